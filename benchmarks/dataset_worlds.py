@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import change, consumed, due, event, subscription, update
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.reporter import REPORTED, Position
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 
 FIRST, DAYS = date(2023, 1, 1), 365

@@ -17,12 +17,12 @@ from feed_assets.core import propagation
 from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import events, inbox
 from feed_assets.ledger.database import Ledger, open_ledger, put_cursors
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import change, due, event, marker, subscription
 from feed_assets.ledger.tables import inbox as inbox_table
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Harness

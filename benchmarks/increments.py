@@ -27,7 +27,7 @@ from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.runs.services import open_board
+from feed_assets.feeds.opened import open_board
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.spark.session import session

@@ -15,8 +15,8 @@ from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.cli.location import open_instance
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.write import publish
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 

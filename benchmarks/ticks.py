@@ -17,12 +17,12 @@ from benchmarks.dataset_worlds import logged
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed, Partition, Update, update_id
 from feed_assets.feeds import read
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import subscriptions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, due, update
 from feed_assets.orchestration.decide.ranges import named_by
 from feed_assets.orchestration.ticks.reporter import REPORTED, Position
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from feed_assets.core.cadence import Cadence
     from feed_assets.core.charts import Bar, bars
     from feed_assets.core.completeness import Completeness
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.declare.topics import kafka_topic
     from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
     from feed_assets.orchestration.location import with_automation
+    from feed_assets.reading.api import read
+    from feed_assets.reading.data import FeedData
     from feed_assets.runs import checks
     from feed_assets.settings import Settings
     from feed_assets.sources.declared import EventFiles, EventSource, EventTopic, SqlTable, TopicCounts
@@ -78,6 +82,8 @@ _MODULES = {
     "orchestration.declare.topics": ("kafka_topic",),
     "orchestration.declare.warehouse_tables": ("warehouse_table",),
     "orchestration.location": ("with_automation",),
+    "reading.api": ("read",),
+    "reading.data": ("FeedData",),
     "settings": ("Settings",),
     "sources.declared": ("EventFiles", "EventSource", "EventTopic", "SqlTable", "TopicCounts"),
     "sources.deletes": ("DeletesTable",),
@@ -105,6 +111,7 @@ __all__ = [
     "EventTableComponent",
     "EventTopic",
     "FeedAssetComponent",
+    "FeedData",
     "ForeignFeedsComponent",
     "Input",
     "Late",
@@ -140,6 +147,7 @@ __all__ = [
     "kafka_topic",
     "merge_by_key",
     "profiled",
+    "read",
     "reject",
     "reject_duplicates",
     "report_state",
@@ -150,8 +158,25 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name == "checks":
         return import_module("feed_assets.runs.checks")
     if name not in _HOME:
         raise AttributeError(f"module 'feed_assets' has no attribute {name!r}: it has {', '.join(__all__)}.")
     return getattr(import_module(f"feed_assets.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """What there is to type, loaded or not."""
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    """The version of the package that is installed; of files that are not, that they are none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("feed-assets")
+    except PackageNotFoundError:
+        return "0+unknown"

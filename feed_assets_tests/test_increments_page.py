@@ -1,10 +1,12 @@
 """docs/increments.md as it is written there: the shop's statements, the dataset, what each run reads and publishes."""
 
+import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,9 +23,6 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import batches, read
 from feed_assets.ledger import events, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.compact import compact
-from feed_assets.runs.services import Services
-from feed_assets.runs.spark_maker import SparkMaker
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
@@ -135,20 +134,25 @@ def test_the_appendable_dataset_of_the_page_is_batches_that_are_put_together(
             with shop.begin() as connection:
                 connection.exec_driver_sql(statements)
             harness.run_until_idle()
-        before = rows_in(harness, at)
-        services = Services.of(settings(), maker_here)
-        (done,) = compact(services, at, 2, apply=True)
-        assert (done.batches, done.into) == (("b00000001", "b00000002"), "b00000001-00000002")
+        before, then = rows_in(harness, at), datetime.now(UTC)
+        would = {"partition": "", "batches": ["b00000001", "b00000002"], "into": "b00000001-00000002", "applied": False}
+        assert json.loads(compacted(at, "--json")) == [would]
+        assert compacted(at, "--apply").splitlines()[-1] == "1 batches were made of 2"
         assert len(before) > 1
         assert rows_in(harness, at, batches_there=1) == before
+        assert rows_in(harness, at, as_of=then) == before
         assert harness.run_until_idle() == []
 
 
-def maker_here() -> SparkMaker:
-    return SparkMaker(lambda: nullcontext(session(settings())))
+def compacted(at: Partition, *options: str) -> str:
+    """What the command prints."""
+    command = [Path(sys.executable).with_name("feed-assets"), "feed", "compact", str(at.feed), "--least", "2", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def rows_in(harness: Harness, at: Partition, batches_there: int = 2) -> list[tuple[Any, ...]]:
-    found = batches.latest(harness.board, at).updates
+def rows_in(
+    harness: Harness, at: Partition, batches_there: int = 2, as_of: datetime | None = None
+) -> list[tuple[Any, ...]]:
+    found = batches.latest(harness.board, at, as_of).updates
     assert len(found) == batches_there
     return sorted(tuple(row) for each in found for row in read_own(session(settings()), harness.board, each).collect())

@@ -42,7 +42,7 @@ case $("${user[@]}" python -P -c 'import feed_assets; print(feed_assets.__file__
   *) say "FAILED: feed_assets is not that of the wheel" >&2; exit 1 ;;
 esac
 "${user[@]}" feed-assets run --until-idle 2>"$place/log" | tee "$place/said" || { cat "$place/log"; exit 1; }
-[ "$(grep -c '^built   shop/sold, shop/sold_rejects 2025-06-0[12]$' "$place/said")" = 2 ] ||
+[ "$(grep -c '^built   shop/sold, shop/sold_rejects 2025-06-0[12]' "$place/said")" = 2 ] ||
   { cat "$place/log"; say "FAILED: expected the sample's two days to be built" >&2; exit 1; }
 say "built"
 quietly "${user[@]}" feed-assets feed verify shop/sold/v1.0 2025-06-01

@@ -9,9 +9,12 @@ from pydantic import AliasPath, Field
 
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import Module, load, open_instance, open_services
-from feed_assets.cli.run import say
+from feed_assets.cli.progress import progress
+from feed_assets.cli.ran import LeftView, RanView, Teller
+from feed_assets.cli.run import STARTING_SPARK, quietly
 from feed_assets.cli.show import Counted, View, show
 from feed_assets.cli.stopping import stopping
+from feed_assets.cli.traces import Verbose
 from feed_assets.cli.verdicts import PinView
 from feed_assets.cli.views import Text
 from feed_assets.core.errors import InvalidName
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from feed_assets.orchestration.by_hand import Chosen, Planned
     from feed_assets.orchestration.decide.graph import Graph
+    from feed_assets.orchestration.runner import Runner
     from feed_assets.runs.services import Services
 
 Given = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset: ads/shown/v1.0.")]
@@ -59,6 +63,7 @@ def build(
     refused: Refused = False,
     missing: Missing = False,
     dry_run: DryRun = False,
+    verbose: Verbose = False,  # noqa: ARG001 (its callback has done it)
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
@@ -71,6 +76,7 @@ def build(
 
     from feed_assets.orchestration import by_hand
     from feed_assets.orchestration.decide.graph import Graph
+    from feed_assets.orchestration.runner import Runner
 
     definitions = load(module)
     which = [each for each, is_set in zip(by_hand.Chosen, (failed, refused, missing), strict=True) if is_set]
@@ -83,7 +89,10 @@ def build(
         if dry_run:
             show(PlannedView.each(planned), as_json, _in_all(planned))
             return
-        _build(definitions, instance, graph, services, planned)
+        with stopping() as check, progress(STARTING_SPARK) as doing:
+            teller = Teller(doing, check, as_json)
+            runner = Runner(definitions, instance, teller.hear, on_step=quietly(doing))
+            _build(runner, teller, graph, services, planned)
 
 
 def _outputs(
@@ -107,15 +116,8 @@ def _outputs(
     return outputs
 
 
-def _build(
-    definitions: "dg.Definitions",
-    instance: "dg.DagsterInstance",
-    graph: "Graph",
-    services: "Services",
-    planned: "list[Planned]",
-) -> None:
+def _build(runner: "Runner", teller: Teller, graph: "Graph", services: "Services", planned: "list[Planned]") -> None:
     from feed_assets.orchestration import by_hand
-    from feed_assets.orchestration.runner import Runner
 
     failed = 0
 
@@ -125,14 +127,14 @@ def _build(
         failed += not result.success
         return result.success
 
-    who = f"{getpass.getuser()}@{socket.gethostname()}"
-    with stopping() as check:
-        runner = Runner(definitions, instance, lambda result: say(result, check))
-        left = by_hand.build(graph, services, planned, who, run)
+    runner.expect(len(planned))
+    left = by_hand.build(graph, services, planned, f"{getpass.getuser()}@{socket.gethostname()}", run)
     for output, why in left.items():
-        typer.echo(f"LEFT    {output}: {why}")
+        teller.say(f"LEFT    {output}: {why}")
     made = len(planned) - len(left) - failed
-    typer.echo(f"{made} of {len(planned)} partitions are built" if planned else "nothing to build")
+    teller.say(f"{made} of {len(planned)} partitions are built" if planned else "nothing to build")
+    if teller.as_json:
+        show(RanView(runs=tuple(teller.runs), left=LeftView.of(left)), as_json=True)
     raise typer.Exit(1 if failed or left else 0)
 
 

@@ -141,7 +141,7 @@ class _Doctor:
 
     def other(self, name: str) -> str:
         """A blackboard of others is listed, and nothing is written there."""
-        from feed_assets.runs.services import open_board
+        from feed_assets.feeds.opened import open_board
 
         board = open_board(self.settings, name=name)
         board.page("")

@@ -13,10 +13,12 @@ from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_setti
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
 from feed_assets.core.errors import InvalidName, LedgerUnavailable, NoValidUpdate
-from feed_assets.core.feeds import Feed, Partition, Update, parse_update_id
+from feed_assets.core.feeds import Feed, Partition, Update, is_update_id, parse_update_id
+from feed_assets.core.increments import held_by
 
 if TYPE_CHECKING:
     from feed_assets.feeds.blackboard import Blackboard
+    from feed_assets.feeds.read import Reading
 
 app = typer.Typer(help="Look at feeds, copy from them, publish to them, and invalidate updates.", no_args_is_help=True)
 
@@ -72,10 +74,11 @@ def list_feeds(
     With --unknown: feeds, and partitions of declared feeds, that belong to no declaration, so that nobody reads them.
     """
     from feed_assets.feeds import batches, read
+    from feed_assets.feeds.opened import name_in
 
     board = open_board(blackboard)
     if unknown:
-        return say(_unknown(board, module, _name_in(blackboard)), as_json)
+        return say(_unknown(board, module, name_in(blackboard)), as_json)
     if feed is None:
         return say([Values.of(feed=str(found)) for found in read.feeds(board)], as_json)
     if partition is None:
@@ -118,14 +121,25 @@ def show(
     newer = tuple(map(str, read.newer_versions(board, wanted.feed)))
     if all_batches:
         reading = batches.latest(board, wanted)
-        note = f"{len(reading.updates)} of {len(reading.batches)} batches have a valid update"
+        note = f"{len(reading.updates) + len(reading.replaced)} of {len(reading.batches)} batches have a valid update"
+        note += f"; {len(reading.replaced)} lie in a range that is read in their place" if reading.replaced else ""
         shown = views.ShownSetView.model_validate(reading)
         return say(shown.model_copy(update={"newer_versions": newer}), as_json, note)
     history, found = views.HistoryView.each(read.history(board, wanted)), read.latest(board, wanted)
+    _refuse_batches(found)
     left_out, needed = _went_without(board, found.update) if found.update else ((), 0)
     note = f"it was built without {len(left_out)} of {needed} partitions of its inputs" if left_out else ""
     more = {"newer_versions": newer, "went_without": left_out, "history": history}
     return say(views.ShownView.model_validate(found).model_copy(update=more), as_json, note)
+
+
+def _refuse_batches(found: "Reading") -> None:
+    """Raise NoValidUpdate for a partition that has names, and none of them is an update's: these are batches."""
+    if not found.update and found.skipped and not any(is_update_id(each.id) for each in found.skipped):
+        raise NoValidUpdate(
+            f"{found.partition} has no update of its own, and holds {len(found.skipped)} batches, such as "
+            f"{found.skipped[0].id}: say --batches to have these."
+        )
 
 
 def _went_without(board: "Blackboard", update: Update) -> tuple[tuple[str, ...], int]:
@@ -163,7 +177,10 @@ def get(
         reading = batches.latest(board, wanted, moment)
         batches.download(board, reading, to)
         return say(views.SetView.model_validate(reading), as_json)
-    found = read.named(board, wanted, update) if update else read.require(read.latest(board, wanted, moment))
+    newest = None if update else read.latest(board, wanted, moment)
+    if newest:
+        _refuse_batches(newest)
+    found = read.require(newest) if newest else read.named(board, wanted, update or "")
     read.download(board, found, to)
     return say(views.UpdateView.model_validate(found), as_json)
 
@@ -188,6 +205,8 @@ def verify(
     else:
         keys = read.partitions(board, parsed) if partition is None else [partition_of(feed, partition)]
         readings = [read.latest(board, key) for key in keys]
+    valid = {reading.partition for reading in readings if reading.update}
+    readings = [each for each in readings if each.update or not held_by(each.partition, valid)]
     if not readings:
         raise NoValidUpdate(f"{parsed} has no partition with updates: there is nothing to verify at {parsed}/.")
     verified = views.VerifiedView.each(readings)
@@ -208,31 +227,28 @@ def invalidate(
     as_json: AsJson = False,
 ) -> None:
     """Make an update invalid: readers go back to the one before."""
-    from feed_assets.feeds import read, write
+    from feed_assets.feeds import batches, read, write
 
     board, wanted = open_board(blackboard), partition_of(feed, partition)
     write.invalidate(board, wanted, update, how=how.value)
     report("invalidated", board, wanted, update)
+    if held := batches.held_by(board, wanted):
+        typer.echo(
+            f"{wanted}: its rows are still read, as {held.name} holds them. If a run by events made it, they are read "
+            "again. Else invalidate that one, too: readers go back to the batches that it took the place of.",
+            err=True,
+        )
     say(views.ReadingView.model_validate(read.latest(board, wanted)), as_json)
 
 
 def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
-    """The blackboard at a URL, or of a name; else that of the settings, which is made only by who writes."""
-    from feed_assets.feeds.blackboard import Blackboard
-    from feed_assets.runs.services import open_board
+    """The blackboard at a URL, or of a name; else that of the settings, which is said, and made only by who writes."""
+    from feed_assets.feeds.opened import board_at
     from feed_assets.settings import settings
 
     if url is None:
         typer.echo(f"blackboard: {settings().blackboard}", err=True)
-        return open_board(settings(), makes=makes)
-    if name := _name_in(url):
-        return open_board(settings(), name=name)
-    return Blackboard.open(url, endpoint=settings().s3_endpoint)
-
-
-def _name_in(blackboard: str | None) -> str | None:
-    """The name that is given in place of a URL; every URL has a colon."""
-    return blackboard if blackboard and ":" not in blackboard else None
+    return board_at(settings(), url, makes=makes)
 
 
 def _moment(text: str) -> datetime:

@@ -6,7 +6,7 @@ import typer
 
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_instance, open_services
-from feed_assets.cli.show import show
+from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import RebuiltView
 
 app = typer.Typer(help="The global state store.", no_args_is_help=True)
@@ -18,7 +18,7 @@ Read = Annotated[bool, typer.Option("--read", help="Read the newest updates with
 
 
 @app.command("upgrade")
-def upgrade() -> None:
+def upgrade(as_json: AsJson = False) -> None:
     """Make the ledger's tables, or bring them up to date, and say which version they have.
 
     Each command does so itself, unless its role has no right to: then the owner of the database runs this.
@@ -27,7 +27,11 @@ def upgrade() -> None:
     from feed_assets.settings import settings
 
     ledger_of_settings()
-    typer.echo(f"the ledger has schema {schema_of(settings().ledger)[0]}")
+    schema = schema_of(settings().ledger)[0]
+    if as_json:
+        show(Values.of(schema=schema), as_json)
+    else:
+        typer.echo(f"the ledger has schema {schema}")
 
 
 @app.command("rebuild")

@@ -109,6 +109,7 @@ def add(
     partner: Partner,
     scopes: Annotated[list[str], typer.Argument(metavar="FEED...", help="Feeds that it may push to; events:SOURCE.")],
     module: Module = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key for a partner and print it: this once, as only its digest is kept.
 
@@ -116,8 +117,16 @@ def add(
     """
     from feed_assets.intake import keys
 
-    typer.echo(keys.add(ledger_of_settings(), partner, scopes, datetime.now(UTC)))
+    _print(partner, keys.add(ledger_of_settings(), partner, scopes, datetime.now(UTC)), as_json)
     _say_useless(scopes, module)
+
+
+def _print(partner: str, key: str, as_json: bool) -> None:
+    """Print a key, without a header for people: it is what `KEY=$(…)` takes."""
+    if as_json:
+        show(Values.of(partner=partner, key=key), as_json)
+    else:
+        typer.echo(key)
 
 
 def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:
@@ -152,11 +161,12 @@ def _problem(graph: "Graph", scope: str) -> str:
 def rotate(
     partner: Partner,
     hours: Annotated[float, typer.Option(min=0, help="Hours for which the keys of before hold, too.")] = 24,
+    as_json: AsJson = False,
 ) -> None:
     """Make another key that may do what the partner's keys may, and print it; these end after an overlap."""
     from feed_assets.intake import keys
 
-    typer.echo(keys.rotate(ledger_of_settings(), partner, timedelta(hours=hours), datetime.now(UTC)))
+    _print(partner, keys.rotate(ledger_of_settings(), partner, timedelta(hours=hours), datetime.now(UTC)), as_json)
 
 
 @keys.command()

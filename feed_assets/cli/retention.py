@@ -70,7 +70,13 @@ def compact(
     from feed_assets.runs.compact import compact, partitions_of
 
     services, parsed = _services(), Feed.parse(feed)
-    asked = [partition_of(feed, partition)] if partition is not None else partitions_of(services, parsed)
+    known = partitions_of(services, parsed)
+    asked = known if partition is None else [partition_of(feed, partition)]
+    if not asked or not {*asked} <= {*known}:
+        raise NotOurs(
+            f"{partition_of(feed, partition or '')} has no batches that runs of ours wrote: expected a partition of an "
+            "appendable dataset. Nothing is put together."
+        )
     found = [each for at in asked for each in compact(services, at, least, apply=apply)]
     said = f"{len(found)} batches were made of {sum(len(each.batches) for each in found)}"
     note = said if apply or not found else f"{said.replace('were', 'would be')}: --apply does it"

@@ -24,7 +24,7 @@ Key = Annotated[str, BeforeValidator(lambda partition: getattr(partition, "key",
 Count = Annotated[int, BeforeValidator(len)]
 
 
-class _OfPartition(View):
+class OfPartition(View):
     """Something about one partition."""
 
     feed: Text = Field(validation_alias=AliasPath("partition", "feed"))
@@ -38,7 +38,7 @@ class KeyView(View):
     skipped: str = Field("", validation_alias="reason")
 
 
-class UpdateView(_OfPartition):
+class UpdateView(OfPartition):
     """A valid update with its files."""
 
     id: str
@@ -76,7 +76,7 @@ class BatchView(View):
         return (*cls.each(reading.updates), *without)
 
 
-class ReadingView(_OfPartition):
+class ReadingView(OfPartition):
     """A partition's newest valid update, and what was passed over before it."""
 
     latest: Annotated[UpdateView | None, Sentence] = Field(validation_alias="update")
@@ -104,7 +104,7 @@ class ShownView(ReadingView):
     history: tuple[HistoryView, ...] = ()
 
 
-class SetView(_OfPartition):
+class SetView(OfPartition):
     """The batches of a partition of an appendable feed."""
 
     batches: tuple[ReadingView, ...]
@@ -117,7 +117,7 @@ class ShownSetView(SetView):
     newer_versions: tuple[str, ...] = ()
 
 
-class RevalidatedView(_OfPartition):
+class RevalidatedView(OfPartition):
     """An update that is valid again."""
 
     id: str
@@ -142,7 +142,7 @@ class CompactedView(View):
     applied: bool
 
 
-class DoneView(_OfPartition):
+class DoneView(OfPartition):
     """What was done about an update that a run left behind."""
 
     what: str
@@ -150,7 +150,7 @@ class DoneView(_OfPartition):
     why: str
 
 
-class GoneView(_OfPartition):
+class GoneView(OfPartition):
     """An update of ours that somebody else has removed or damaged, and why it is no longer valid."""
 
     update_id: str
@@ -174,14 +174,14 @@ class AddedView(View):
     version: str | None
 
 
-class AssumedView(_OfPartition):
+class AssumedView(OfPartition):
     """What an update is assumed to be built from."""
 
     update_id: str
     reads: tuple[ReadView, ...] = Field(validation_alias="pins")
 
 
-class NotKnownView(_OfPartition):
+class NotKnownView(OfPartition):
     """What cannot be known of an update, and why."""
 
     update_id: str

@@ -44,6 +44,14 @@ class ChangeView(View):
     """Why the table cannot go along."""
 
 
+class ResetView(View):
+    """What makes a table anew; `applied`: it was run."""
+
+    table: str
+    statements: tuple[str, ...]
+    applied: bool
+
+
 class TableView(View):
     """A partition of a topic or a dataset, and up to where, or of which update, its table has it."""
 
@@ -136,6 +144,7 @@ def reset(
         typer.Option("--from", metavar="stop|OFFSET", help="Begin where it stands, or at this offset."),
     ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise the statements are only printed.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Drop a table and forget what is loaded of it, so that the next load makes it anew.
 
@@ -151,9 +160,13 @@ def reset(
         statements = reset.plan(connection, table, first)
         if apply:
             reset.apply(connection, engine, loader.holder(), loader.LEASE_SECONDS, statements)
+    if as_json:
+        return show(ResetView(table=table, statements=tuple(statements), applied=apply), as_json)
     for each in statements:
         typer.echo(f"{each};")
-    say(f"warehouse {name}: {f'{table} is made anew by the next load' if apply else '--apply runs these statements'}")
+    return say(
+        f"warehouse {name}: {f'{table} is made anew by the next load' if apply else '--apply runs these statements'}"
+    )
 
 
 def _begin(said: str | None) -> int | str | None:

@@ -11,7 +11,7 @@ from feed_assets.core.attempts import pause_after
 from feed_assets.core.choosing import Choice
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id, update_id
-from feed_assets.core.increments import same_rows
+from feed_assets.core.increments import held_by, same_rows
 from feed_assets.core.inputs import UpdateInput
 from feed_assets.core.needs import Need
 from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
@@ -257,8 +257,14 @@ def _attempts(case: Case) -> Answer | None:
 
 
 def _history(case: Case) -> Answer | None:
-    """Whether no input fell back to before what was pruned: a re-run would lose what the first run saw."""
+    """Whether no input fell back to before what was pruned: a re-run would lose what the first run saw.
+
+    The rows of a batch in whose place there is a range are in that.
+    """
+    there = {pin.partition for pin in case.pins}
     for change in case.changes if case.built.published else ():
+        if change.new is None and held_by(change.partition, there):
+            continue
         pruned, newest = case.facts.pruned.get(change.partition, ""), change.new.update_id if change.new else ""
         if pruned > newest:
             left = f"only the older {newest} is left" if newest else "none is left"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition, parse_update_id
 from feed_assets.core.positions import InputChange, Pin, Source
 from feed_assets.core.windows import address_of
@@ -99,10 +100,19 @@ def _describe(change: InputChange) -> str:
         return "is no longer valid" if _is_batch(change) else "is no longer valid, or no longer an input"
     if address_of(change.partition):
         return f"its windows have changed since they were read ({old.size:,} to {new.size:,} records)"
+    if new.is_slice:
+        return _slice(old, new)
     if new.update_id < old.update_id:
         return f"update {old.update_id} was consumed and is no longer valid, the newest is {new.update_id} again"
     grown = f"{old.size} to {new.size} bytes"
     return f"update {old.update_id} was consumed, the newest is {new.update_id} ({grown}){_said_of_all(change)}"
+
+
+def _slice(old: Pin, new: Pin) -> str:
+    """Of an event table, whose rows are no update of ours."""
+    if new.update_id > old.update_id:
+        return f"it was read up to {in_words(old.update_id)}, and there is more up to {in_words(new.update_id)}"
+    return f"what was updated after {in_words(new.start)} up to {in_words(new.update_id)} is to be read again"
 
 
 def _said_of_all(change: InputChange) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from feed_assets.core.feeds import Partition
+from feed_assets.core.intervals import Interval
 from feed_assets.core.positions import Pin, pins_digest
 
 LEAST = 20
@@ -61,6 +62,13 @@ def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
     return found
 
 
+def held_by(batch: Partition, others: Iterable[Partition]) -> Partition | None:
+    """The range among others, all with a valid update, that a batch of ours lies in: it has its rows."""
+    if numbers_in(batch.name) is None:
+        return None
+    return replaced({each for each in others if each.parent == batch.parent} | {batch}).get(batch)
+
+
 def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -> tuple[Partition, ...]:
     """The batches of one partition that a reader gets, of those that have a valid update, and those that have none."""
     batches = sorted(batches)
@@ -88,6 +96,33 @@ def same_rows(pins: Iterable[Pin], others: Iterable[Pin]) -> set[Partition]:
     read, known = _by_parent(pins), _by_parent(others)
     ranged = {parent for some in (read, known) for parent, mine in some.items() if any(map(_is_range, mine))}
     return {at for at in ranged & read.keys() & known.keys() if version_of(read[at]) == version_of(known[at])}
+
+
+def told_last(pins: Iterable[Pin]) -> set[Pin]:
+    """Without the batches of ours that came before the last one of their partition: this has what was passed on last.
+
+    The events are of the partition, each with the correlation id of what made it: so one goes in, and one comes out.
+    """
+    last: dict[Partition, Pin] = {}
+    found = set[Pin]()
+    for pin in pins:
+        parent = pin.partition.parent if numbers_in(pin.partition.name) else None
+        if parent is None:
+            found.add(pin)
+        elif parent not in last or last[parent].update_id < pin.update_id:
+            last[parent] = pin
+    return found | {*last.values()}
+
+
+def interval_of(pin: Pin) -> Interval:
+    """What was read of an event table."""
+    return Interval(pin.start, pin.update_id)
+
+
+def overlap(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
+    """Whether two sets of pins have read some of the same of an event table."""
+    of = {pin.partition: interval_of(pin) for pin in others if pin.is_slice}
+    return any(interval_of(pin).shares(of[pin.partition]) for pin in pins if pin.is_slice and pin.partition in of)
 
 
 def _by_parent(pins: Iterable[Pin]) -> dict[Partition, list[Pin]]:

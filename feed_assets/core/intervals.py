@@ -22,6 +22,10 @@ class Interval:
         """Whether all of it lies in another one; an empty one lies where its end does."""
         return (other.start or "") <= (self.start or "") and self.end <= other.end
 
+    def shares(self, other: "Interval") -> bool:
+        """Whether something lies in both."""
+        return max(self.start or "", other.start or "") < min(self.end, other.end)
+
     def union(self, other: "Interval") -> "Interval | None":
         """Both as one; None if there is a hole between them."""
         low, high = sorted((self, other), key=lambda each: (each.start or "", each.end))

@@ -67,11 +67,13 @@ class Rule:
 def choose(rules: Sequence[Rule], slices: Sequence[Slice], *, reloads: bool = False) -> Plan:
     """The plan of the first rule that holds; without one, the increment is processed.
 
+    A table of which nothing is new is no reason for a plan, if there is something new of another one.
     `reloads`: there is nothing to add an increment to. Then it is the first plan that reloads, whatever its rule says.
     """
     if reloads:
         return next((rule.plan for rule in rules if rule.plan.kind == "reload"), Plan("reload"))
-    return next((rule.plan for rule in rules if rule.holds(slices)), Plan())
+    new = [each for each in slices if not each.interval.is_empty] or slices
+    return next((rule.plan for rule in rules if rule.holds(new)), Plan())
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from feed_assets.core.weighing import Arrivals, Outcome, Weighed, weigh
 from feed_assets.core.windows import address_of
 from feed_assets.core.words import some
 
+WAITING = frozenset(State) - {State.BUILD, State.REBUILD, State.CURRENT, State.CLOSED}
+"""The verdicts by which nothing is to be run, although something is due, or was."""
+
 
 @dataclass(frozen=True)
 class Verdict:

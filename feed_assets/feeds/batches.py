@@ -12,9 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from feed_assets.core import increments
 from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Partition, Skipped, Update, is_update_id
-from feed_assets.core.increments import replaced
+from feed_assets.core.increments import numbers_in, replaced
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 
@@ -56,6 +57,13 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
         looks = [pool.submit(read.latest, board, batch, as_of) for batch in batches]
         readings = tuple(look.result() for look in looks)
     return SetReading(partition, readings, tuple(strange))
+
+
+def held_by(board: Blackboard, batch: Partition) -> Partition | None:
+    """The valid range that a batch of ours lies in: it has its rows, whether the batch is valid or not."""
+    if batch.parent is None or numbers_in(batch.name) is None:
+        return None  # Before the partition is listed.
+    return increments.held_by(batch, (update.partition for update in latest(board, batch.parent).updates))
 
 
 def download(board: Blackboard, reading: SetReading, folder: Path) -> None:

@@ -223,7 +223,11 @@ def _targets(update: Update) -> list[tuple[File, str]]:
 
 def _copy(board: Blackboard, file: File, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    served = board.download(file.key, target)
+    check_served(file, board.download(file.key, target))
+
+
+def check_served(file: File, served: File | None) -> None:
+    """Raise UpdateChanged unless what a store served is the file that was listed, by size and etag."""
     if served is None:
         raise UpdateChanged(f"{file.key} is gone since it was listed. Look for the newest valid update again.")
     if (served.size, served.etag) != (file.size, file.etag):

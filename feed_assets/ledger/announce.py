@@ -21,7 +21,7 @@ from feed_assets.core.events import (
     joined_correlation,
 )
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
-from feed_assets.core.increments import numbers_in
+from feed_assets.core.increments import numbers_in, told_last
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import events, inbox, propagation
 from feed_assets.ledger.tables import event, run, update
@@ -43,7 +43,7 @@ def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) ->
 
     An update that a later one went through carries that one's id: it is as new as that.
     """
-    carried = propagation.carried(connection, {(pin.partition, pin.update_id) for pin in pins})
+    carried = propagation.carried(connection, {_at(pin) for pin in told_last(pins)})
     return inbox.correlations(connection, run_id) | {*carried.values()}
 
 
@@ -57,9 +57,10 @@ def to_pass_on(
     """
     from feed_assets.ledger import bases, updates
 
-    carried = propagation.carried(connection, {_at(pin) for pins in unchanged.values() for pin in pins})
+    read = {row: told_last(pins) for row, pins in unchanged.items()}
+    carried = propagation.carried(connection, {_at(pin) for pins in read.values() for pin in pins})
     added = bases.added_to(connection, [(row.partition, row.id) for row in unchanged])
-    incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in unchanged.items()}
+    incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in read.items()}
     at = updates.outputs_of(connection, unchanged)
     adds = {row for row in unchanged if row.partition in added or at[row] != row.partition}
     found = {
@@ -145,7 +146,8 @@ def _slices(connection: sa.Connection, row: "Row", base: Pin | None = None) -> d
     from feed_assets.ledger import updates
 
     known = updates.consumed_by(connection, base.partition, base.update_id) if base else ()
-    pins = {*updates.consumed_by(connection, row.partition, row.id)} - {*known}
+    mine = {*updates.consumed_by(connection, row.partition, row.id)}
+    pins = mine - {*known} or mine  # The very slice may have been read again.
     return {pin.partition.path: [pin.start, pin.update_id] for pin in sorted(pins) if pin.is_slice}
 
 

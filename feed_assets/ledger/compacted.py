@@ -6,6 +6,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.increments import overlap
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import batches, claims, sets, updates, wanted
 from feed_assets.ledger.tables import batch, update
@@ -20,13 +21,19 @@ def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
 
 
 def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
-    """The batches of a partition that are not valid now, and may be again: what their runs consumed is due again."""
+    """The batches of a partition that are not valid now, and may be again: what their runs consumed is due again.
+
+    One that was read again since stays as it is: `feed-assets feed revalidate` refuses it.
+    """
     known = batches.known(connection, [parent])[parent]
     valid = updates.newest(connection, known)
     asked = wanted.partitions(connection, [each for each in known if each not in valid])
     mine = wanted.same(update, asked) & (update.c.state == updates.INVALIDATED) & (update.c.origin != updates.COMPACTED)
-    rows = connection.execute(sa.select(update.c.feed, update.c.partition).join(asked, mine).distinct())
-    return [Partition(Feed.parse(feed), key) for feed, key in rows]
+    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, mine).order_by(update.c.id)
+    gone = {Partition(Feed.parse(row.feed), row.partition): row.id for row in connection.execute(query)}
+    had = sets.consumed_of(connection, gone)
+    read = [*sets.read_by_batch(connection, parent).values()]
+    return [at for at in gone if not any(overlap(had.get(at, ()), pins) for pins in read)]
 
 
 def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:

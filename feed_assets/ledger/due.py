@@ -54,10 +54,12 @@ class Woken:
 
 
 _NAMES = ("changed", "requested", "since", "state", "reason", "look_at")
-_COLUMNS = (due.c.feed, due.c.partition, *(due.c[name] for name in _NAMES))
+COLUMNS = (due.c.feed, due.c.partition, *(due.c[name] for name in _NAMES))
+"""The columns of what is listed."""
 
 
-def _of(row: Any) -> Listed:
+def listed_of(row: Any) -> Listed:
+    """What a row with these columns says."""
     partition = Partition(Feed.parse(row.feed), row.partition)
     return Listed(partition, **{name: getattr(row, name) for name in _NAMES})
 
@@ -86,13 +88,13 @@ def _row(woken: Woken, now: datetime) -> dict[str, object]:
 
 def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, limit: int) -> tuple[Listed, ...]:
     """What to decide about now, what has waited longest first."""
-    query = sa.select(*_COLUMNS).where(due.c.look_at <= now)
+    query = sa.select(*COLUMNS).where(due.c.look_at <= now)
     rows = connection.execute(query.order_by(due.c.look_at, due.c.feed, due.c.partition))
     mine = {str(consumer) for consumer in consumers}
     found: list[Listed] = []
     for row in rows:  # Not by a condition with a thousand names: what is due is little, whosesoever it is.
         if row.feed in mine:
-            found.append(_of(row))
+            found.append(listed_of(row))
         if len(found) == limit:
             break
     return tuple(found)
@@ -100,10 +102,10 @@ def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, 
 
 def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
     """What is on the list of a consumer, as it was last decided, and changes of inputs that cannot be mapped to it."""
-    query = sa.select(*_COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
+    query = sa.select(*COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
     failed = (awaited.c.subscriber == str(consumer)) & awaited.c.reason.is_not(None)
     lost = sa.select(awaited).where(failed).order_by(awaited.c.feed, awaited.c.partition)
-    known = [_of(row) for row in connection.execute(query)]
+    known = [listed_of(row) for row in connection.execute(query)]
     return (*known, *map(_undecided, connection.execute(lost)))
 
 
@@ -123,9 +125,9 @@ def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) 
 
     What is on the list is read once for each start of a process.
     """
-    query = sa.select(*_COLUMNS).where(due.c.state.in_([state.value for state in _STOPPED]))
+    query = sa.select(*COLUMNS).where(due.c.state.in_([state.value for state in _STOPPED]))
     with ledger.read() as connection:
-        stopped = [item for row in connection.execute(query) if (item := _of(row)).partition.feed in consumers]
+        stopped = [item for row in connection.execute(query) if (item := listed_of(row)).partition.feed in consumers]
     if stopped:
         rows = [_key(item) | {"new_look_at": now} for item in stopped]
         with ledger.write() as connection:
@@ -151,11 +153,11 @@ def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Fee
     since = sa.exists().where(own, change.c.sequence > due.c.changed)
     builds = sa.exists().where(run.c.feed == due.c.feed, run.c.partition == due.c.partition, run.c.state == "running")
     turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=(due.c.look_at, due.c.partition))
-    stale = sa.select(*_COLUMNS, turn.label("turn")).where(due.c.state == State.REBUILD.value, due.c.look_at <= now)
+    stale = sa.select(*COLUMNS, turn.label("turn")).where(due.c.state == State.REBUILD.value, due.c.look_at <= now)
     stale = stale.where(~since, ~builds).subquery()
     found: dict[Feed, list[Listed]] = {}
     query = sa.select(stale).where(stale.c.turn <= limit).order_by(stale.c.feed, stale.c.turn)
-    for item in map(_of, connection.execute(query)):
+    for item in map(listed_of, connection.execute(query)):
         found.setdefault(item.partition.feed, []).append(item)
     return found
 
@@ -163,14 +165,14 @@ def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Fee
 def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
     """What is ready, and was requested since its last change: of its runs none has come to an end that counts."""
     ready = due.c.state.in_([State.BUILD.value, State.REBUILD.value])
-    query = sa.select(*_COLUMNS).where(ready, due.c.requested > 0).order_by(due.c.feed, due.c.partition)
-    return tuple(_of(row) for row in connection.execute(query))
+    query = sa.select(*COLUMNS).where(ready, due.c.requested > 0).order_by(due.c.feed, due.c.partition)
+    return tuple(listed_of(row) for row in connection.execute(query))
 
 
 def in_state(connection: sa.Connection, state: str) -> tuple[Listed, ...]:
     """What has this verdict, of all consumers."""
-    query = sa.select(*_COLUMNS).where(due.c.state == state).order_by(due.c.feed, due.c.partition)
-    return tuple(_of(row) for row in connection.execute(query))
+    query = sa.select(*COLUMNS).where(due.c.state == state).order_by(due.c.feed, due.c.partition)
+    return tuple(listed_of(row) for row in connection.execute(query))
 
 
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:

@@ -122,6 +122,13 @@ def of_dagster(connection: sa.Connection, dagster_run: str) -> tuple[Run, ...]:
     return tuple(_of(row) for row in connection.execute(query))
 
 
+def records(connection: sa.Connection, builds: Iterable[Run]) -> dict[tuple[str, str], int | None]:
+    """The rows of what some builds have written, by build and feed; None of what was never counted."""
+    asked = wanted.rows(connection, ("run",), [[each.id] for each in builds])
+    query = sa.select(update.c.run, update.c.feed, update.c.records).join(asked, update.c.run == asked.c.run)
+    return {(run_id, feed): count for run_id, feed, count in connection.execute(query)}
+
+
 def ended_in(connection: sa.Connection, builds: Iterable[tuple[str, Partition]]) -> set[tuple[str, Partition]]:
     """Those of some runs of Dagster and outputs whose build has ended."""
     rows = [[dagster_run, str(output.feed), output.key] for dagster_run, output in sorted(builds)]

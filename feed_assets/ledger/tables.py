@@ -187,6 +187,7 @@ consumed = sa.Table(
     sa.Column("is_input", sa.Boolean, nullable=False, comment="false: written beside it, added to, or put together"),
     sa.Column("modified", UtcDateTime, comment="when the newest of these files was written; NULL if it is not known"),
 )
+sa.Index("consumed_by_input", consumed.c.input_feed, consumed.c.input_partition, consumed.c.position)
 
 run = sa.Table(
     "run",
@@ -233,8 +234,16 @@ due = sa.Table(
     sa.Column("look_at", UtcDateTime, comment="when to decide again; NULL: when something changes"),
     sa.Column("state", TEXT, comment="the last verdict, for people"),
     sa.Column("reason", TEXT),
+    sa.Column("told", TEXT, comment="the reason that Dagster was told last"),
 )
 sa.Index("due_next", due.c.feed, due.c.look_at)
+sa.Index(
+    "due_untold",
+    due.c.feed,
+    due.c.partition,
+    sqlite_where=due.c.told.is_distinct_from(due.c.reason),
+    postgresql_where=due.c.told.is_distinct_from(due.c.reason),
+)
 
 event = sa.Table(
     "event",

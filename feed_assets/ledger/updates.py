@@ -338,6 +338,12 @@ def files_of(found: Update) -> dict[str, Any]:
     return {**counts, "files_digest": digest, "listing": listing}
 
 
+def columns_of(connection: sa.Connection, pin: Pin) -> tuple[tuple[str, str], ...]:
+    """Name and type of each column of an update of ours; () if they are not known."""
+    found = connection.execute(sa.select(update.c.columns).where(is_(pin.partition, pin.update_id))).scalar()
+    return tuple((name, kind) for name, kind in json.loads(found)) if found else ()
+
+
 def recorded(connection: sa.Connection, partition: Partition, update_id: str) -> Update | None:
     """An update with the files that it had when it was published; None if the ledger has no list of them."""
     listing = connection.execute(sa.select(update.c.listing).where(is_(partition, update_id))).scalar()

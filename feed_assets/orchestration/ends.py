@@ -1,7 +1,7 @@
 """How the runs of this process ended, partition by partition, without Dagster's words around it."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,6 +26,12 @@ class Ended:
     partition: str | None
     succeeded: bool
     error: str | None
+    rows: int | None = None
+    """Rows that it wrote; None if it wrote none, as where nothing has changed."""
+    rejects: int | None = None
+    """Records that it turned away; None of a dataset that turns none away."""
+    seconds: float | None = None
+    """How long it took; None of what it did not begin."""
 
     @property
     def is_by_outage(self) -> bool:
@@ -38,7 +44,35 @@ def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
     run = result.dagster_run
     if RANGE_START in run.tags and (each := [*_ends_of_each(result)]):
         return each
-    return [Ended(_names(run.asset_selection or ()), run.tags.get(PARTITION), result.success, why_failed(result))]
+    numbers = _numbers(result.run_id)
+    return [
+        Ended(names(run.asset_selection or ()), run.tags.get(PARTITION), result.success, why_failed(result), *numbers)
+    ]
+
+
+Numbers = tuple[int | None, int | None, float | None]
+"""The rows, rejects and seconds of a build, as far as it has them."""
+
+
+def _numbers(run_id: str) -> Numbers:
+    """Those of all builds of a run of Dagster together."""
+    with open_ledger(settings().ledger).read() as connection:
+        begun = runs.of_dagster(connection, run_id)
+        written = runs.records(connection, begun)
+    rows, rejects, seconds = zip(*(_numbers_of(run, written) for run in begun), strict=True) if begun else ((), (), ())
+    return _sum(rows), _sum(rejects), sum(filter(None, seconds)) if begun else None
+
+
+def _numbers_of(run: runs.Run, written: Mapping[tuple[str, str], int | None]) -> Numbers:
+    """Those of one build; what was not published has no rows."""
+    mine = {feed: count for (build, feed), count in written.items() if build == run.id and run.is_well}
+    rows = mine.pop(str(run.output.feed), None)
+    return rows, _sum(mine.values()), (run.ended - run.started).total_seconds() if run.ended else None
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
@@ -46,16 +80,17 @@ def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
     graph, selected = Graph(result.job_def.asset_layer.asset_graph), result.dagster_run.asset_selection or set()
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, result.run_id)
+        written = runs.records(connection, begun)
     for run in begun:
-        node = graph.node(run.output.feed)
-        yield Ended(_names(selected & {*node.outputs}), node.key_of(run.output), run.is_well, run.reason)
+        node, numbers = graph.node(run.output.feed), _numbers_of(run, written)
+        yield Ended(names(selected & {*node.outputs}), node.key_of(run.output), run.is_well, run.reason, *numbers)
     by_step = {node.key.to_python_identifier(): node for node in graph.datasets()}
     failed = [event for event in result.all_events if event.is_step_failure and event.step_key in by_step]
     known = {run.output for run in begun}
     for event in failed:
         node, left = by_step[event.step_key or ""], _not_built(event)
         lost = {key: why for key, why in left.items() if node.partition(key) not in known}
-        yield from (Ended(_names(selected & {*node.outputs}), key, False, why) for key, why in lost.items())
+        yield from (Ended(names(selected & {*node.outputs}), key, False, why) for key, why in lost.items())
 
 
 def _not_built(failure: dg.DagsterEvent) -> dict[str, str]:
@@ -89,5 +124,12 @@ def _error(result: dg.ExecuteInProcessResult) -> Any:
     return error
 
 
-def _names(keys: Collection[dg.AssetKey]) -> tuple[str, ...]:
+def trace_of(result: dg.ExecuteInProcessResult) -> str:
+    """The stack trace of a run's first step that failed; empty if none did."""
+    error = _error(result)
+    return error.to_string() if error else ""
+
+
+def names(keys: Iterable[dg.AssetKey]) -> tuple[str, ...]:
+    """The names of assets, as people know them."""
     return tuple(sorted(key.to_user_string() for key in keys))

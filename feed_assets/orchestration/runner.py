@@ -20,11 +20,12 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import State
 from feed_assets.ledger import alerts, due, runs, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing
+from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing, will_start_spark
 from feed_assets.orchestration.catch_up import CATCH_UP
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.decide.requests import UNFINISHED, joined
+from feed_assets.orchestration.ends import names
 from feed_assets.orchestration.location import LATE_DATA
 from feed_assets.orchestration.ticks.left_runs import driver_of, fail
 from feed_assets.orchestration.ticks.tick import FAILING
@@ -44,19 +45,29 @@ NO_TAGS: Mapping[str, str] = MappingProxyType({})
 BY_CONDITION = {"dagster/from_automation_condition": "true"}
 
 
-def _ignore(_run: dg.ExecuteInProcessResult) -> None:
-    """Nobody wants to hear of runs."""
+STARTING_SPARK = "starting Spark"
+"""What `on_step` hears before the run that Spark starts for."""
+
+
+def _ignore(_: object) -> None:
+    """Nobody wants to hear of it."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Drives the definitions of one code location on one instance. `on_run` hears of each run after it ended."""
+    """Drives the definitions of one code location on one instance.
+
+    `on_run` hears of each run after it ended, `on_step` in words of what is done now.
+    """
 
     definitions: dg.Definitions
     instance: dg.DagsterInstance
     on_run: Callable[[dg.ExecuteInProcessResult], None] = _ignore
     now: Callable[[], datetime] = utc_now
     """The clock by which partitions come into being and late data ripen."""
+    on_step: Callable[[str], None] = _ignore
+    _steps: Counter[str] = field(default_factory=Counter[str])
+    """How many ticks there were, how many runs were requested, and how many of these have begun."""
     _in_vain: Counter[tuple[str, str | None]] = field(default_factory=Counter[tuple[str, str | None]])
     """How often runs of some assets and a partition came to nothing here."""
 
@@ -87,6 +98,7 @@ class Runner:
     def tick(self) -> int:
         """Evaluate every sensor once, then the conditions once, and run what they request; how much was done."""
         sensors = [each for each in self._sensors() if not isinstance(each, dg.AutomationConditionSensorDefinition)]
+        self._steps["tick"] += 1
         with dg.partition_loading_context(self.now(), self.instance):
             return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
 
@@ -136,6 +148,7 @@ class Runner:
 
     def _tick_sensor(self, sensor: dg.SensorDefinition) -> int:
         """The cursor moves after the work: what a kill interrupts is decided again, and run keys drop repeats."""
+        self.on_step(f"tick {self._steps['tick']}: sensor {sensor.name}")
         before = self._cursor(sensor.name)
         context = dg.build_sensor_context(
             instance=self.instance, cursor=before, definitions=self.definitions, sensor_name=sensor.name
@@ -146,7 +159,7 @@ class Runner:
                 for event in result.asset_events or ():
                     self.instance.report_runless_asset_event(event)
                 done += sum(map(self._add_partitions, result.dynamic_partitions_requests or ()))
-                done += sum(self._run(request, sensor.name) for request in result.run_requests or ())
+                done += self._run_all(result.run_requests or (), sensor.name)
                 done += len(result.asset_events or ()) + (result.cursor is not None and result.cursor != before)
                 self._put_cursor(sensor.name, result.cursor)
         return done
@@ -159,6 +172,7 @@ class Runner:
 
     def _tick_conditions(self) -> int:
         """The one condition is a level, so it needs no cursor. One run for each partition and dataset."""
+        self.on_step(f"tick {self._steps['tick']}: late data")
         found = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
         graph = Graph(self.definitions.resolve_asset_graph())
         wanted = [
@@ -167,7 +181,13 @@ class Runner:
             if node.role == "dataset"
             for partition in sorted(found.get_requested_partitions(node.key), key=str)
         ]
-        return sum(self._run(request, LATE_DATA) for request in joined(graph, open_ledger(settings().ledger), wanted))
+        return self._run_all(joined(graph, open_ledger(settings().ledger), wanted), LATE_DATA)
+
+    def _run_all(self, requests: Iterable[dg.RunRequest], sensor: str) -> int:
+        """Run some requests, one after the other; how many runs that were."""
+        requests = [*requests]
+        self.expect(len(requests))
+        return sum(self._run(request, sensor) for request in requests)
 
     def _run(self, request: dg.RunRequest, sensor: str) -> int:
         """Run a request here and now, unless its key was seen or it came to nothing often; how many runs that were.
@@ -176,20 +196,40 @@ class Runner:
         """
         whose = (str(request.asset_selection), request.partition_key or str(request.partition_key_range))
         if self._in_vain[whose] >= settings().max_attempts:
-            return 0
+            return self._leave_out()
         tags = {SENSOR: sensor}
         if request.run_key:
             tags[RUN_KEY] = request.run_key
             seen = dg.RunsFilter(tags={RUN_KEY: request.run_key, SENSOR: sensor})
             if self.instance.get_runs(seen, limit=1):
-                return 0
+                return self._leave_out()
         result = self.execute(request, tags)
         self._in_vain[whose] += not result.success and self._is_in_vain(result.run_id)
         return 1
 
+    def expect(self, count: int) -> None:
+        """Take note that so many runs come, of which `on_step` hears one after the other."""
+        self._steps["requested"] += count
+
+    def _leave_out(self) -> int:
+        """Count a request that is not run."""
+        self._steps["requested"] -= 1
+        return 0
+
+    def _tell(self, request: dg.RunRequest) -> None:
+        """Say which run begins, and that it will take longer if Spark starts for it."""
+        if will_start_spark(self.instance):
+            self.on_step(STARTING_SPARK)
+        self._steps["run"] += 1
+        of = f" of {self._steps['requested']}" if self._steps["requested"] else ""
+        span = request.partition_key_range
+        keys = request.partition_key or (f"{span.start}...{span.end}" if span else "")
+        self.on_step(f"run {self._steps['run']}{of}: {', '.join(names(request.asset_selection or ()))} {keys}".rstrip())
+
     def execute(self, request: dg.RunRequest, tags: Mapping[str, str] = NO_TAGS) -> dg.ExecuteInProcessResult:
         """Make the run of a request, to its end."""
         refuse_what_is_missing(self.instance, settings())
+        self._tell(request)
         result = self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
             instance=self.instance,
             partition_key=request.partition_key,

@@ -4,13 +4,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import sqlalchemy as sa
+
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
-from feed_assets.core.increments import Numbers, following
+from feed_assets.core.increments import Numbers, following, interval_of, numbers_in, overlap
 from feed_assets.core.intervals import Interval
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import batches, sets
+from feed_assets.ledger import batches, sets, updates
+from feed_assets.runs.maker import Output
 from feed_assets.runs.services import Services
 
 
@@ -39,9 +43,27 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
     if not touched:
         return Batch(output.batch(Numbers(number, number).name), slices)
     (batch, pins), *others = touched.items()
-    if others or not _holds(pins, slices.values()):
+    beside = [each for at, each in read.items() if at != batch and overlap(each, pins)]
+    if others or beside or not _holds(pins, slices.values()):  # A range may have been read over another batch's slice.
         return Batch(output.batch(Numbers(1, number).name), None)
     return Batch(batch, {pin.partition: _again(pin, slices) for pin in pins if pin.is_slice})
+
+
+def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
+    """Raise InvalidDefinition for a batch whose columns are not those of one beside it: nobody could read both."""
+    batch = output.partition
+    numbers, parent = numbers_in(batch.name), batch.parent
+    if parent is None or numbers is None or numbers.is_range:
+        return
+    beside = [pin for pin in sets.pins_of(connection, [parent])[parent] if pin.partition != batch]
+    known = updates.columns_of(connection, beside[-1]) if beside else ()
+    found = output.written.columns
+    if known and found and sorted(known) != sorted(found):
+        said = "; ".join(f"{' '.join(each)}" for each in sorted({*known} ^ {*found}))
+        raise InvalidDefinition(
+            f"{batch}: its columns are not those of {beside[-1].partition.name} ({said}): expected the same. Cast "
+            "them, or have all loaded anew: materialize the partition by hand."
+        )
 
 
 def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
@@ -49,16 +71,12 @@ def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
     return [*services.board.children(output.path)]
 
 
-def _interval(pin: Pin) -> Interval:
-    return Interval(pin.start, pin.update_id)
-
-
 def _is_whole(pins: Iterable[Pin]) -> bool:
     """Whether nothing is missing of any table from its beginning on: what an invalid range held may be pruned."""
     read: dict[Partition, list[Interval]] = {}
     for pin in pins:
         if pin.is_slice:
-            read.setdefault(pin.partition, []).append(_interval(pin))
+            read.setdefault(pin.partition, []).append(interval_of(pin))
     return all(_is_without_holes(each) for each in read.values())
 
 
@@ -70,23 +88,12 @@ def _is_without_holes(intervals: Iterable[Interval]) -> bool:
     return whole is not None and whole.start is None
 
 
-def overlap(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
-    """Whether two sets of pins have read some of the same of an event table."""
-    of = {pin.partition: _interval(pin) for pin in others if pin.is_slice}
-    mine = [(of[pin.partition], _interval(pin)) for pin in pins if pin.is_slice and pin.partition in of]
-    return any(not each.is_empty and _share(each, other) for other, each in mine)
-
-
 def _as_pin(piece: Slice) -> Pin:
     return Pin(piece.partition, piece.end, piece.version, start=piece.start)
 
 
-def _share(one: Interval, other: Interval) -> bool:
-    return (one.start or "") < other.end and (other.start or "") < one.end
-
-
 def _holds(pins: Sequence[Pin], slices: Collection[Slice]) -> bool:
-    of = {pin.partition: _interval(pin) for pin in pins if pin.is_slice}
+    of = {pin.partition: interval_of(pin) for pin in pins if pin.is_slice}
     return all(each.partition in of and each.interval.within(of[each.partition]) for each in slices)
 
 

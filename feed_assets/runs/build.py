@@ -44,6 +44,7 @@ from feed_assets.ledger import (
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.states import backfills
 from feed_assets.runs import companions, reconcile
+from feed_assets.runs.appending import refuse_other_columns
 from feed_assets.runs.maker import Made, Output, Task
 from feed_assets.runs.phases import Checked, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
 from feed_assets.runs.pinning import Inputs, Order, backfilled, pin_inputs
@@ -252,6 +253,8 @@ class _Build:
             outputs.insert(0, Output(partition, update_id, made.write(partition, update_id)))
             self.services.on_step(f"parts of {partition.feed} written")
         with self.services.ledger.write() as connection:
+            if self.order.recipe.is_appendable:
+                refuse_other_columns(connection, outputs[-1])
             for output in outputs:
                 written = output.written
                 windows = None if written.windows is None else text_of(written.windows)

@@ -4,7 +4,7 @@ A check is a value with SQL in it: declaring one needs no Spark.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,32 +12,16 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.profiles import PROFILE
 from feed_assets.core.rules import Name, Share, as_share
 from feed_assets.core.typed import typed
+from feed_assets.runs.evidence import REJECTED, Audited, Evidence, known_keys, missing, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
     DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
 
+__all__ = ["Audited", "Check", "Evidence", "accounted", "not_empty", "not_null", "references", "unique", "within"]
+
 Severity = Literal["ERROR", "WARN"]
-
-
-@dataclass(frozen=True)
-class Audited:
-    """What a check may read.
-
-    Attributes:
-        written: The written rows, read back.
-        records: How many rows were written.
-        rejected: How many records were rejected.
-        inputs: The inputs of the function, by name.
-        read: The same inputs with the records that do not parse.
-    """
-
-    written: "DataFrame"
-    records: int
-    rejected: int
-    inputs: "Mapping[str, DataFrame]"
-    read: "Mapping[str, DataFrame]"
 
 
 @typed
@@ -56,6 +40,7 @@ class Check:
         finding: What was found, in words: `{found}` is the number, `{rows}` how many rows were written.
         severity: What it means if it does not pass: `ERROR`, and nothing is published, or `WARN`, and the partition is
             published and marked. It may be a function of the number that was found.
+        evidence: What a person sees if it does not pass, `checks.Evidence`, where that is no row of the dataset's own.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the name cannot be one, or it has not one of `aggregate` and
@@ -71,6 +56,7 @@ class Check:
     inputs: tuple[str, ...] = ()
     finding: str = "found {found:g}"
     severity: Severity | Callable[[float], str] = "ERROR"
+    evidence: Evidence | None = None
 
     def __post_init__(self) -> None:
         if (self.aggregate is None) == (self.measure is None):
@@ -122,11 +108,6 @@ PROFILED = Check(
 """A dataset's profile, as one of its checks; what it finds, how many measures are off, `runs.profiling` says."""
 
 
-def quoted(column: str) -> str:
-    """A column as SQL has it, whatever its name is."""
-    return "`" + column.replace("`", "``") + "`"
-
-
 def _name(kind: str, *columns: str) -> str:
     if not columns:
         raise InvalidDefinition(f"checks.{kind}() was given no column: expected at least one.")
@@ -164,6 +145,7 @@ def not_empty() -> Check:
         lambda found: found > 0,
         "count(1)",
         finding="found {found:g} rows",
+        evidence=REJECTED,
     )
 
 
@@ -249,12 +231,8 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
     needed = as_share(at_least)
 
     def share(audited: Audited) -> float:
-        # By keys, and not by a join, which takes Spark twice as long on small data. NULL is nobody's key.
-        rows = audited.inputs[child].selectExpr(f"{quoted(on)} AS key", "1L AS rows", "false AS known")
-        keys = audited.inputs[parent].selectExpr(f"{quoted(on)} AS key", "0L AS rows", f"{quoted(on)} IS NOT NULL")
-        by_key = rows.union(keys).groupBy("key").agg({"rows": "sum", "known": "max"})
-        known = "sum(if(`max(known)`, `sum(rows)`, 0)) AS known"
-        row = by_key.selectExpr("sum(`sum(rows)`) AS all", known).collect()[0]
+        by_key = known_keys(audited, child, parent, on)
+        row = by_key.selectExpr("sum(rows) AS all", "sum(if(known, rows, 0)) AS known").collect()[0]
         return row["known"] / row["all"] if row["all"] else 1.0
 
     description = f"at least {needed:.1%} of the rows of {child} must have their {on} in {parent}"
@@ -266,6 +244,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
         measure=share,
         inputs=(child, parent),
         finding="found {found:.1%}",
+        evidence=missing(child, parent, on),
     )
 
 

@@ -1,10 +1,10 @@
 """What makes chunks of Kafka topics, as the settings say: for the service and for runs alike."""
 
 from feed_assets.core.errors import InvalidSetting
+from feed_assets.feeds.opened import open_board
 from feed_assets.kafka.clients import Clients, say_heard
 from feed_assets.kafka.schemas import Schemas
 from feed_assets.kafka.stretch import Chunking
-from feed_assets.runs.services import open_board
 from feed_assets.settings import Settings
 
 

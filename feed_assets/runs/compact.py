@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
-from uuid import uuid4
 
-from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.increments import LEAST, Numbers, numbers_in, version_of
@@ -19,9 +17,10 @@ from feed_assets.core.positions import Pin
 from feed_assets.feeds import write
 from feed_assets.ledger import claims, compacted, runs, sets, updates
 from feed_assets.runs import reconcile
+from feed_assets.runs.alone import alone
 from feed_assets.runs.maker import Output, Task
 from feed_assets.runs.recipe import Recipe, Source
-from feed_assets.runs.services import Services, this_process
+from feed_assets.runs.services import Services
 from feed_assets.runs.sync import pin
 
 
@@ -77,7 +76,7 @@ def _as_they_are(batches: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Compaction:
-    """One run, which the ledger knows of: no other one builds the partition meanwhile."""
+    """What makes one batch of several, while no run builds the partition."""
 
     services: Services
     parent: Partition
@@ -85,15 +84,8 @@ class _Compaction:
     pins: tuple[Pin, ...]
 
     def run(self) -> None:
-        services = self.services
-        run = runs.Run(uuid4().hex, self.parent, runs.RUNNING, process=this_process(), started=services.now())
-        runs.start(services.ledger, run)
-        services.on_step("started")
-        try:
-            self._write(run.id)
-        except BaseException as error:  # Also an interrupt: whatever ends the run, its claim is finished.
-            reconcile.finish(services, run, ABANDONED, f"{type(error).__name__}: {error}"[:1000])
-            raise
+        with alone(self.services, self.parent) as run_id:
+            self._write(run_id)
 
     def _write(self, run_id: str) -> None:
         services, read = self.services, [pin(self.services, each.partition, None) for each in self.pins]

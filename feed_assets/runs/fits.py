@@ -13,8 +13,8 @@ from typing import IO, Any
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import PACKED
 from feed_assets.core.limits import READ_BYTES
+from feed_assets.core.readable import Format
 from feed_assets.core.schemas import column_names
-from feed_assets.runs.recipe import Format
 
 LINES = 10
 """Lines of JSON that are looked at: some may be records that a run rejects, but not all."""

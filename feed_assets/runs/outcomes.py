@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feed_assets.core.errors import UpdateAbandoned
 from feed_assets.ledger.quality import FAILED, PASSED, WARNED, CheckState
-from feed_assets.runs.checks import Audited, Check, quoted
+from feed_assets.runs.checks import Check
+from feed_assets.runs.evidence import Audited, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 RECORDS = "_records"
 
@@ -22,9 +26,11 @@ class CheckResult:
         check: The check.
         passed: Whether it passed.
         found: The number that it judged.
-        sample: Up to five rows that break the rule.
+        sample: Up to five rows that break the rule, or that show why.
         rows: How many rows were written.
         said: What was found in words, if the check itself has none for it.
+        more: What the sample shows, in words, where it is no rows of the dataset's own.
+        rejected: How many records were rejected.
     """
 
     check: Check
@@ -33,6 +39,8 @@ class CheckResult:
     sample: tuple[dict[str, Any], ...] = ()
     rows: int = 0
     said: str | None = None
+    more: str = ""
+    rejected: int = 0
 
     @property
     def severity(self) -> str:
@@ -54,7 +62,7 @@ class CheckResult:
     def message(self) -> str:
         """The outcome in words."""
         finding = self.said or self.check.finding.format(found=self.found, rows=self.rows)
-        return f"{self.check.name}: {self.check.description}; {finding}"
+        return "; ".join(filter(None, (f"{self.check.name}: {self.check.description}", finding, self.more)))
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
@@ -88,8 +96,19 @@ def results(checks: Sequence[Check], counts: Mapping[str, Any], audited: Audited
 def _result(check: Check, counts: Mapping[str, Any], audited: Audited) -> CheckResult:
     found = float(check.measure(audited) if check.measure else counts[check.name] or 0)
     passed = check.passes(found)
-    if passed or check.offending is None:
+    if passed:
         return CheckResult(check, passed, found, rows=audited.records)
-    rows = check.offending(audited.written).limit(ROWS_PER_SAMPLE).collect()
-    sample = tuple(row.asDict(recursive=True) for row in rows)
-    return CheckResult(check, passed, found, sample, audited.records)
+    sample = _sample(_offending(check, audited))
+    more = check.evidence.told(audited, sample) if check.evidence else ""
+    return CheckResult(check, passed, found, sample, audited.records, more=more, rejected=audited.rejected)
+
+
+def _offending(check: Check, audited: Audited) -> "DataFrame | None":
+    if check.evidence:
+        return check.evidence.rows(audited)
+    return check.offending(audited.written) if check.offending else None
+
+
+def _sample(frame: "DataFrame | None") -> tuple[dict[str, Any], ...]:
+    rows = frame.limit(ROWS_PER_SAMPLE).collect() if frame is not None else ()
+    return tuple(row.asDict(recursive=True) for row in rows)

@@ -4,17 +4,17 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from feed_assets.core.feeds import Feed
 from feed_assets.core.profiles import Profile
+from feed_assets.core.readable import Format
 from feed_assets.runs.checks import PROFILED, Check
 from feed_assets.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Format = Literal["csv", "json", "parquet"]
 
 PREVIOUS = "previous"
 """A function parameter of this name is the dataset's own update before; None where everything is loaded."""

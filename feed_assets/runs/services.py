@@ -13,9 +13,9 @@ import psutil
 
 from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.stores import s3_credentials
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import Ledger, found_ledger, open_ledger
-from feed_assets.settings import Settings, make_board
+from feed_assets.settings import Settings
 
 if TYPE_CHECKING:
     from feed_assets.runs.maker import Maker
@@ -95,18 +95,6 @@ def spark_maker(settings: Settings, profile: Mapping[str, str] = NO_PROFILE, *, 
     from feed_assets.spark.profiles import profiled
 
     return SparkMaker(lambda: profiled(settings, profile, may_start=may_start))
-
-
-def open_board(settings: Settings, *, name: str | None = None, makes: bool = True) -> Blackboard:
-    """The blackboard of the settings, or the one of others that they name.
-
-    The default folder is made when it is first used, but not by who only reads.
-    """
-    if makes and name is None:
-        make_board(settings)
-    at = settings.place(name)
-    credentials = s3_credentials(at.url, at.profile) if at.profile and at.url.startswith("s3:") else None
-    return Blackboard.open(at.url, endpoint=at.endpoint, credentials=credentials, name=name or "")
 
 
 def this_process() -> str:

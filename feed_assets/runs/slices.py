@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from feed_assets.core.events import Operation
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.events import Operation, in_words
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import NAMED
 from feed_assets.core.slices import Slice
+from feed_assets.core.words import some
 from feed_assets.ledger import events, inbox, sets, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.recipe import Recipe
@@ -30,6 +33,30 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
     for each in new:  # A late one may end before what was read.
         upto[each.partition] = max(each.end, upto.get(each.partition, ""))
     return [Slice(each, None, upto[each], _ALL) for each in partitions if each in upto]
+
+
+def refuse_strange(ledger: Ledger, told: RunSpec, tables: Mapping[str, Sequence[Partition]]) -> None:
+    """Raise InvalidDefinition if somebody asks by hand for a slice that is none: of what is read, up to its last event.
+
+    What lies beyond has not been told of: rows may still come there, and would be taken for late ones.
+    """
+    if told.consumes:
+        return
+    known = {partition for each in tables.values() for partition in each}
+    last = _upto_the_last(ledger, [*known])
+    for partition, piece in told.slices.items():
+        if partition not in known:
+            there = some([str(each) for each in sorted(known)], NAMED) or "no event table"
+            raise InvalidDefinition(
+                f"{partition} is to be read: expected a slice of {there}. Correct table and partition."
+            )
+        upto = last.get(partition)
+        if upto is None or upto.isdigit() != piece.end.isdigit() or piece.end > upto:
+            most = f"at most {in_words(upto)}, its last marker" if upto else "an event of it, and there is none"
+            raise InvalidDefinition(
+                f"{partition} is to be read up to {in_words(piece.end)}: expected {most}. Correct upto, or wait until "
+                "that event has come."
+            )
 
 
 _ALL = frozenset({Operation.OVERWRITE})

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,7 +19,7 @@ from feed_assets.runs.wrong_sql import naming_sql
 from feed_assets.spark.digest import measured
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import read_own
-from feed_assets.spark.rejects import write_rejects
+from feed_assets.spark.rejects import REJECTS, write_rejects
 from feed_assets.spark.windows import Counting
 from feed_assets.spark.write import write
 
@@ -58,11 +59,17 @@ class SparkMade:
         recipe, main = self.task.recipe, outputs[-1]
         written = read_own(self.spark, self.board, main.update, self.frames.rows.schema)
         rejected = sum(output.written.records for output in outputs[:-1])
-        audited = Audited(written, main.written.records, rejected, self.frames.inputs, self.frames.read)
+        rejects = partial(self._rejects, outputs[:-1]) if outputs[:-1] else None
+        audited = Audited(written, main.written.records, rejected, self.frames.inputs, self.frames.read, rejects)
         with naming_sql(recipe, audited):
             checks, measures, figures = audit(recipe, audited, self.task.baseline, is_suspect=self.task.is_suspect)
         chart = recipe.chart(written) if recipe.chart else None
         return Audit(checks, main.written.preview, chart, measures if recipe.profile else None, figures)
+
+    def _rejects(self, outputs: Sequence[Output]) -> DataFrame:
+        """The rejected records, read back."""
+        frames = [read_own(self.spark, self.board, output.update, REJECTS) for output in outputs]
+        return reduce(DataFrame.unionByName, frames)
 
 
 @dataclass(frozen=True)

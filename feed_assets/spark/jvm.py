@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import sys
+import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,41 @@ def _numbers(character: str) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
+_BANNER = re.compile(
+    r"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting (default|Spark) log level to|"
+    r"To adjust logging level use|.* WARN (Utils: (Your hostname,|Set SPARK_LOCAL_IP)|NativeCodeLoader: Unable to load)"
+)
+"""What Spark says on stderr at each start, whoever starts it, and nobody can act on."""
+
+_HIDES: set[str] = set()
+
+
+def hide_banner() -> None:
+    """Have a Spark that this process starts say nothing of its start. What else it says goes to stderr."""
+    _HIDES.add("banner")
+
+
+@contextmanager
+def _stderr() -> Generator[dict[str, int]]:
+    """Where the JVM is to write what it says on stderr: to a thread, until it ends, if the banner is hidden."""
+    if not _HIDES:
+        yield {}
+        return
+    reads, writes = os.pipe()
+    threading.Thread(target=_pass_on, args=[reads], daemon=True).start()
+    try:
+        yield {"stderr": writes}
+    finally:
+        os.close(writes)
+
+
+def _pass_on(reads: int) -> None:
+    with os.fdopen(reads, errors="replace") as lines:
+        for line in lines:
+            if not _BANNER.match(line):
+                sys.stderr.write(line)
+
+
 def start_context(values: Mapping[str, str]) -> None:
     """Start Spark in this process with a configuration, unless it has run here before.
 
@@ -64,8 +100,9 @@ def start_context(values: Mapping[str, str]) -> None:
         with properties_file(values) as file:
             options = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-            with _environment({"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values)}):
-                gateway = java_gateway.launch_gateway()  # pyright: ignore[reportUnknownMemberType]
+            submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values)}
+            with _environment(submit), _stderr() as stderr:
+                gateway = java_gateway.launch_gateway(None, {**stderr})  # pyright: ignore[reportUnknownMemberType]
         given = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # Of the file Spark has taken blanks at the ends.
         SparkContext(gateway=gateway, conf=given)
 

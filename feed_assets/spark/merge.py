@@ -5,6 +5,7 @@ and a row that is replaced in one reading and not found in the other would be lo
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
@@ -29,7 +30,7 @@ def merge_by_key(
     """Merge the rows of an increment into the dataset's previous ones: an upsert, with deletes.
 
     A row of `new` takes the place of the one with its key; equal rows are one. To merge the same rows once more changes
-    nothing. A NULL in a key is a value as any other.
+    nothing. A NULL in one of several columns of a key is a value as any other.
 
     Args:
         previous: The rows that are there, as a function's parameter `previous` gets them; None if all is loaded.
@@ -45,14 +46,14 @@ def merge_by_key(
         The merged rows, in no order.
 
     Raises:
-        InvalidDefinition: `previous` has other columns than `new`, or `deletes` other types, or a column that is named
-            is not there.
-        SparkRuntimeException: Two different rows of `new` have one key, and `newest_by`, if it is there, does not say
-            which is the newer one. If all is loaded, as the rows are written.
+        InvalidDefinition: What is to be a DataFrame is none, `previous` has other columns than `new`, or `deletes`
+            other types, or a column that is named is not there.
+        SparkRuntimeException: A key is NULL as a whole, or two different rows of `new` have one key, and `newest_by`,
+            if it is there, does not say which is the newer one. If all is loaded, as the rows are written.
     """
     keys = [key] if isinstance(key, str) else [*key]
     named = [*keys, newest_by] if newest_by else keys
-    _check(previous, new, deletes, named)
+    _check(previous, new, deletes, named if keys else [])
     changes = _changes(new, deletes, keys, newest_by)
     if previous is None:
         return _rows(changes, new)
@@ -97,7 +98,12 @@ def _is_one(keys: Sequence[str], newest_by: str | None) -> Column:
     shown = sf.to_json(sf.struct(*map(column, keys)))
     lacks = f"{newest_by} does not say which" if newest_by else "newest_by=… would say which"
     said = sf.concat(sf.lit("merge_by_key: different rows of an increment have the key "), shown, sf.lit(f": {lacks}."))
-    return sf.when((column(_ROWS) == 1) | column(_DELETED), sf.expr("true")).otherwise(sf.raise_error(said))
+    lost = sf.concat(
+        sf.lit("merge_by_key: the key of a row is NULL: "), shown, sf.lit(". Leave such rows out, or reject them.")
+    )
+    is_null = reduce(Column.__and__, (column(each).isNull() for each in keys))
+    is_one = (column(_ROWS) == 1) | column(_DELETED)
+    return sf.when(is_null, sf.raise_error(lost)).when(is_one, sf.expr("true")).otherwise(sf.raise_error(said))
 
 
 def _same_key(keys: Sequence[str]) -> Column:
@@ -120,7 +126,15 @@ def _of(frame: str, name: str) -> Column:
 
 
 def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None, named: Sequence[str]) -> None:
-    """Raise InvalidDefinition for columns that do not fit."""
+    """Raise InvalidDefinition for what is no DataFrame, and columns that do not fit."""
+    if not named:
+        raise InvalidDefinition("merge_by_key: the key has no column: expected one or more. Name those of the key.")
+    for what, frame in (("previous", previous), ("new", new), ("deletes", deletes)):
+        if not isinstance(frame, DataFrame) and (frame is not None or what == "new"):
+            raise InvalidDefinition(
+                f"merge_by_key: {what} is {frame if frame is None else type(frame).__name__}: expected a DataFrame. "
+                "The order is merge_by_key(previous, new, key)."
+            )
     for what, frame in (("new", new), ("deletes", deletes)):
         if frame is not None and (missing := [name for name in named if name not in frame.columns]):
             raise InvalidDefinition(

@@ -1,25 +1,23 @@
 """Read pinned updates by their exact file lists. No record is nulled, rounded, split or dropped in silence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
-from feed_assets.core.feeds import PACKED, File, Update
+from feed_assets.core.feeds import Update
+from feed_assets.core.readable import Format, check_readable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
 from feed_assets.spark.parquet_files import OPTIONS, read_parquet
-from feed_assets.spark.parse import META, SCHEMAS, is_clean
+from feed_assets.spark.parse import META, SCHEMAS, column, is_clean
 from feed_assets.spark.tasks import LEAST_SPLIT, in_one_task
 from feed_assets.spark.urls import escaped, spark_path
-
-Format = Literal["csv", "json", "parquet"]
 
 
 def read(
@@ -70,6 +68,19 @@ def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: Str
     return in_one_task(rows) if len(paths) == 1 and update.files[0].size < LEAST_SPLIT else rows
 
 
+def read_parts(
+    spark: SparkSession, board: Blackboard, updates: Sequence[Update], names: Sequence[str], *, merge: bool
+) -> DataFrame:
+    """These columns of Parquet updates whose footers were looked at before; nothing is tagged.
+
+    Without `merge` all parts are of one schema; with it some lack columns, which are NULL there.
+    """
+    paths = [escaped(spark_path(board.url, key)) for key in _keys(updates, "parquet")]
+    with reading(updates):
+        rows = spark.read.options(**{**OPTIONS, "mergeSchema": merge}).parquet(*paths)
+    return rows.select(*map(column, names))
+
+
 def ddl(spark: SparkSession, schema: str) -> StructType:
     """A schema of DDL, such as `id string, at timestamp`, as a value."""
     return _ddl(spark, schema, spark.conf.get("spark.sql.timestampType"))
@@ -89,28 +100,8 @@ def _keys(updates: Sequence[Update], form: Format) -> list[str]:
     for update in updates:
         if not update.files:
             raise UnreadableUpdate(f"{update.path} has no files: there is nothing to read. Publish it with its data.")
-        _check_names(update)
-        _check_sizes(update.files, form)
+        check_readable(update, form)
     return sorted({file.key for update in updates for file in update.files})
-
-
-def _check_names(update: Update) -> None:
-    for file in update.files:
-        name = file.key.removeprefix(f"{update.path}/")
-        if any(segment.startswith(("_", ".")) for segment in name.split("/")):
-            raise UnreadableUpdate(
-                f"{file.key} would be read as no rows: Spark skips names that begin with '_' or '.'. "
-                "Have the producer rename its files."
-            )
-
-
-def _check_sizes(files: Iterable[File], form: Format) -> None:
-    for file in files:
-        if file.size == 0 and (form != "json" or file.key.endswith(PACKED)):
-            raise UnreadableUpdate(
-                f"{file.key} is empty (0 bytes), which no {form} file is: its writer was cut off. "
-                "Invalidate the update, and have it published again."
-            )
 
 
 def _key(board: Blackboard) -> Column:

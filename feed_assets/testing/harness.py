@@ -14,6 +14,7 @@ from dagster._core.event_api import PartitionKeyFilter
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.opened import open_board
 from feed_assets.orchestration.build.makers import make_with
 from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
 from feed_assets.orchestration.decide.graph import Graph
@@ -23,7 +24,7 @@ from feed_assets.orchestration.ends import Ended, ends_of
 from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate
-from feed_assets.runs.services import Services, open_board, utc_now
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing.rows import published_rows
 
@@ -114,6 +115,7 @@ class Harness:
     maker: Maker | None = None
 
     def __post_init__(self) -> None:
+        settings.cache_clear()  # The environment may be another test's.
         if self.maker:
             make_with(self.instance, self.maker)
 

@@ -2,15 +2,16 @@
 
 import getpass
 import json
+import re
 import socket
 
 import pytest
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads import sample
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets_tests.cli.test_run import DAY, drop, drop_sample, feed_assets
 
@@ -42,9 +43,10 @@ def test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_say
     assert (again.exit_code, again.stdout.splitlines()[-1]) == (1, "0 of 1 partitions are built")
     drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
     built = feed_assets("build", CLICKED, "men|2019-11-24")
-    assert (built.exit_code, built.stdout.splitlines()) == (
-        0,
-        ["built   ads/clicked, ads/clicked_rejects men|2019-11-24", "1 of 1 partitions are built"],
+    line, end = built.stdout.splitlines()
+    assert (built.exit_code, end) == (0, "1 of 1 partitions are built")
+    assert re.fullmatch(
+        r"built   ads/clicked, ads/clicked_rejects men\|2019-11-24: \d+ rows, 0 rejects, \d+\.\d s", line
     )
     with open_ledger(settings().ledger).read() as connection:
         run = runs.last(connection, Partition(Feed.parse(CLICKED), DAY))
@@ -71,6 +73,15 @@ def test_what_has_no_input_is_left_with_the_reason() -> None:
         ]
         + ["0 of 2 partitions are built"],
     )
+
+
+def test_machines_get_what_was_built_and_what_is_left() -> None:
+    drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
+    result = feed_assets("build", CLICKED, "2019-11-24/men...2019-11-25/men", "--json")
+    said = json.loads(result.stdout)
+    assert [(each["partition"], each["succeeded"]) for each in said["runs"]] == [("men|2019-11-24", True)]
+    assert [each["what"] for each in said["left"]] == [f"{CLICKED} 2019-11-25/men"]
+    assert result.exit_code == 1
 
 
 @pytest.mark.parametrize(

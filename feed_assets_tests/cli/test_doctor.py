@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from feed_assets.cli import app
 from feed_assets.cli.location import prepare
 from feed_assets.core.errors import InvalidSetting
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets_tests.servers import PostgreSQL
 

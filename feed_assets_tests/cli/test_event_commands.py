@@ -13,10 +13,11 @@ from feed_assets.core.events import PARENTS, WriteEvent, foreign_correlation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.slices import Slice
 from feed_assets.feeds import write
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import claims, events, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
-from feed_assets.runs.services import open_board, utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 
 SUMMARY, DAY = "retail/daily_summary/v1.0", "2010-12-03"

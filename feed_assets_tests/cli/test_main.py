@@ -1,13 +1,18 @@
 """What `feed-assets` says of errors: one line, whoever raised it."""
 
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from feed_assets.cli import errors_in_a_line, main
+import feed_assets
+from feed_assets.cli import errors_in_a_line, main, traces
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 
@@ -57,3 +62,54 @@ def test_what_pydantic_says_in_many_lines_is_one(capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1
     assert line.startswith("feed-assets: ValidationError: 2 validation errors for Row at Input should be")
+
+
+def fail():
+    """Raise what nobody has thought of."""
+    raise KeyError("x")
+
+
+def test_what_nobody_has_thought_of_is_a_line_with_its_place(capsys):
+    with pytest.raises(SystemExit) as ended, errors_in_a_line():
+        fail()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1
+    assert line.startswith(f"feed-assets: KeyError: 'x' ({__file__}:")
+    assert line.endswith("; `feed-assets -v …` prints its stack trace)")
+
+
+def test_who_asks_gets_the_trace_before_the_line(monkeypatch, capsys, home):
+    monkeypatch.setattr(traces, "_WANTED", set())
+    code, lines = said(monkeypatch, capsys, "-v", "feed", "ls", "--blackboard", "file:///no/such/folder")
+    assert code == 4
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1].startswith("feed-assets: ")
+
+
+def test_the_version_is_that_of_the_package(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["feed-assets", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"feed-assets {feed_assets.__version__}\n")
+
+
+def completed(words, at):
+    """What a bash is offered, in a process of its own."""
+    asked = {"_FEED_ASSETS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+    command = [Path(sys.executable).with_name("feed-assets")]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_and_options():
+    assert completed("feed-assets feed u", 2) == ["uses"]
+    assert "--until-idle" in completed("feed-assets run --", 2)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_asks_the_command(monkeypatch, capsys, shell):
+    monkeypatch.setattr("sys.argv", ["feed-assets", "completion", shell])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert "_FEED_ASSETS_COMPLETE=complete_" in capsys.readouterr().out

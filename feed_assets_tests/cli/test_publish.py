@@ -14,9 +14,9 @@ from feed_assets.cli import app
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.write import publish
 from feed_assets.runs.fits import check_file
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 
 pytestmark = pytest.mark.usefixtures("home", "project")

@@ -38,6 +38,12 @@ def test_a_key_is_shown_once_rotated_with_an_overlap_and_revoked():
     assert second[16:] not in run("keys", "ls")
     run("keys", "revoke", "men", "--key", second.split("_")[1])
     assert [row["key"] for row in listed() if row["holds"]] == [first.split("_")[1]]
+    added = json.loads(run("keys", "add", "women", MEN, "--json"))
+    rotated = json.loads(run("keys", "rotate", "women", "--hours", "0", "--json"))
+    assert (added["partner"], rotated["partner"]) == ("women", "women")
+    (holds,) = [row["key"] for row in listed() if row["holds"] and row["partner"] == "women"]
+    assert rotated["key"].split("_")[1] == holds != added["key"].split("_")[1]
+    run("keys", "revoke", "women")
     run("keys", "revoke", "men")
     assert not any(row["holds"] for row in listed())
 

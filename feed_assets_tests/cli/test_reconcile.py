@@ -11,9 +11,10 @@ from feed_assets.cli import app
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import claims, runs, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board, utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 

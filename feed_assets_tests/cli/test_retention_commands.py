@@ -7,14 +7,16 @@ import pytest
 
 from feed_assets.cli import main
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.read import latest
 from feed_assets.ledger import claims, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board, utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets_tests.feeds.stores import MEN, NEW, OLD, write
 
+LINES = Partition(Feed.parse("sales/lines/v1.0"), "")
 SHOWN = ["ads/shown/v1.0", "2019-11-24/men"]
 
 
@@ -126,3 +128,39 @@ def test_an_altered_update_is_not_made_valid_again(feed, board):
     code, _, err = feed("revalidate", *SHOWN, NEW)
     assert code == 1
     assert f"gone: {MEN.path}/{NEW}/part-1.csv. Publish the data again as a new update." in err
+
+
+def test_who_invalidates_a_batch_is_told_of_the_range_that_holds_its_rows(feed, board):
+    for name in ("b00000001", "b00000002", "b00000001-00000002"):
+        write(board, OLD, partition=LINES.batch(name))
+    code, _, err = feed("invalidate", "sales/lines/v1.0", "b00000002", OLD)
+    assert code == 0
+    assert "b00000002: its rows are still read, as b00000001-00000002 holds them." in err
+    code, _, err = feed("invalidate", "sales/lines/v1.0", "b00000001-00000002", OLD)
+    assert "still read" not in err
+
+
+def test_where_there_are_batches_alone_it_is_said_how_to_have_them(feed, board, tmp_path):
+    for name in ("b00000001", "b00000002", "b00000001-00000002"):
+        write(board, OLD, partition=LINES.batch(name))
+    for command in (["show"], ["get"]):
+        more = ["", "--to", str(tmp_path / "out")] if command == ["get"] else []
+        code, _, err = feed(*command, "sales/lines/v1.0", *more)
+        assert code == 1
+        assert "has no update of its own, and holds 3 batches, such as " in err
+        assert err.endswith("say --batches to have these.\n")
+    code, out, _ = feed("show", "sales/lines/v1.0", "--batches")
+    assert (code, out.splitlines()[-1]) == (
+        0,
+        "3 of 3 batches have a valid update; 2 lie in a range that is read in their place",
+    )
+    feed("invalidate", "sales/lines/v1.0", "b00000002", OLD)
+    code, _, _ = feed("verify", "sales/lines/v1.0", "", "--batches")
+    assert code == 0
+
+
+@pytest.mark.parametrize("where", [["sales/nothing/v1.0"], ["ads/shown/v1.0", "2019-11-24/men"]])
+def test_what_has_no_batches_of_ours_is_not_put_together(feed, where):
+    code, _, err = feed("compact", *where)
+    assert code == 1
+    assert "has no batches that runs of ours wrote: expected a partition of an appendable dataset" in err

@@ -1,6 +1,7 @@
 """`run`, `explain`, and what `feed publish` and `invalidate` tell the ledger, on the ads domain and real Spark."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,14 +9,16 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from feed_assets.cli import app
+from feed_assets.cli import app, traces
+from feed_assets.cli.run import STARTING_SPARK
 from feed_assets.core.errors import SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads import sample
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board
+from feed_assets.orchestration import runner
 from feed_assets.settings import settings
 
 DAY = "2019-11-24/men"
@@ -55,15 +58,19 @@ def test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_bu
     waits = explained("ads/effectiveness/v1.0", DAY)
     assert "waits for input no valid update of ads/clicked/v1.0 2019-11-24/men" in waits
     first = feed_assets("run", "--until-idle")
-    built = [line.split("  ")[-1].strip() for line in first.output.splitlines() if line.startswith("built")]
+    told = [line.removeprefix("built").strip() for line in first.stdout.splitlines() if line.startswith("built")]
+    built = [line.partition(":")[0] for line in told]
     assert [*sorted(built[:2]), *built[2:]] == [
         "ads/clicked, ads/clicked_rejects men|2019-11-24",
         "ads/shown, ads/shown_rejects men|2019-11-24",
         "ads/effectiveness men|2019-11-24",
     ]
+    numbers = {line.partition(",")[0].partition(" ")[0]: line.partition(": ")[2] for line in told}
+    assert re.fullmatch(r"3,524 rows, 0 rejects, \d+\.\d s", numbers["ads/shown"])
+    assert re.fullmatch(r"\d+ rows, \d+\.\d s", numbers["ads/effectiveness"])
     assert first.exit_code == 0
     second = feed_assets("run", "--until-idle")
-    assert second.output == "idle after 2 ticks\n"
+    assert second.stdout == "idle after 2 ticks\n"
     assert "current" in feed_assets("explain", "ads/effectiveness/v1.0", DAY).output
     daily = explained("ads/effectiveness_daily/v1.0", "2019-11-24")
     assert "waits for input no valid update of ads/effectiveness/v1.0 2019-11-24/women" in daily
@@ -92,12 +99,12 @@ def test_explain_of_what_is_no_partition_of_a_dataset_says_so(feed: str, partiti
 def test_a_failed_run_is_told_with_its_reason_and_tried_again_later() -> None:
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
     result = feed_assets("run", "--until-idle")
-    failed = [line for line in result.output.splitlines() if line.startswith("FAILED")]
+    failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
     assert result.exit_code == 1
     assert len(failed) == 1
     assert "ads/clicked, ads/clicked_rejects men|2019-11-24" in failed[0]
     assert "has another header than the schema" in failed[0]
-    (again,) = [line for line in result.output.splitlines() if line.startswith("AGAIN")]
+    (again,) = [line for line in result.stdout.splitlines() if line.startswith("AGAIN")]
     assert again.startswith(f"AGAIN   ads/clicked/v1.0 {DAY}: attempt 1 of 3 failed, the next comes from ")
     said = explained("ads/clicked/v1.0", DAY)
     assert "waits for another attempt attempt 1 of 3 failed, the next comes from" in said
@@ -111,7 +118,7 @@ def test_what_has_failed_too_often_waits_for_a_person_with_an_exit_code_of_its_o
     settings.cache_clear()
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
     result = feed_assets("run", "--until-idle")
-    what, waits, do = result.output.splitlines()[-3:]
+    what, waits, do = result.stdout.splitlines()[-3:]
     assert (result.exit_code, what) == (3, "1 waits for a person:")
     assert waits.startswith(f"WAITS   ads/clicked/v1.0 {DAY}: 1 runs failed on these inputs, the last with: Unreadable")
     assert "feed-assets build --failed" in do
@@ -129,8 +136,8 @@ def test_what_an_audit_refused_waits_for_a_person_also_at_the_next_run(
     publish(open_board(settings()), raw, {"p.csv": b"k,n\na,1\n"}, datetime.now(UTC))
     for _ in range(2):
         result = feed_assets("run", "--until-idle", "-m", "shop_that_refuses")
-        assert (result.exit_code, result.output.splitlines()[-3]) == (3, "1 waits for a person:")
-        assert "WAITS   shop/made/v1.0: its own audit failed on these inputs: not_empty" in result.output
+        assert (result.exit_code, result.stdout.splitlines()[-3]) == (3, "1 waits for a person:")
+        assert "WAITS   shop/made/v1.0: its own audit failed on these inputs: not_empty" in result.stdout
 
 
 def test_an_engine_out_of_reach_is_said_once_and_instead_of_runs_and_is_nobodys_attempt(
@@ -142,25 +149,66 @@ def test_an_engine_out_of_reach_is_said_once_and_instead_of_runs_and_is_nobodys_
     result = feed_assets("run", "--until-idle")
     assert isinstance(result.exception, SparkUnavailable)
     assert str(result.exception).startswith("nobody listens at FEED_ASSETS_SPARK_REMOTE=sc://127.0.0.1:9")
-    assert result.output == ""
+    assert result.stdout == ""
     said = json.loads(feed_assets("explain", "ads/clicked/v1.0", DAY, "--json").output)
     assert said["state"] == "build"
     monkeypatch.delenv("FEED_ASSETS_SPARK_REMOTE")
     settings.cache_clear()
     healed = feed_assets("run", "--until-idle")
-    assert (healed.exit_code, healed.output.splitlines()[-1][:10]) == (0, "idle after")
+    assert (healed.exit_code, healed.stdout.splitlines()[-1][:10]) == (0, "idle after")
 
 
 def test_run_without_until_idle_is_one_tick() -> None:
     drop_sample()
     result = feed_assets("run")
-    assert [line for line in result.output.splitlines() if "effectiveness" in line] == []
-    assert result.output.splitlines()[-1] == "one tick: more may be ready now"
+    assert [line for line in result.stdout.splitlines() if "effectiveness" in line] == []
+    assert result.stdout.splitlines()[-1] == "one tick: more may be ready now"
 
 
 def test_a_tick_that_does_nothing_says_so() -> None:
     assert feed_assets("run", "--until-idle").exit_code == 0
-    assert feed_assets("run").output == "one tick: nothing was to be done\n"
+    assert feed_assets("run").stdout == "one tick: nothing was to be done\n"
+
+
+def test_progress_goes_to_stderr_and_says_what_is_done_from_the_first_moment() -> None:
+    drop_sample()
+    said = feed_assets("run", "--until-idle").stderr.splitlines()
+    assert said[0] == "feed-assets: loading the definitions"
+    assert not [line for line in said if not line.startswith(("feed-assets: ", "blackboard: "))], said
+
+
+def test_machines_get_runs_and_what_is_left_as_one_object_and_nothing_else() -> None:
+    drop_sample()
+    drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
+    result = feed_assets("run", "--until-idle", "--json")
+    said = json.loads(result.stdout)
+    runs = {tuple(each["assets"]): each for each in said["runs"]}
+    shown, clicked = runs["ads/shown", "ads/shown_rejects"], runs["ads/clicked", "ads/clicked_rejects"]
+    assert (shown["partition"], shown["succeeded"], shown["rows"], shown["rejects"]) == (
+        "men|2019-11-24",
+        True,
+        3524,
+        0,
+    )
+    assert shown["seconds"] > 0
+    assert (clicked["succeeded"], clicked["rows"], clicked["rejects"]) == (False, None, None)
+    assert clicked["error"].startswith("UnreadableUpdate: ")
+    assert [each["what"] for each in said["again"]] == [f"ads/clicked/v1.0 {DAY}"]
+    assert (result.exit_code, said["left"], said["waits"]) == (1, [], [])
+    assert said["ticks"] > 1
+
+
+def test_a_trace_is_printed_for_who_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "_WANTED", set())
+    drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
+    result = feed_assets("run", "-v")
+    assert "UnreadableUpdate" in result.stderr
+    assert "Stack Trace" in result.stderr
+    assert "Stack Trace" not in result.stdout
+
+
+def test_the_command_knows_the_words_by_which_a_runner_says_that_spark_starts() -> None:
+    assert STARTING_SPARK == runner.STARTING_SPARK
 
 
 FAILS = """
@@ -188,12 +236,12 @@ def test_a_function_that_fails_is_one_line_for_each_run_and_one_in_the_end(
         open_board(settings()), Partition(Feed.parse("shop/raw/v1.0"), ""), {"p.csv": b"k,n\na,1\n"}, datetime.now(UTC)
     )
     result = feed_assets("run", "--until-idle", "-m", "shop_that_fails")
-    said = result.output.splitlines()
+    said = result.stdout.splitlines()
     assert (result.exit_code, len(said)) == (3, 5), said
     why = "AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION]"
     assert said[0].startswith(f"FAILED  shop/made, shop/made_rejects: {why}")
     assert f"the last with: {why}" in said[3]
-    assert "Project" not in result.output
+    assert "Project" not in result.stdout
     assert capfd.readouterr() == ("", "")
 
 

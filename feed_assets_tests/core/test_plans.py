@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from feed_assets.core.events import Operation
 from feed_assets.core.plans import Plan, Rule, RunSpec, choose
+from feed_assets.core.propagation import slice_of
 from feed_assets_tests.core.arrivals import arrived, consumer, due_of
 
+OVERWRITES = frozenset({Operation.OVERWRITE})
 RELOAD, LARGE = Plan("reload", {"all": True}), Plan("incremental", tags={"feed_assets/spark_profile": "large"})
 
 
@@ -22,7 +24,7 @@ def test_if_exchange_rate_updates_we_need_to_reload_but_of_purchases_only_the_in
 
 
 def test_an_overwrite_of_what_usually_arrives_in_increments_is_reloaded():
-    rules = [Rule(RELOAD, operations=frozenset({Operation.OVERWRITE}))]
+    rules = [Rule(RELOAD, operations=OVERWRITES)]
     assert choose(rules, slices(("purchases", "X", 1, Operation.OVERWRITE))) == RELOAD
     assert choose(rules, slices(("purchases", "X"))).kind == "incremental"
 
@@ -31,6 +33,18 @@ def test_compute_is_chosen_by_the_size_of_the_slices():
     rules = [Rule(LARGE, at_least=100)]
     assert choose(rules, slices(("purchases", "X"), ("exchange_rate", "R"), size=50)) == LARGE
     assert choose(rules, slices(("purchases", "X"), ("exchange_rate", "R"), size=49)) == Plan()
+
+
+def test_a_table_of_which_nothing_is_new_is_no_reason_to_reload_beside_one_that_has_news():
+    (event,) = arrived(("exchange_rate", "R", 1, Operation.OVERWRITE))
+    nothing = slice_of(replace(event, start=event.marker))
+    (new,) = slices(("purchases", "X", 1, Operation.UPSERT))
+    rules = [
+        Rule(RELOAD, tables=frozenset({"exchange_rate"})),
+        Rule(RELOAD, operations=OVERWRITES),
+    ]
+    assert choose(rules, [new, nothing]) == Plan()
+    assert choose(rules, [nothing]) == RELOAD
 
 
 def test_the_first_rule_that_holds_wins():

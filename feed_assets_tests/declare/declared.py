@@ -70,6 +70,8 @@ NO_DECLARATIONS = {
     "checks",
 }
 NO_DECLARATIONS |= {
+    "FeedData",
+    "read",
     "Operation",
     "report_state",
     "Partition",

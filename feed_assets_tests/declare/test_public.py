@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,22 @@ def test_every_public_name_is_there():
         assert getattr(feed_assets, name) is not None
 
 
+def test_what_can_be_typed_is_listed_and_listing_it_loads_nothing():
+    assert {*feed_assets.__all__, "__version__"} <= {*dir(feed_assets)}
+    assert loaded_by("import feed_assets; dir(feed_assets)").isdisjoint(
+        {"dagster", "pyspark", "sqlalchemy", "pydantic"}
+    )
+
+
+def test_the_version_is_that_of_the_project_and_is_read_when_it_is_asked_for():
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
+    assert feed_assets.__version__ == project["version"]
+
+
+def test_type_checkers_read_the_package():
+    assert (ROOT / "py.typed").read_bytes() == b""
+
+
 def test_what_is_no_public_name_is_refused_with_those_that_are():
     with pytest.raises(AttributeError, match=r"has no attribute 'feed_aset': it has .*feed_asset"):
         _ = feed_assets.feed_aset
@@ -84,7 +101,9 @@ def test_a_docstring_says_what_is_returned_and_raised(name):
     assert ("InvalidDefinition" in found.get("Raises", [])) == bool(parameters(name))
 
 
-@pytest.mark.parametrize("function", [feed_assets.reject, feed_assets.reject_duplicates, feed_assets.is_clean])
+@pytest.mark.parametrize(
+    "function", [feed_assets.reject, feed_assets.reject_duplicates, feed_assets.is_clean, feed_assets.read]
+)
 def test_so_does_that_of_what_a_function_of_ones_own_calls(function):
     found = sections(function.__doc__)
     assert found.get("Args", []) == [*inspect.signature(function).parameters]

@@ -147,3 +147,8 @@ def test_loading_the_definitions_loads_neither_spark_nor_aws_nor_requests_nor_th
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_partitions_end_where_the_data_of_the_samples_end(specs):
+    ends = {spec.partitions_def.get_last_partition_key() for spec in specs.values()}
+    assert {end.rpartition("|")[2][:10] for end in ends} <= {"2019-11-29", "2019-11-30", "2011-12-09"}

@@ -10,14 +10,15 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads import sample
 from feed_assets.feeds import read
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
 from feed_assets_tests import figures
+from feed_assets_tests.orchestration.worlds import inputs_of
 
 DAY, NEXT_DAY = "2019-11-24", "2019-11-25"
 PARTITIONS = [(DAY, "men"), (NEXT_DAY, "men"), (DAY, "women")]
@@ -189,7 +190,7 @@ def test_nothing_is_rejected_where_nothing_is_bad(ads):
 def test_effectiveness_shows_a_chart_its_inputs_and_its_rows(ads):
     (reported,) = ads.harness.reported("ads/effectiveness", "men|2019-11-24")
     assert reported.metadata["chart"].startswith("![click-through rate](data:image/svg+xml;base64,")
-    assert reported.metadata["inputs"].keys() == {"ads/shown/v1.0/2019-11-24/men", "ads/clicked/v1.0/2019-11-24/men"}
+    assert inputs_of(reported).keys() == {"ads/shown/v1.0/2019-11-24/men", "ads/clicked/v1.0/2019-11-24/men"}
     assert reported.metadata["dagster/row_count"] == len(ads.rows("ads/effectiveness/v1.0", "2019-11-24/men"))
     assert reported.metadata["preview"].startswith("| policy | item_id | position |")
 

@@ -12,12 +12,13 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.retail import sample
 from feed_assets.feeds import read
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.runs.services import open_board, utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session

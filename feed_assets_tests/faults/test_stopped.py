@@ -15,10 +15,10 @@ import pytest
 from feed_assets.cli.location import prepare
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import run as runs
 from feed_assets.ledger.tables import update as updates
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.faults import held_project as project

@@ -22,7 +22,7 @@ BEFORE = (
     "UPDATE alembic_version SET version_num = '0006'",
     "DROP VIEW partition_state",
     "DROP TABLE waiver, closure, profile, api_key, idempotency, intake_file",
-    "DROP INDEX window_backfilling, change_late, run_of_feed_by_end",
+    "DROP INDEX window_backfilling, change_late, run_of_feed_by_end, consumed_by_input",
     "ALTER TABLE change DROP COLUMN detail",
     "ALTER TABLE consumed DROP COLUMN modified",
     'ALTER TABLE "window" DROP COLUMN marked, DROP COLUMN flagged, DROP COLUMN stale, DROP COLUMN held, '
@@ -31,6 +31,7 @@ BEFORE = (
     "ALTER TABLE update_ DROP COLUMN without, DROP COLUMN audit, DROP COLUMN columns, DROP COLUMN modified, "
     "DROP COLUMN figures",
     "ALTER TABLE alert DROP COLUMN receivers",
+    "ALTER TABLE due DROP COLUMN told",
     "ALTER TABLE quality DROP COLUMN version, DROP COLUMN digest",
 )
 """The ledger as version 0006 left it."""

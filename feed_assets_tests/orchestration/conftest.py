@@ -10,6 +10,7 @@ import pytest
 from feed_assets import with_automation
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration import worlds
+from feed_assets_tests.orchestration.shop import Shop
 
 Project = Callable[[Mapping[str, str]], dg.Definitions]
 
@@ -55,3 +56,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fix
     yield load
     for module in [module for module in sys.modules if module.split(".")[0] == name]:
         del sys.modules[module]
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A team that tells of its rows by events."""
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def told():
+    """What each run was told, as the functions of a test note it."""
+    return []

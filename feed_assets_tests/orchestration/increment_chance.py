@@ -12,9 +12,9 @@ import pytest
 
 from feed_assets.core.attempts import LONGEST_PAUSE
 from feed_assets.core.events import Operation
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import bases, inbox, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
 from feed_assets.testing import rows_of

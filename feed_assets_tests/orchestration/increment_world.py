@@ -8,12 +8,12 @@ from pathlib import Path
 from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table, feed_asset
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
 from feed_assets.runs.maker import Task
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given, Harness, rows_of

@@ -24,9 +24,9 @@ class Shop:
         self.rows |= {(table, key): {"key": key, "version": self.last, "by": "shop"} for key in keys}
         self.tell(self.last, table=table, operation=operation, correlation=correlation)
 
-    def tell(self, marker, *, table="orders", operation=Operation.UPSERT, correlation=None):
+    def tell(self, marker, *, table="orders", operation=Operation.UPSERT, correlation=None, context=None):
         """Tell that there may be new data up to a version."""
-        event = WriteEvent(table, marker, NOON, correlation or f"c{marker}", operation)
+        event = WriteEvent(table, marker, NOON, correlation or f"c{marker}", operation, context=context or {})
         self.sink.publish([(0, event)])
 
     def read(self, piece):

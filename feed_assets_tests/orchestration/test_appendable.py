@@ -25,6 +25,7 @@ from feed_assets_tests.orchestration.worlds import (
     SCHEMA,
     SUMS,
     harness,
+    inputs_of,
     outcomes,
     reports_of,
     requested,
@@ -45,8 +46,8 @@ def appended(partitions_def=DAYS, **options) -> Harness:
 
 def total(world: Harness, day: str | None = DAY) -> dict[str, str]:
     """What the newest run of sums read: the update of each batch."""
-    inputs = world.reported("t/sums", day)[0].metadata["inputs"]
-    return {path.removeprefix(f"{RAW}/"): position["update id"] for path, position in inputs.items()}
+    inputs = inputs_of(world.reported("t/sums", day)[0])
+    return {path.removeprefix(f"{RAW}/"): update for path, update in inputs.items()}
 
 
 def test_a_new_batch_a_new_update_and_an_invalidated_batch_each_have_the_consumer_built_again():
@@ -79,7 +80,7 @@ def test_batches_of_a_partition_are_one_request_and_one_materialization_of_it():
     assert reported[DAY].tags == {"dagster/data_version": pins_digest(pins)}
     assert {name: value.value for name, value in reported[DAY].metadata.items()} == {
         "update id": max(ids.values()),
-        "path": HELD.path,
+        "path": f"{world.board.url}/{HELD.path}",
         "batches": 3,
         "new": ids,
         "files": 3,

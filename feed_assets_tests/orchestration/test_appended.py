@@ -1,118 +1,35 @@
 """Datasets of ours that are appendable: an increment is a batch; where all is loaded, one takes the place of all."""
 
-from datetime import UTC, datetime
+import re
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 
-from feed_assets import ByEvents, Plan, Rule, event_table, feed_asset, foreign_feed, warehouse_table
+from feed_assets import ByEvents, event_table, feed_asset, foreign_feed, warehouse_table
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed
 from feed_assets.core.increments import set_version
-from feed_assets.feeds import batches, read
+from feed_assets.feeds import batches
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import events, sets
-from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board
-from feed_assets.runs.sync import sync_one
+from feed_assets.ledger.tables import due
 from feed_assets.settings import settings
-from feed_assets.testing import Given, rows_of
-from feed_assets_tests.orchestration.shop import Shop
-from feed_assets_tests.orchestration.worlds import harness
-
-SALES = Feed.parse("sales/lines/v1.0")
-OUTPUT = Partition(SALES, "")
-RELOADS = [Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))]
-
-
-@pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@pytest.fixture
-def told():
-    """What each run of the lines was told: its plan and its slices."""
-    return []
-
-
-def world(shop, told, *, during=lambda: None, **options):
-    """orders -> lines, a batch for each increment -> totals, of all that there is."""
-    orders = event_table("shop/orders", source=shop.source, table_name="orders")
-    options = {"plans": RELOADS, **options}
-
-    def give(task):
-        if task.recipe.feed != SALES:
-            found = [row for update in task.updates["lines"] for row in rows_of(open_board(settings()), update)]
-            return Given([{"keys": ",".join(sorted(row["key"] for row in found))}])
-        pieces = [each for some in task.slices.values() for each in some]
-        told.append((task.run_spec.plan.kind, [(int(p.start) if p.start else None, int(p.end)) for p in pieces]))
-        during()
-        return Given(sorted((row for each in pieces for row in shop.read(each)), key=str))
-
-    lines = feed_asset(str(SALES), inputs={"orders": orders}, by_events=ByEvents(**options), appendable=True)(
-        lambda orders: None
-    )
-    totals = feed_asset("sales/totals/v1.0", inputs={"lines": lines})(lambda lines: None)
-    return harness(orders, lines, totals, give=give)
-
-
-def beside(shop):
-    """orders -> lines, a batch for each increment; orders -> sums, added to; both -> report, by events."""
-    orders = event_table("shop/orders", source=shop.source, table_name="orders")
-
-    def give(task):
-        read = [each for some in task.updates.values() for each in some] + ([task.previous] if task.previous else [])
-        rows = {row["key"]: row for each in read for row in rows_of(open_board(settings()), each)}
-        rows |= {row["key"]: row for some in task.slices.values() for each in some for row in shop.read(each)}
-        return Given([rows[key] for key in sorted(rows)])
-
-    by_events = ByEvents(plans=RELOADS)
-    lines = feed_asset(str(SALES), inputs={"orders": orders}, by_events=by_events, appendable=True)(lambda orders: None)
-    sums = feed_asset("sales/sums/v1.0", inputs={"orders": orders}, by_events=by_events)(lambda orders, previous: None)
-    report = feed_asset("sales/report/v1.0", inputs={"lines": lines, "sums": sums}, by_events=ByEvents())(
-        lambda lines, sums: None
-    )
-    return harness(orders, lines, sums, report, give=give)
-
-
-def reported():
-    board = open_board(settings())
-    update = read.latest(board, Partition(Feed.parse("sales/report/v1.0"), "")).update
-    return [row["key"] for row in rows_of(board, update)]
-
-
-def ledger():
-    return open_ledger(settings().ledger)
-
-
-def held():
-    """What a reader of the blackboard gets, by batch."""
-    board = open_board(settings())
-    return {
-        each.partition.name: sorted(row["key"] for row in rows_of(board, each))
-        for each in batches.latest(board, OUTPUT).updates
-    }
-
-
-def known():
-    """What a consumer is given, by the ledger."""
-    with ledger().read() as connection:
-        return [pin.partition.name for pin in sets.pins_of(connection, [OUTPUT])[OUTPUT]]
-
-
-def take_back(world_, batch):
-    """What `feed-assets feed invalidate` does to the newest update of a batch."""
-    at = OUTPUT.batch(batch)
-    update_id = world_.newest(str(SALES), at.key)
-    world_.invalidate(str(SALES), at.key, update_id)
-    sync_one(open_board(settings()), ledger(), at, update_id, datetime.now(UTC))
-
-
-def totals(world_):
-    update = read.latest(open_board(settings()), Partition(Feed.parse("sales/totals/v1.0"), "")).update
-    (row,) = rows_of(open_board(settings()), update)
-    return row["keys"]
+from feed_assets.testing import rows_of
+from feed_assets_tests.orchestration.appended import (
+    OUTPUT,
+    SALES,
+    beside,
+    by_hand,
+    held,
+    known,
+    ledger,
+    reported,
+    take_back,
+    totals,
+    world,
+)
 
 
 def test_an_increment_is_a_batch_and_a_reader_gets_all_of_them(shop, told):
@@ -188,15 +105,6 @@ def test_late_rows_of_a_slice_make_its_batch_again_and_are_there_once(shop, told
     with ledger().read() as connection:
         (last, *_) = [each for each in events.newest(connection, 9, SALES) if not each.context.get("no_new_data")]
     assert (last.operation, last.context["batch"]) == (Operation.OVERWRITE, "b00000002")
-
-
-def by_hand(world_, **config):
-    job = world_.definitions.resolve_implicit_global_asset_job_def()
-    run_config = {"ops": {"sales__lines": {"config": config}}} if config else {}
-    selection = [dg.AssetKey(["sales", "lines"])]
-    return job.execute_in_process(
-        instance=world_.instance, run_config=run_config, raise_on_error=False, asset_selection=selection
-    )
 
 
 def test_a_slice_that_is_read_again_by_hand_takes_the_place_of_its_batch(shop, told):
@@ -319,15 +227,103 @@ def test_late_rows_of_the_newest_batch_are_there_too_however_often_they_come(sho
     assert totals(world_) == "a,b,late,later"
 
 
+def heard(world_, shop):
+    """The ledger knows of the newest event, and nobody has consumed it."""
+    world_.ask(name="events_shop")
+    with ledger().write() as connection:
+        connection.execute(sa.update(due).values(requested=0, look_at=sa.func.coalesce(due.c.look_at, due.c.since)))
+
+
+STRANGE = [
+    ({"table": "shop/order", "upto": "1"}, "shop/order is to be read: expected a slice of shop/orders"),
+    ({"table": "shop/orders", "partition": "2024-01-01", "upto": "1"}, "expected a slice of shop/orders"),
+    ({"table": "shop/orders", "upto": "2044"}, "up to 2044: expected at most 2, its last marker"),
+    ({"table": "shop/orders", "upto": "2024-01-01T12:00Z"}, "expected at most 2, its last marker"),
+    ({"table": "shop/orders", "after": "2", "upto": "1"}, r"slices\[0\] of shop/orders: after is 2, which is later"),
+    ({"table": "shop/orders", "upto": "yesterday"}, r"slices\[0\] of shop/orders: 'yesterday' is no marker"),
+    ({"table": "shop/orders", "upto": "1", "operations": ["insrt"]}, r"slices\[0\] of shop/orders: 'insrt'"),
+]
+
+
+@pytest.mark.parametrize(("piece", "said"), STRANGE)
+def test_a_slice_by_hand_that_is_none_is_refused_before_anything_is_read(shop, told, piece, said):
+    world_ = world(shop, told)
+    shop.write("a")
+    shop.write("b")
+    world_.run_until_idle()
+    before = [*told]
+    failed = by_hand(world_, slices=[piece])
+    assert not failed.success
+    (event,) = [event for event in failed.all_events if event.is_step_failure]
+    error = event.step_failure_data.error
+    assert re.search(said, f"{error.message} {error.cause and error.cause.message}")
+    assert told == before
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"slices": [{"table": "shop/orders", "upto": "1"}, {"table": "shop/orders", "after": "1", "upto": "2"}]},
+        {"plan": "incremental"},
+        {"plan": "Reload"},
+    ],
+)
+def test_what_nobody_can_mean_is_refused(shop, told, config):
+    world_ = world(shop, told)
+    shop.write("a")
+    shop.write("b")
+    world_.run_until_idle()
+    before = [*told]
+    assert not by_hand(world_, **config).success
+    assert told == before
+
+
+def test_a_batch_with_other_columns_is_not_published(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("b")
+    shop.rows["orders", "b"] |= {"more": 1}
+    world_.run_until_idle()
+    (error,) = {run.error for run in world_.runs if run.error}
+    assert "b00000002: its columns are not those of b00000001 (more int): expected the same" in error
+    assert held() == {"b00000001": ["a"]}
+
+
+def test_a_consumer_of_batches_passes_on_the_correlation_id_of_the_last_one(shop):
+    world_ = beside(shop)
+    for key in "abc":
+        shop.write(key)
+        world_.run_until_idle()
+    with ledger().read() as connection:
+        found = events.newest(connection, 100, Feed.parse("sales/report/v1.0"))
+    assert [event.correlation for event in reversed(found) if not event.parents] == ["c1", "c2", "c3"]
+
+
+def test_the_page_of_a_partition_counts_all_of_its_batches(shop, told):
+    world_ = world(shop, told)
+    shop.write("a", "b")
+    world_.run_until_idle()
+    shop.write("c")
+    world_.run_until_idle()
+    told_last = world_.reported("sales/lines")[0].metadata
+    assert (told_last["dagster/row_count"], told_last["batches"]) == (3, 2)
+    assert (told_last["batch"], told_last["rows of the batch"]) == ("b00000002", 1)
+
+
 def test_what_was_read_ahead_by_hand_is_read_again_as_its_events_come(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
     shop.write("b")
-    assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "3"}]).success
+    heard(world_, shop)
+    assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
+    shop.rows["orders", "more"] = {"key": "more", "version": 2, "by": "shop"}
+    world_.run_until_idle()
+    assert held() == {"b00000001": ["a"], "b00000002": ["b", "more"]}
     shop.write("c")
     world_.run_until_idle()
-    assert held() == {"b00000001": ["a"], "b00000002": ["b", "c"]}
+    assert held() == {"b00000001": ["a"], "b00000002": ["b", "more"], "b00000003": ["c"]}
 
 
 def test_what_was_read_by_hand_and_told_of_is_due_again_if_it_is_no_longer_valid(shop, told):
@@ -335,6 +331,7 @@ def test_what_was_read_by_hand_and_told_of_is_due_again_if_it_is_no_longer_valid
     shop.write("a")
     world_.run_until_idle()
     shop.write("b")
+    heard(world_, shop)
     assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
     world_.run_until_idle()
     take_back(world_, "b00000002")
@@ -357,3 +354,16 @@ def test_an_update_reaches_what_reads_batches_beside_another_dataset_of_the_same
     shop.write("d", operation=Operation.OVERWRITE)
     world_.run_until_idle()
     assert reported() == ["a", "b", "c", "d", "late"]
+
+
+def test_what_replaced_all_and_was_read_ahead_by_hand_is_loaded_as_its_event_comes(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.rows.clear()
+    shop.write("b", operation=Operation.OVERWRITE)
+    heard(world_, shop)
+    assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
+    world_.run_until_idle()
+    assert told[-1] == ("reload", [(None, 2)])
+    assert held() == {"b00000001-00000003": ["b"]}

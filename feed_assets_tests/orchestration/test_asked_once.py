@@ -10,12 +10,13 @@ from feed_assets import ByEvents, EventSource, event_table, feed_asset
 from feed_assets.cli.receive import polled, written_sources
 from feed_assets.core.feeds import Feed
 from feed_assets.core.launching import SHORTEST_WAIT
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide import automation, requests
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.runs.services import open_board, utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
 from feed_assets_tests.intake.receivers import door_of, lines, listening

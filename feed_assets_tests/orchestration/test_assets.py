@@ -13,6 +13,7 @@ from feed_assets_tests.orchestration.worlds import (
     SUMS,
     chain,
     harness,
+    inputs_of,
     outcomes,
     picked_of,
     raw_feed,
@@ -53,14 +54,18 @@ def test_a_materialization_tells_what_was_published_and_from_what():
     update = read.latest(world.board, Partition(Feed.parse(SUMS), DAY)).update
     assert reported.metadata | {"inputs": None} == {
         "update id": update.id,
-        "path": f"t/sums/v1.0/{DAY}/{update.id}",
+        "path": f"{world.board.url}/t/sums/v1.0/{DAY}/{update.id}",
         "files": len(update.files),
         "bytes": update.size,
         "dagster/row_count": 1,
+        "dagster/column_schema": dg.TableSchema([dg.TableColumn("k", "str"), dg.TableColumn("n", "int")]),
         "inputs": None,
+        "rejected": 0,
+        "rejected share": 0.0,
         "preview": "| k | n |\n| --- | --- |\n| a | 3 |",
     }
-    assert reported.metadata["inputs"][f"t/raw/v1.0/{DAY}"]["update id"] == raw
+    assert inputs_of(reported)[f"t/raw/v1.0/{DAY}"] == raw
+    assert "[t/raw/v1.0](/assets/t/raw?view=partitions&partition=2020-01-01)" in reported.metadata["inputs"]
 
 
 def test_the_rejects_are_materialized_beside_the_dataset():
@@ -70,6 +75,8 @@ def test_the_rejects_are_materialized_beside_the_dataset():
     (reported,) = world.reported("t/sums_rejects", DAY)
     assert reported.metadata["dagster/row_count"] == 1
     assert reported.update_id == world.newest("t/sums_rejects/v1.0", DAY)
+    (clean,) = world.reported("t/sums", DAY)
+    assert (clean.metadata["rejected"], clean.metadata["rejected share"]) == (1, 0.5)
 
 
 def test_the_data_version_is_of_the_rows_and_not_of_the_files():
@@ -121,6 +128,17 @@ def test_a_failed_check_shows_rows_and_what_to_do(spark):
     (failed,) = [each for each in sums(world).get_asset_check_evaluations() if not each.passed]
     assert failed.metadata["sample"].value == {"rows": [{"k": "a", "n": 101}]}
     assert failed.metadata["what to do"].value.startswith("Mend the input")
+
+
+def test_a_failed_check_shows_how_many_were_rejected_and_why(spark):
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=None)
+    world.drop(RAW, DAY, rows() + "a,many\nb,few\n")
+    failed = {each.check_name: each for each in sums(world).get_asset_check_evaluations() if not each.passed}
+    metadata = failed["not_empty"].metadata
+    assert metadata["rejected"].value == 2
+    assert metadata["sample"].value == {"rows": [{"reason": "n: not a int", "records": 2}]}
+    assert failed["not_empty"].description.endswith("; 2 rejected, most often for 'n: not a int' (2)")
 
 
 def test_after_a_failed_audit_the_previous_update_is_still_served():

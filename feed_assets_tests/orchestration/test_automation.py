@@ -16,6 +16,7 @@ from feed_assets_tests.orchestration.worlds import (
     chain,
     end_waits,
     harness,
+    inputs_of,
     outcomes,
     raw_feed,
     rows,
@@ -165,7 +166,7 @@ def test_an_update_that_lands_during_the_run_has_it_run_once_more():
     world = short(during=land)
     world.drop(RAW, DAY, rows(1))
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)] * 2
-    assert world.reported("t/sums", DAY)[0].metadata["inputs"][f"t/raw/v1.0/{DAY}"]["update id"] == late[0]
+    assert inputs_of(world.reported("t/sums", DAY)[0])[f"t/raw/v1.0/{DAY}"] == late[0]
 
 
 def test_a_partition_in_progress_is_not_asked_for():

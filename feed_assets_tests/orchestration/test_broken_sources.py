@@ -17,7 +17,15 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_event_tables import Team
 from feed_assets_tests.orchestration.test_one_fails import NOWHERE, by_events, open_alerts, plain, tables_of
-from feed_assets_tests.orchestration.worlds import DAY, RAW, outcomes, raw_feed, rows, sums_of
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    RAW,
+    inputs_of,
+    outcomes,
+    raw_feed,
+    rows,
+    sums_of,
+)
 
 
 @pytest.fixture
@@ -88,10 +96,10 @@ def test_a_slice_of_an_event_table_is_named_for_what_it_is(team):
     world = world_of(team.source)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world.run_until_idle()
-    found = next(each for each in world.reported("gamma/report") if each.run).metadata["inputs"]
+    found = inputs_of(next(each for each in world.reported("gamma/report") if each.run))
     assert found == {
-        "team/a": {"after": "the beginning", "up to": "1"},
-        "team/b": {"after": "the beginning", "up to": "7"},
+        "team/a": "after the beginning up to 1",
+        "team/b": "after the beginning up to 7",
     }
 
 

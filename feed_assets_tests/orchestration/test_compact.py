@@ -1,21 +1,24 @@
 """Batches of an appendable dataset are put together: the same rows, and nobody downstream runs."""
 
+import signal
+from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 
 import pytest
 
-from feed_assets.core.errors import NotRevalidated, UpdateChanged
+from feed_assets.core.errors import AlreadyRunning, NotRevalidated, UpdateChanged
 from feed_assets.core.retention import Retention
+from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import sets
-from feed_assets.runs import reconcile
 from feed_assets.runs.compact import compact, partitions_of
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.revalidate import revalidate
-from feed_assets.runs.services import Services
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Given, PlainMaker, rows_of
-from feed_assets_tests.orchestration.shop import Shop
-from feed_assets_tests.orchestration.test_appended import (
+from feed_assets_tests.faults.at_changes import call_and_die
+from feed_assets_tests.orchestration.appended import (
     OUTPUT,
     SALES,
     beside,
@@ -30,16 +33,6 @@ from feed_assets_tests.orchestration.test_appended import (
 
 
 @pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@pytest.fixture
-def told():
-    return []
-
-
-@pytest.fixture
 def batched(shop, told):
     """Four batches, of which a consumer has read all."""
     world_ = world(shop, told)
@@ -49,20 +42,13 @@ def batched(shop, told):
     return world_
 
 
-def services(on_step=lambda _: None, rows=None, ahead=timedelta()):
+def services(rows=None, ahead=timedelta()):
     def give(task):
         found = [row for update in task.updates["batches"] for row in rows_of(_board(), update)]
         return Given(found if rows is None else rows)
 
     found = Services.of(settings(), lambda: PlainMaker(give))
-    return replace_with(found, on_step, ahead)
-
-
-def replace_with(found, on_step, ahead):
-    from dataclasses import replace
-
-    now = found.now
-    return replace(found, on_step=on_step, now=lambda: now() + ahead)
+    return replace(found, now=lambda: utc_now() + ahead)
 
 
 def _board():
@@ -135,6 +121,15 @@ def test_a_batch_that_may_come_back_stays_between_two_ranges(shop, told, batched
     assert totals(batched) == "a,b,c,d,e"
 
 
+def test_a_batch_whose_rows_were_read_again_is_no_border(batched):
+    take_back(batched, "b00000003")
+    batched.run_until_idle()
+    (done,) = compact(services(), OUTPUT, 2, apply=True)
+    assert held() == {done.into: [*"abcd"]}
+    assert done.into == "b00000001-00000005"
+    assert batched.run_until_idle() == []
+
+
 def test_what_was_read_again_since_is_not_made_valid_again(batched):
     with ledger().read() as connection:
         (gone,) = [pin for pin in sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
@@ -142,6 +137,25 @@ def test_what_was_read_again_since_is_not_made_valid_again(batched):
     batched.run_until_idle()
     with pytest.raises(NotRevalidated, match="has been read again, by b00000005"):
         revalidate(services(), gone.partition, gone.update_id)
+
+
+def test_what_a_run_reads_again_is_not_made_valid_meanwhile(shop, told):
+    def during():
+        if gone:
+            with pytest.raises(AlreadyRunning, match="is being built by run"):
+                revalidate(services(), *gone.pop())
+
+    gone, world_ = [], world(shop, told, during=during)
+    shop.write("a")
+    world_.run_until_idle()
+    update_id = world_.newest(str(SALES), "b00000001")
+    take_back(world_, "b00000001")
+    gone.append((OUTPUT.batch("b00000001"), update_id))
+    world_.run_until_idle()
+    assert gone == []
+    assert [key for keys in held().values() for key in keys] == ["a"]
+    with pytest.raises(NotRevalidated, match="has been read again"):
+        revalidate(services(), OUTPUT.batch("b00000001"), update_id)
 
 
 def test_the_batches_are_there_again_if_what_holds_them_is_not_valid(batched):
@@ -161,34 +175,22 @@ def test_other_rows_are_not_published(batched):
     assert compact(services(), OUTPUT, 2, apply=True)
 
 
-class Killed(BaseException):
-    """What a kill is in one process: nothing after it is done."""
-
-
-STEPS = (
-    "started",
-    "claimed on the blackboard",
-    "claimed in the ledger",
-    "parts written",
-    "statistics in the ledger",
-    "manifest written",
-)
-
-
-@pytest.mark.parametrize("last", STEPS)
-def test_a_kill_at_any_step_leaves_all_rows_once(batched, last, monkeypatch):
-    def on_step(step):
-        if step == last:
-            monkeypatch.setattr(reconcile, "finish", lambda *_: None)  # The process is gone: nobody finishes.
-            raise Killed
-
-    with pytest.raises(Killed):
-        compact(services(on_step), OUTPUT, 2, apply=True)
-    monkeypatch.undo()
-    assert sorted(key for keys in held().values() for key in keys) == [*"abcd"]
-    reconcile.reconcile(services(), has_ended=lambda _: True)
-    assert sorted(key for keys in held().values() for key in keys) == [*"abcd"]
+def put_together():
     compact(services(), OUTPUT, 2, apply=True)
+
+
+def compact_and_die(number):
+    call_and_die(number, local_root(settings().blackboard), put_together)
+
+
+def test_a_kill_at_any_change_leaves_all_rows_once(batched, forker):
+    for number in count(1):
+        code = forker.run(compact_and_die, number)
+        assert sorted(key for keys in held().values() for key in keys) == [*"abcd"]
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert number > 10
     assert held() == {"b00000001-00000004": [*"abcd"]}
     assert batched.run_until_idle() == []
 
@@ -203,6 +205,16 @@ def test_batches_that_were_put_together_are_pruned(batched):
     assert batched.run_until_idle() == []
     assert totals(batched) == "a,b,c,d"
     assert [each for each in prune_feed(later, SALES, policy, apply=True) if each.gone] == []
+
+
+def test_who_has_read_batches_that_were_pruned_since_reads_what_comes_next(shop, batched):
+    compact(services(), OUTPUT, 2, apply=True)
+    shop.write("e")
+    batched.tick()
+    later = services(ahead=timedelta(days=2))
+    assert [*prune_feed(later, SALES, Retention(older_than=timedelta(days=1)), apply=True)]
+    batched.run_until_idle()
+    assert totals(batched) == "a,b,c,d,e"
 
 
 def test_batches_that_were_put_together_just_now_stay(batched):

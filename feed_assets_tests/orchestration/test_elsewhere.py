@@ -11,11 +11,12 @@ from feed_assets.cli.feed import open_board as named_board
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import alerts, events, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.runs.services import Services, open_board, utc_now
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.runs.verify import verify_all
 from feed_assets.settings import settings
 from feed_assets.sources.rows import Columns

@@ -9,28 +9,16 @@ from feed_assets import ByEvents, Plan, Rule, event_table, feed_asset
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import bases, events, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
 from feed_assets.testing import Given, rows_of
-from feed_assets_tests.orchestration.shop import Shop
 from feed_assets_tests.orchestration.worlds import harness
 
 ORDERS = Feed.parse("sales/orders/v1.0")
 OUTPUT = Partition(ORDERS, "")
-
-
-@pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@pytest.fixture
-def told():
-    """What each run was told: its plan, its slices, what it adds to."""
-    return []
 
 
 def world(shop, told, *, during=lambda: None, **options):
@@ -143,6 +131,18 @@ def test_a_plan_that_reloads_reads_every_table_from_the_beginning_and_adds_to_no
     ]
     assert [row["key"] for row in rows(world_)] == ["a", "b", "c", "p"]
     assert [each.operation for each in ours()] == [Operation.OVERWRITE, Operation.OVERWRITE, Operation.UPSERT]
+
+
+def test_a_table_of_which_nothing_is_new_is_no_reason_to_reload(shop, told):
+    world_ = world(shop, told, plans=[Rule(Plan("reload"), tables=frozenset({"shop/prices"}))])
+    shop.write("a")
+    shop.write("p", table="prices")
+    world_.run_until_idle()
+    shop.write("b")
+    shop.tell(9, table="prices", context={"no_new_data": True})
+    world_.run_until_idle()
+    assert told[-1][:2] == ("incremental", {"orders": (1, 3), "prices": (9, 9)})
+    assert [row["key"] for row in rows(world_)] == ["a", "b", "p"]
 
 
 def test_an_overwrite_in_the_middle_loads_all_that_there_is(shop, told):
@@ -292,3 +292,33 @@ def test_an_increment_without_events_is_refused(shop):
     feed = event_table("shop/orders", source=shop.source, table_name="orders")
     with pytest.raises(InvalidDefinition, match="takes previous, to add increments"):
         feed_asset("sales/orders/v1.0", inputs={"orders": feed})(lambda orders, previous: None)
+
+
+def test_an_input_cannot_be_called_previous(shop):
+    orders = event_table("shop/orders", source=shop.source, table_name="orders")
+    with pytest.raises(InvalidDefinition, match="has an input 'previous'"):
+        feed_asset("sales/x/v1.0", inputs={"previous": orders}, by_events=ByEvents())(lambda previous: None)
+
+
+def test_the_slice_that_is_read_once_more_is_told(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    shop.write("b")
+    world_.run_until_idle()
+    config = {"slices": [{"table": "shop/orders", "after": "1", "upto": "2"}]}
+    for _ in range(2):
+        assert by_hand(world_, **config).success
+        with ledger().read() as connection:
+            (last,) = events.newest(connection, 1, ORDERS)
+        assert [int(each) for each in last.context["slices"]["shop/orders"]] == [1, 2]
+
+
+def test_of_a_slice_it_is_said_what_is_read_again(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    shop.last = 9
+    shop.write("b")
+    world_.run_until_idle()
+    shop.tell(5)
+    (request,) = world_.ask(name="events_shop").requests
+    assert request.tags["feed_assets/why"] == "shop/orders: what was updated after 1 up to 5 is to be read again"

@@ -30,6 +30,7 @@ from feed_assets_tests.orchestration.worlds import (
     chain,
     end_waits,
     harness,
+    inputs_read,
     raw_feed,
     requested,
     rows,
@@ -322,8 +323,7 @@ def test_late_neighbours_of_a_chain_are_one_run_and_what_is_below_is_made_of_wha
     for day in days:
         made, below = world.reported("t/sums", day)[0], world.reported("t/picked", day)[0]
         assert made.update_id == world.newest(SUMS, day)
-        read = below.metadata["inputs"][f"{SUMS}/{day}"]
-        assert (read["update id"], read["data version"]) == (made.update_id, made.version)
+        assert inputs_read(below)[f"{SUMS}/{day}"] == (made.update_id, made.version[:12])
     assert world.run_until_idle() == []
 
 

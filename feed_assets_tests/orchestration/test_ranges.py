@@ -14,7 +14,8 @@ import dagster as dg
 import pytest
 
 from feed_assets import Input, feed_asset, with_automation
-from feed_assets.cli.run import say
+from feed_assets.cli.progress import Progress
+from feed_assets.cli.ran import Teller
 from feed_assets.core.errors import ServiceUnavailable, SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import runs
@@ -38,6 +39,7 @@ from feed_assets_tests.orchestration.worlds import (
     chain,
     given,
     harness,
+    inputs_of,
     opened,
     outcomes,
     raw_feed,
@@ -271,7 +273,7 @@ def test_what_is_downstream_in_the_same_run_goes_on_if_all_was_built(number):
     for day in built:
         update = world.newest(SUMS, day)
         assert world.reported("t/sums", day)[0].update_id == update
-        assert world.reported("t/picked", day)[0].metadata["inputs"][f"{SUMS}/{day}"]["update id"] == update
+        assert inputs_of(world.reported("t/picked", day)[0])[f"{SUMS}/{day}"] == update
         assert world.checks("t/sums", day) == {"not_empty": True, "within_n": True}
     versions = {world.reported("t/sums", day)[0].version for day in built}
     assert len(versions) == len(built)
@@ -305,7 +307,7 @@ def test_what_was_refused_or_failed_before_an_outage_is_named_with_its_reason(at
     assert lines[-2:] == [f"{day}: {why}" for day, why in reasons.items()]
     capsys.readouterr()
     with pytest.raises(ServiceUnavailable, match="no Java"):
-        say(result, lambda: None)
+        Teller(Progress(), lambda: None).hear(result)
     said = [line.removeprefix("FAILED").strip() for line in capsys.readouterr().out.splitlines()]
     assert sorted(said) == [f"{day}: {why} (run {result.run_id})" for day, why in reasons.items()]
 

@@ -42,7 +42,7 @@ def test_a_foreign_update_is_reported_with_the_digest_of_its_files_as_data_versi
     assert event.tags == {"dagster/data_version": digest}
     assert {name: value.value for name, value in event.metadata.items()} == {
         "update id": update_id,
-        "path": f"t/raw/v1.0/{DAY}/{update_id}",
+        "path": f"{world.board.url}/t/raw/v1.0/{DAY}/{update_id}",
         "files": 1,
         "bytes": 12,
     }

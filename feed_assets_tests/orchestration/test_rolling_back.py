@@ -18,6 +18,7 @@ from feed_assets_tests.orchestration.worlds import (
     RAW,
     SUMS,
     chain,
+    inputs_of,
     outcomes,
     rows,
     short,
@@ -39,7 +40,7 @@ def shown(world: Harness, asset: str = "t/picked") -> str:
 
 
 def read(world: Harness) -> str:
-    return world.reported("t/sums", DAY)[0].metadata["inputs"][f"{RAW}/{DAY}"]["update id"]
+    return inputs_of(world.reported("t/sums", DAY)[0])[f"{RAW}/{DAY}"]
 
 
 def pruned(world: Harness, keep: int) -> None:

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -10,6 +9,7 @@ import pytest
 from dagster._daemon.types import DaemonHeartbeat
 
 from feed_assets.core.errors import DaemonRunning, NotIdle
+from feed_assets.orchestration.runner import STARTING_SPARK, Runner
 from feed_assets.runs.services import this_process
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.orchestration.worlds import (
@@ -21,6 +21,7 @@ from feed_assets_tests.orchestration.worlds import (
     chain,
     given,
     harness,
+    inputs_of,
     opened,
     outcomes,
     raw_feed,
@@ -49,6 +50,32 @@ KILLED_IN_A_RUN = dedent(
         Runner(dg.Definitions(assets=[sums], sensors=[ask]), instance).run_until_idle()
     """
 )
+
+
+def test_it_says_which_tick_it_is_at_and_which_run_of_how_many():
+    world, steps = chain(), []
+    world.drop(RAW, DAY, rows(1))
+    Runner(world.definitions, world.instance, now=world.now, on_step=steps.append).run_until_idle()
+    said = [step for step in steps if step.startswith("run ")]
+    assert said == [f"run 1 of 1: t/sums, t/sums_rejects {DAY}", f"run 2 of 2: t/picked {DAY}"]
+    assert steps[0] == "tick 1: sensor feeds"
+    assert "tick 2: late data" in steps
+    assert STARTING_SPARK not in steps
+
+
+def test_runs_are_counted_through_all_ticks():
+    world, steps = chain(), []
+    runner = Runner(world.definitions, world.instance, now=world.now, on_step=steps.append)
+    world.drop(RAW, DAY, rows(1))
+    runner.run_until_idle()
+    world.drop(RAW, NEXT_DAY, rows(1))
+    runner.run_until_idle()
+    assert [step.partition(":")[0] for step in steps if step.startswith("run ")] == [
+        "run 1 of 1",
+        "run 2 of 2",
+        "run 3 of 3",
+        "run 4 of 4",
+    ]
 
 
 def test_it_is_idle_when_nothing_is_requested_and_does_nothing_then():
@@ -155,6 +182,5 @@ def test_metadata_of_an_update_survive_as_json():
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
     (reported,) = world.reported("t/picked", DAY)
-    inputs = json.loads(json.dumps(reported.metadata["inputs"]))
-    assert inputs[f"{SUMS}/{DAY}"]["update id"] == world.newest(SUMS, DAY)
+    assert inputs_of(reported)[f"{SUMS}/{DAY}"] == world.newest(SUMS, DAY)
     assert reported.update_id == world.newest(PICKED, DAY)

@@ -15,13 +15,13 @@ import dagster as dg
 from feed_assets import Input, Late, Retention, checks, feed_asset, foreign_feed, with_automation
 from feed_assets.core.attempts import pause_after
 from feed_assets.core.feeds import Update
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import Source
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
-from feed_assets.testing import Asked, Given, Harness, PlainMaker, Ran, rows_of
+from feed_assets.testing import Asked, Given, Harness, PlainMaker, Ran, Reported, rows_of
 
 DAYS = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-06")
 DAY, NEXT_DAY, THIRD_DAY = "2020-01-01", "2020-01-02", "2020-01-03"
@@ -159,6 +159,18 @@ def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
 def reports_of(harness: Harness, cursor: str | None = None) -> Asked:
     """What Dagster is told of after a tick of the feeds, from a cursor on."""
     return harness.ask(cursor)
+
+
+def inputs_of(reported: Reported) -> dict[str, str]:
+    """What a materialization says was read of each input, by its path."""
+    return {path: read for path, (read, _) in inputs_read(reported).items()}
+
+
+def inputs_read(reported: Reported) -> dict[str, tuple[str, str]]:
+    """The same, with the beginning of its data version."""
+    rows = [line[2:-2].split(" | ") for line in reported.metadata["inputs"].splitlines()[2:]]
+    named = [(name[1:].partition("]")[0], key.replace("\\|", "|"), *rest) for name, key, *rest in rows]
+    return {"/".join(filter(None, (feed, key))): (read, version) for feed, key, read, version, *_ in named}
 
 
 def end_waits(harness: Harness) -> None:

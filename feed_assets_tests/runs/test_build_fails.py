@@ -53,6 +53,15 @@ def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lak
         assert lake.services.board.files(f"{output.partition.path}/{output.id}") == output.written.files
 
 
+def test_an_audit_of_nothing_says_what_was_rejected_and_why(lake):
+    lake.drop("x,2019-11-24 08:00:00", "y,soon", "z,2019-11-24 08:00:00")
+    refused = lake.clean(checks=(checks.not_empty(),))
+    assert isinstance(refused, Refused)
+    words = "3 rejected, most often for 'id: not a int' (3), 'at: not a timestamp' (1)"
+    assert refused.reason == f"not_empty: the update must hold at least one row; found 0 rows; {words}"
+    assert lake.bad_ends() == [(updates.REFUSED, refused.reason)]
+
+
 def test_consumers_are_held_from_a_refused_audit_to_the_next_good_one(lake):
     lake.drop(ONE)
     lake.clean(checks=(MAYBE,))

@@ -120,6 +120,64 @@ def test_a_click_without_an_id_has_no_impression(frame):
     assert (result.passed, result.found) == (False, 0.0)
 
 
+def test_keys_without_their_row_are_named_those_of_the_most_rows_first(frame):
+    ids = [(9,), (9,), (9,), (8,), (8,), (None,), (4,), (5,), (6,), (7,), (1,)]
+    clicked, shown = frame("`the.id` int", *ids), frame("`the.id` bigint, known int", (1, 5), (None, 5))
+    check = checks.references("clicked", "shown", on="the.id", at_least=0.5)
+    (result,) = run_checks([check], audited(clicked, clicked=clicked, shown=shown))
+    assert result.sample == tuple({"the.id": key, "rows": rows} for key, rows in _NAMED)
+    assert result.message.endswith(
+        "; found 9.1%; not in shown, such as: 9 (3 rows), 8 (2 rows), NULL (1 row), 4 (1 row), 5 (1 row)"
+    )
+
+
+_NAMED = (9, 3), (8, 2), (None, 1), (4, 1), (5, 1)
+
+
+def test_a_long_key_is_cut_in_the_message_alone_and_is_one_line(frame):
+    clicked = frame("id string", ("a\nb" + "c" * 100,))
+    check = checks.references("clicked", "shown", on="id")
+    (result,) = run_checks([check], audited(clicked, clicked=clicked, shown=clicked.limit(0)))
+    assert result.message.endswith(f"such as: a b{'c' * 36}… (1 row)")
+    assert result.sample[0]["id"] == "a\nb" + "c" * 100
+
+
+def test_what_passes_names_nothing(frame):
+    clicked = frame("id int", (1,), (2,))
+    check = checks.references("clicked", "shown", on="id", at_least=0.5)
+    (result,) = run_checks([check], audited(clicked, clicked=clicked, shown=clicked.limit(1)))
+    assert (result.sample, result.more, result.rejected) == ((), "", 0)
+
+
+def emptied(frame, *reasons, rejected=None):
+    """The outcome where all records were rejected with these reasons."""
+    rejects = frame("reason string, file string, raw string", *((each, "f", "r") for each in reasons))
+    none = frame("id int")
+    given = Audited(none, 0, len(reasons) if rejected is None else rejected, {}, {}, lambda: rejects)
+    return run_checks([checks.not_empty()], given)[0]
+
+
+def test_an_empty_update_says_how_many_were_rejected_and_the_most_frequent_reasons(frame):
+    result = emptied(frame, "a: missing", "a: missing; b: not a int", "b: not a int", "b: not a int", "c", "d", "d")
+    assert result.sample == tuple(
+        {"reason": reason, "records": count} for reason, count in (("b: not a int", 3), ("a: missing", 2), ("d", 2))
+    )
+    assert result.rejected == 7
+    assert result.message.endswith(
+        "; found 0 rows; 7 rejected, most often for 'b: not a int' (3), 'a: missing' (2), 'd' (2)"
+    )
+
+
+def test_an_empty_update_of_which_nothing_was_rejected_says_so(frame):
+    result = emptied(frame, "never read", rejected=0)
+    assert (result.sample, result.message.split("; ")[-1]) == ((), "no record was rejected")
+
+
+def test_a_dataset_without_rejects_says_nothing_of_them(frame):
+    (result,) = run_checks([checks.not_empty()], audited(frame("id int")))
+    assert result.message == "not_empty: the update must hold at least one row; found 0 rows"
+
+
 @pytest.mark.parametrize(
     ("rejected", "found"),
     [pytest.param(1, 0, id="all"), pytest.param(0, 1, id="one was lost"), pytest.param(2, -1, id="one came twice")],
@@ -167,6 +225,7 @@ def test_a_message_counts_what_its_check_counts(frame):
         "found 3 rows",
         "found 0.0%",
     ]
+    assert results[-1].message.endswith("; found 0.0%; not in y, such as: 1 (2 rows), NULL (1 row)")
 
 
 def test_a_check_of_one_s_own_is_an_aggregate_and_a_rule(frame):

@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.feeds import read
+from feed_assets.feeds.opened import open_board
 from feed_assets.home import home
 from feed_assets.ledger import due, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, update
 from feed_assets.orchestration.decide.requests import UNFINISHED
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets_tests.soak.project import BOTH, KEYS, READS
 

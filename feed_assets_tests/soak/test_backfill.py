@@ -12,7 +12,7 @@ from feed_assets.cli.location import prepare
 from feed_assets.cli.processes import free_port, group, wait_for_port
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
-from feed_assets.runs.services import open_board
+from feed_assets.feeds.opened import open_board
 from feed_assets.settings import settings
 from feed_assets_tests.integration.backfills import launch
 from feed_assets_tests.servers import wait_until

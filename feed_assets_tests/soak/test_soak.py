@@ -15,8 +15,8 @@ import pytest
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
+from feed_assets.feeds.opened import open_board
 from feed_assets.orchestration.decide.requests import UNFINISHED
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.spark.session import conf
 from feed_assets_tests.servers import connect_server

@@ -4,7 +4,7 @@ import pytest
 
 from feed_assets.core.errors import BlackboardRefused
 from feed_assets.core.feeds import Update
-from feed_assets.runs.services import open_board
+from feed_assets.feeds.opened import open_board
 from feed_assets.settings import Settings
 from feed_assets.spark.read import read
 from feed_assets_tests.conftest import partner_place

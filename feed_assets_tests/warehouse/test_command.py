@@ -147,6 +147,9 @@ def test_a_table_is_made_anew_from_where_a_schema_stopped_it(world, monkeypatch,
     printed = say("reset", "main", world.name, "--from", "stop")
     assert f'DROP TABLE IF EXISTS "{world.name}";' in printed
     assert "--apply runs these statements" in printed
+    planned = json.loads(say("reset", "main", world.name, "--from", "stop", "--json"))
+    assert (planned["table"], planned["applied"]) == (world.name, False)
+    assert f'DROP TABLE IF EXISTS "{world.name}"' in planned["statements"]
     assert json.loads(say("state", "main", "--json"))[0]["problem"]
     say(*command.split()[2:])
     load()

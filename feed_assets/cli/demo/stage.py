@@ -15,7 +15,7 @@ import typer
 from pydantic import SecretStr
 
 from feed_assets.cli.location import open_services
-from feed_assets.cli.run import sentence
+from feed_assets.cli.ran import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.warehouses import Warehouse
@@ -26,6 +26,7 @@ from feed_assets.orchestration.ends import ends_of
 from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
+from feed_assets.spark.jvm import hide_banner
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 from feed_assets.warehouse import loader
@@ -63,6 +64,7 @@ class Stage:
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, folder: Path) -> None:
         self.definitions, self.folder = definitions, folder
+        hide_banner()
         self.services = open_services()
         self.board = self.services.board
         self.runner = Runner(definitions, instance, self._on_run)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution: an interval of 95 %."""
 
-days = dg.DailyPartitionsDefinition("2019-11-24")
+days = dg.DailyPartitionsDefinition("2019-11-24", end_date="2019-12-01")
 days_and_campaigns = dg.MultiPartitionsDefinition(
     {"date": days, "campaign": dg.StaticPartitionsDefinition([*Settings().ads_campaigns])}
 )

@@ -9,7 +9,7 @@ from feed_assets import Input, Partition, checks, feed_asset, foreign_feed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-days = dg.DailyPartitionsDefinition("1999-01-04")  # the first date that has reference rates
+days = dg.DailyPartitionsDefinition("2010-12-01", end_date="2011-12-10")  # those of the invoices that need them
 last_seven_days = dg.TimeWindowPartitionMapping(start_offset=-6, end_offset=0)
 
 ecb_raw = foreign_feed(

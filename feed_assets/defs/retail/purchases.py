@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MONEY = "decimal(20,4)"
 """Holds the greatest Quantity times the greatest UnitPrice that can be read."""
 
-days = dg.DailyPartitionsDefinition("1999-01-04")  # the first date that has euro reference rates
+days = dg.DailyPartitionsDefinition("2010-12-01", end_date="2011-12-10")  # there are no others
 
 invoices_raw = foreign_feed(
     "retail/invoices_raw/v1.0",

@@ -14,8 +14,8 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.increments import set_version
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.needs import Need
-from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import due, sets, updates
+from feed_assets.core.windows import WindowAddress, address_of
+from feed_assets.ledger import compacted, due, sets, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
@@ -31,6 +31,7 @@ from feed_assets.orchestration.decide.windows import windows_within
 from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key
 from feed_assets.orchestration.declare.partitions import extent_of
+from feed_assets.runs import slices
 from feed_assets.runs.build import build
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
@@ -101,14 +102,16 @@ class _Body:
         """Build the partition of one of Dagster's keys."""
         need, windows = self._place(key)
         inputs = {source.name: need.partitions_of(source.feed) for source in self.recipe.sources}
-        launch = self._launch(config, need)
+        launch, told = self._launch(config, need), run_spec_in(config)
+        tables = {source.name: inputs[source.name] for source in self.recipe.sources if source.is_table}
+        slices.refuse_strange(open_ledger(settings().ledger), told, tables)
         return build(
             self.recipe,
             need.output,
             inputs,
             self._services(need.output),
             named_in(config, inputs),
-            run_spec_in(config),
+            told,
             windows={source.name: need.windows_of(source.feed) for source in self.recipe.sources},
             launch=launch,
             optional=need.optional,
@@ -167,15 +170,25 @@ class _Body:
                 ledger = open_ledger(settings().ledger)
                 more = durations_metadata(ledger, tables, self.recipe.feed) | effect_metadata(ledger, outcome)
                 selected = context.selected_asset_keys, context.selected_asset_check_keys
-                yield from materialized(outcome, *selected, more, self._set_version(outcome))
+                version, of_all = self._as_a_set(outcome)
+                yield from materialized(outcome, *selected, {**more, **of_all}, self._key_of, version)
 
-    def _set_version(self, published: Published) -> str | None:
-        """The data version of the partition whose batch was written."""
-        parent = published.outputs[-1].partition.parent
-        if not self.recipe.is_appendable or parent is None:
-            return None
+    def _key_of(self, read: Partition) -> str | None:
+        """Dagster's key of an input's partition; of windows, and of batches that nobody declares, it has none."""
+        at = self.graph.parent_partition(read)
+        node = self.graph.by_feed.get(at.feed)
+        return node.key_of(at) if node and node.partitions_def and not address_of(at) else None
+
+    def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
+        """Of the partition whose batch was written the data version, and what all of its batches are."""
+        main = published.outputs[-1]
+        if not self.recipe.is_appendable or main.partition.parent is None:
+            return None, {}
         with open_ledger(settings().ledger).read() as connection:
-            return set_version(sets.pins_of(connection, [parent])[parent])
+            pins = sets.pins_of(connection, [main.partition.parent])[main.partition.parent]
+            rows = compacted.records(connection, pins)
+        of_batch = {"batch": main.partition.name, "rows of the batch": main.written.records, "batches": len(pins)}
+        return set_version(pins), of_batch | ({"dagster/row_count": rows} if rows is not None else {})
 
     def standing(self, key: str) -> Iterator[Result]:
         """What Dagster is to hear of a partition that is left as it is: its newest update, whoever made it."""

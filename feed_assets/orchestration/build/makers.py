@@ -32,6 +32,13 @@ def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> 
         refuse_what_cannot_start(settings)
 
 
+def will_start_spark(instance: dg.DagsterInstance) -> bool:
+    """Whether the next run of an instance in this process is the one that Spark starts for."""
+    from pyspark.sql import SparkSession
+
+    return instance not in _MAKERS and SparkSession.getActiveSession() is None
+
+
 def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> str | None:
     """The Spark that makes a run's rows: its master, or its Connect server without what follows it, such as a token."""
     if instance in _MAKERS:

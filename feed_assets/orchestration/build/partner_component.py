@@ -8,10 +8,10 @@ from pydantic import Field
 
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.pulls import Pull
+from feed_assets.core.readable import Format
 from feed_assets.orchestration.build.yaml_models import DeclaredComponent, placed
 from feed_assets.orchestration.declare.inputs import foreign_feed
 from feed_assets.orchestration.declare.partitions import windows_from
-from feed_assets.runs.recipe import Format
 
 
 class PartnerComponent(DeclaredComponent):

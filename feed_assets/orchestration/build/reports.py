@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import dagster as dg
 
-from feed_assets.core.events import in_words
-from feed_assets.core.positions import Pin
 from feed_assets.ledger import updates
+from feed_assets.orchestration.build.shown import KeyOf, columns_of, inputs_of, rejected_of, url_of
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.ranges import PARTITION
 from feed_assets.orchestration.declare.inputs import asset_key
@@ -37,18 +36,19 @@ def materialized(
     selected: Set[dg.AssetKey],
     checks: Set[dg.AssetCheckKey],
     more: Mapping[str, Any],
+    key_of: KeyOf,
     version: str | None = None,
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """One result for each selected output, the dataset's with its checks, its pins, and `more` metadata.
 
-    `version` is that of all batches, where a batch was written.
+    `key_of` is Dagster's key of an input's partition; `version` is that of all batches, where a batch was written.
     """
     main = published.outputs[-1]
     for output in published.outputs:
         key = asset_key(output.partition.feed)
         if key not in selected:
             continue
-        extra = {**_dataset_metadata(published), **more} if output is main else {}
+        extra = {**_dataset_metadata(published, key_of), **more} if output is main else {}
         yield dg.MaterializeResult(
             asset_key=key,
             metadata={**_update_metadata(output), **extra},
@@ -60,15 +60,15 @@ def materialized(
 def standing(node: Node, row: updates.Row) -> dg.MaterializeResult[Any]:
     """The result that tells once more of an update that stands."""
     return dg.MaterializeResult(
-        asset_key=node.key, metadata=recorded(row), data_version=dg.DataVersion(row.data_version)
+        asset_key=node.key, metadata=recorded(node, row), data_version=dg.DataVersion(row.data_version)
     )
 
 
-def recorded(row: updates.Row) -> dict[str, Any]:
-    """What the ledger knows of an update, as metadata."""
+def recorded(node: Node, row: updates.Row) -> dict[str, Any]:
+    """What the ledger knows of an update of a feed, as metadata."""
     return {
         UPDATE_ID: row.id,
-        "path": f"{row.partition.path}/{row.id}",
+        "path": url_of(row.partition, row.id, getattr(node.declaration, "blackboard", None)),
         "files": row.files or 0,
         "bytes": row.size or 0,
         **({"dagster/row_count": row.records} if row.records is not None else {}),
@@ -151,6 +151,8 @@ def _check_results(
 
 def _check_metadata(result: CheckResult) -> dict[str, Any]:
     metadata: dict[str, Any] = {"found": result.found, "rule": result.check.description}
+    if result.rejected:
+        metadata["rejected"] = result.rejected
     if result.sample:
         rows = json.loads(json.dumps(result.sample, default=str))
         metadata["sample"] = dg.MetadataValue.json({"rows": rows})
@@ -164,27 +166,22 @@ def _update_metadata(output: Output) -> dict[str, Any]:
     times = {"first event": written.first, "last event": written.last}
     return {
         UPDATE_ID: output.id,
-        "path": f"{output.partition.path}/{output.id}",
+        "path": url_of(output.partition, output.id),
         "files": len(written.files),
         "bytes": written.bytes,
         "dagster/row_count": written.records,
         **{name: dg.MetadataValue.timestamp(time) for name, time in times.items() if time},
+        **columns_of(output),
     }
 
 
-def _dataset_metadata(published: Published) -> dict[str, Any]:
+def _dataset_metadata(published: Published, key_of: KeyOf) -> dict[str, Any]:
     chart = {"chart": dg.MetadataValue.md(published.chart)} if published.chart else {}
     return {
-        "inputs": dg.MetadataValue.json({pin.partition.path: _position(pin) for pin in published.pins}),
+        "inputs": inputs_of(published.pins, key_of),
+        **rejected_of(published.outputs),
         **({"added to": published.base.update_id} if published.base else {}),
         "preview": dg.MetadataValue.md(published.preview),
         **chart,
         **({"without": dg.MetadataValue.json({"inputs": [*published.without]})} if published.without else {}),
     }
-
-
-def _position(pin: Pin) -> dict[str, Any]:
-    """What was read of an input: an update with its files, or of an event table a slice, which has none."""
-    if not pin.files:
-        return {"after": in_words(pin.start), "up to": in_words(pin.update_id)}
-    return {"update id": pin.update_id, "data version": pin.version, "bytes": pin.size, "files": pin.files}

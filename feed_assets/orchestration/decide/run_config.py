@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, InvalidEvent, InvalidName
 from feed_assets.core.events import Operation, encoded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, Kind, Plan, RunSpec
@@ -58,10 +58,33 @@ def named_in(config: RunConfig, inputs: Mapping[str, Sequence[Partition]]) -> di
 
 def run_spec_in(config: RunConfig) -> RunSpec:
     """What a run is to do, as a value."""
+    kind = _kind(config)
     if not config.slices and not config.consumes:
+        if config.plan == "incremental":
+            raise InvalidDefinition(
+                "plan is 'incremental', and there are no slices: expected some to read. Without both all is loaded."
+            )
         return BY_HAND
-    slices = {each.slice.partition: each.slice for each in config.slices}
-    return RunSpec(slices, Plan(_kind(config), config.plan_config), config.consumes)
+    slices: dict[Partition, Slice] = {}
+    for number, each in enumerate(config.slices):
+        piece = _slice_of(number, each)
+        if piece.partition in slices:
+            raise InvalidDefinition(
+                f"slices[{number}]: there is another one of {piece.partition}: expected one. Join them."
+            )
+        slices[piece.partition] = piece
+    return RunSpec(slices, Plan(kind, config.plan_config), config.consumes)
+
+
+def _slice_of(number: int, given: SliceConfig) -> Slice:
+    """A slice as a value. Raises InvalidDefinition, which names it."""
+    try:
+        piece = given.slice
+    except (InvalidName, InvalidEvent, ValueError) as error:
+        raise InvalidDefinition(f"slices[{number}] of {given.table}: {error}") from error
+    if (piece.start or "") > piece.end:
+        raise InvalidDefinition(f"slices[{number}] of {given.table}: after is {given.after}, which is later than upto.")
+    return piece
 
 
 def _kind(config: RunConfig) -> Kind:

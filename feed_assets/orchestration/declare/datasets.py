@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from inspect import getdoc
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -191,7 +192,7 @@ def spec_of(
     return dg.AssetSpec(
         asset_key(output),
         deps=[given.dep for given in read.values() if is_main or not isinstance(given.mapping, Previous)],
-        description=recipe.transform.__doc__
+        description=getdoc(recipe.transform)
         if is_main
         else f"Records that {recipe.feed} turned away: reason, file, raw text.",
         group_name=group_of(output),

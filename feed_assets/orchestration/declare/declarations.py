@@ -7,25 +7,26 @@ from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import urlencode
 
 import dagster as dg
-from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from feed_assets.core.addresses import STATUS
 from feed_assets.core.cadence import Cadence
-from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
 from feed_assets.core.members import Tracked
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.places import declared_at
 from feed_assets.core.pulls import Pull
+from feed_assets.core.readable import Format
 from feed_assets.core.reports import INPUTS
 from feed_assets.core.retention import Retention
 from feed_assets.core.topics import Topic
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.mappings import Declared as Mapped
-from feed_assets.runs.recipe import Format
 from feed_assets.sources.declared import EventSource
 
 _log = logging.getLogger(__name__)
@@ -181,13 +182,18 @@ _ADAPTER = TypeAdapter[Declaration](Annotated[Declaration, Field(discriminator="
 
 
 def metadata_of(declaration: Declaration) -> dict[str, Any]:
-    """A declaration as metadata of an asset. Raises InvalidDefinition if JSON has no form for a value of a plan."""
+    """A declaration as metadata of an asset, of which people see a line.
+
+    Raises InvalidDefinition if JSON has no form for a value of a plan.
+    """
     shown = declaration.outputs[-1] if isinstance(declaration, Rejects) else declaration.feed
     link = dg.MetadataValue.url(f"{STATUS}?{urlencode({'dataset': str(shown)})}")
     try:
-        return {KEY: _ADAPTER.dump_python(declaration, mode="json"), STATUS_LINK: link}
+        copied = _ADAPTER.validate_python(_ADAPTER.dump_python(declaration, mode="json"))
     except PydanticSerializationError as error:
         raise InvalidDefinition(f"{declaration.feed}: {error}: expected plans with values that JSON has.") from None
+    said = f"{declaration.role} {declaration.feed}, {declaration.declared_at or 'declared in YAML'}"
+    return {KEY: ObjectMetadataValue(said, instance=copied), STATUS_LINK: link}
 
 
 class Asset(Protocol):
@@ -207,15 +213,14 @@ class Asset(Protocol):
 def declaration_of(asset: Asset) -> Declaration | None:
     """The declaration that an asset's metadata hold, None of an asset that is not ours.
 
-    Metadata are anybody's to write: a declaration that cannot be read is logged, and must not stop the others' loop.
+    Metadata are anybody's to write: what is no declaration is logged, and must not stop the others' loop.
     """
-    found = value_of(asset.metadata.get(KEY))
-    try:
-        return _ADAPTER.validate_python(found) if found is not None else None
-    except (InvalidName, ValidationError) as error:
-        why = " ".join(str(error).split())
-        _log.warning("asset %s is left out: its metadata %s: %s", asset.key.to_user_string(), KEY, why)
-        return None
+    held = asset.metadata.get(KEY)
+    found = held.instance if isinstance(held, ObjectMetadataValue) else held
+    if found is None or isinstance(found, Declaration):
+        return found
+    _log.warning("asset %s is left out: its metadata %s are no declaration of ours", asset.key.to_user_string(), KEY)
+    return None
 
 
 def value_of(entry: Any) -> Any:

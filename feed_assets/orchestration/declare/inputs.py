@@ -16,6 +16,7 @@ from feed_assets.core.lateness import Late
 from feed_assets.core.limits import check_feed
 from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.pulls import Pull
+from feed_assets.core.readable import Format
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import BoardName, Owner
 from feed_assets.core.schemas import check_event_time, check_schema
@@ -40,7 +41,7 @@ from feed_assets.orchestration.declare.partitions import (
     times_of,
 )
 from feed_assets.orchestration.declare.sub_partitions import checked
-from feed_assets.runs.recipe import PREVIOUS, Format, Source
+from feed_assets.runs.recipe import PREVIOUS, Source
 
 PARTITION = "partition"
 """A function parameter of this name is the `Partition` that is built."""
@@ -333,6 +334,11 @@ def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
     wanted = plain | keyword
+    if PREVIOUS in names:
+        raise InvalidDefinition(
+            f"{function.__qualname__}() has an input '{PREVIOUS}': a parameter of this name is what the dataset itself "
+            "published last. Call the input otherwise."
+        )
     further = {PARTITION, RUN_SPEC, PREVIOUS} - names
     if wanted - further != names or len(wanted) != len(parameters):
         raise InvalidDefinition(

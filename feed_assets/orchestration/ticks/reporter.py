@@ -31,6 +31,7 @@ from feed_assets.ledger import events, log, runs, updates
 from feed_assets.ledger.log import Numbered
 from feed_assets.ledger.sets import pins_of
 from feed_assets.orchestration.build.reports import DATA_VERSION_TAG, NEWEST, UPDATE_ID, recorded
+from feed_assets.orchestration.build.shown import url_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import own_grain
@@ -40,8 +41,10 @@ from feed_assets.orchestration.declare.declarations import (
     Declaration,
     EventTable,
     Foreign,
+    LoadedDataset,
     StateTable,
 )
+from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.ticks.observed import (
     Report,
@@ -239,7 +242,7 @@ def _update(node: Node, row: updates.Row) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         asset_key=node.key,
         partition=node.key_of(row.partition),
-        metadata=recorded(row),
+        metadata=recorded(node, row),
         tags={DATA_VERSION_TAG: row.data_version},
     )
 
@@ -259,7 +262,7 @@ def _set(node: Node, parent: Partition, new: Mapping[str, str], pins: Sequence[P
         partition=node.key_of(parent),
         metadata={
             "update id": max(pin.update_id for pin in pins),
-            "path": parent.path,
+            "path": url_of(parent, blackboard=getattr(node.declaration, "blackboard", None)),
             "batches": len(pins),
             "new": dg.MetadataValue.json(dict(new)),
             "files": sum(pin.files for pin in pins),
@@ -292,7 +295,10 @@ def _event(node: Node, event: Recorded) -> dg.AssetMaterialization:
 
 
 def _columns(node: Node, event: Recorded) -> Mapping[str, Any]:
-    """The columns of a warehouse's table, where they changed: Dagster shows the newest that were told."""
+    """The columns of a warehouse's table, where they changed: Dagster shows the newest that were told.
+
+    Each of a dataset's own comes from the column of that name.
+    """
     columns = event.context.get(COLUMNS)
     if not isinstance(node.declaration, EventTable) or not node.declaration.loaded or not columns:
         return {}
@@ -300,7 +306,11 @@ def _columns(node: Node, event: Recorded) -> Mapping[str, Any]:
         dg.TableColumn(each["name"], each["type"], each["description"], dg.TableColumnConstraints(each["nullable"]))
         for each in columns
     ]
-    return {"dagster/column_schema": dg.TableSchema(found)}
+    loaded = node.declaration.loaded
+    source = asset_key(loaded.dataset) if isinstance(loaded, LoadedDataset) else None
+    deps = {each.name: [dg.TableColumnDep(source, each.name)] for each in found if source and each.name[0] != "_"}
+    lineage = {"dagster/column_lineage": dg.TableColumnLineage(deps)} if deps else {}
+    return {"dagster/column_schema": dg.TableSchema(found), **lineage}
 
 
 _REPORTS_OF: dict[str, Callable[[Graph, sa.Connection, Sequence[Numbered]], list[Report]]] = {

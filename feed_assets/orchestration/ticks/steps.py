@@ -15,6 +15,7 @@ from feed_assets.orchestration.ticks.reporter import report_checks, report_event
 from feed_assets.orchestration.ticks.sinks import publish_events
 from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick
 from feed_assets.orchestration.ticks.topics import new_partitions, watch_topics
+from feed_assets.orchestration.ticks.waits import tell_waits
 from feed_assets.orchestration.ticks.watch import keep_alerts
 from feed_assets.runs.discover import discover
 from feed_assets.runs.verify import verify
@@ -138,4 +139,5 @@ WATCH = Step("watch", 0.9, _watch)
 REPORT_UPDATES = Step("report updates", 0.8, report_updates, hears=True)
 REPORT_EVENTS = Step("report events", 0.8, report_events, hears=True)
 REPORT_CHECKS = Step("report checks", 1, report_checks)
+TELL_WAITS = Step("tell waits", 0.9, tell_waits, hears=True)
 REQUEST = Step("request", 1, _request, hears=True)

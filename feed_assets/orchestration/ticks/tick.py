@@ -17,7 +17,8 @@ import dagster as dg
 
 from feed_assets.core.errors import LedgerUnavailable, SourceUnavailable, in_short
 from feed_assets.core.feeds import Partition
-from feed_assets.core.readiness import Verdict
+from feed_assets.core.readiness import NAMED, WAITING, Verdict
+from feed_assets.core.words import some
 from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.due import Listed
@@ -120,6 +121,15 @@ class Tick:
         """Whether there is something that Dagster would not hear of if the tick failed."""
         return bool(self.requests or self.reports or self.partitions)
 
+    @property
+    def message(self) -> str:
+        """What a tick that requests nothing says of itself."""
+        waiting = [verdict for _, verdict in self.decided if verdict.state in WAITING]
+        if not waiting:
+            return "Nothing new is to be run. `feed-assets explain` says what waits, and why."
+        first = some([f"{each.output} {each.state.value}: {each.reason}" for each in waiting], NAMED)
+        return f"{len(waiting)} of {len(self.decided)} that were decided about now wait: {first}"
+
     @cached_property
     def services(self) -> Services:
         """The services, opened by the first step that needs the blackboard: alerts do without."""
@@ -163,6 +173,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
         raise SourceUnavailable(f"the event source {source}: {tick.unreadable}")
     return dg.SensorResult(
         run_requests=[*tick.requests],
+        skip_reason=None if tick.requests else tick.message,
         asset_events=[*tick.reports],
         dynamic_partitions_requests=[*tick.partitions],
         cursor=tick.cursor,

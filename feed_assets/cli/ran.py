@@ -1,0 +1,121 @@
+"""What `run` and `build` say of runs: a line for each as it ends, or all of them as JSON in the end."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from feed_assets.cli.progress import Progress
+from feed_assets.cli.show import View
+from feed_assets.cli.traces import are_wanted
+from feed_assets.core.errors import ServiceUnavailable
+from feed_assets.core.words import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import dagster as dg
+
+    from feed_assets.orchestration.ends import Ended
+
+NAMED = 5
+"""Partitions of a kind that the end of a run names; of the others it says how many there are."""
+
+
+class EndedView(View):
+    """How a run ended with a partition."""
+
+    run: str
+    assets: tuple[str, ...]
+    partition: str | None
+    succeeded: bool
+    rows: int | None
+    """That it wrote; None if nothing has changed, or nothing is published."""
+    rejects: int | None
+    seconds: float | None
+    error: str | None
+
+
+class LeftView(View):
+    """What was not built, or could not be done, and why."""
+
+    what: str
+    why: str
+
+    @classmethod
+    def of(cls, found: "Mapping[Any, str]") -> "tuple[LeftView, ...]":
+        """A view of each, by its name."""
+        return tuple(cls(what=str(what), why=why) for what, why in found.items())
+
+
+class RanView(View):
+    """What a command ran, and what is left: built by nobody, failing, tried again later, waiting for a person."""
+
+    runs: tuple[EndedView, ...]
+    left: tuple[LeftView, ...] = ()
+    failing: tuple[LeftView, ...] = ()
+    again: tuple[LeftView, ...] = ()
+    waits: tuple[LeftView, ...] = ()
+    ticks: int | None = None
+
+
+@dataclass
+class Teller:
+    """Tells of each run as it ends: people in a line, machines in the end; `check` raises if it is to stop."""
+
+    progress: Progress
+    check: "Callable[[], None]"
+    as_json: bool = False
+    runs: list[EndedView] = field(default_factory=list[EndedView])
+
+    def hear(self, result: "dg.ExecuteInProcessResult") -> None:
+        """Tell how a run ended. Raises ServiceUnavailable for what every run needs, and what `check` raises."""
+        from feed_assets.orchestration.ends import ends_of, outage
+
+        self.check()
+        why = outage(result)  # It is said once, and not again by every run that is due.
+        for each in ends_of(result):
+            if not (why and each.is_by_outage):
+                self._tell(each, result.run_id)
+        self._trace(result)
+        if why:
+            raise ServiceUnavailable(why)
+
+    def say(self, line: str) -> None:
+        """Print a line for people."""
+        self.progress.clear()
+        if not self.as_json:
+            typer.echo(line)
+
+    def list(self, word: str, found: "Mapping[Any, str]", what: str = "") -> None:
+        """Print a line for each of a few partitions, with its reason."""
+        for whose, why in [*found.items()][:NAMED]:
+            self.say(f"{word:7} {whose}: {f'{what}: ' * bool(what)}{first_line(why)}")
+        if len(found) > NAMED:
+            self.say(f"{word:7} and {len(found) - NAMED} more")
+
+    def _tell(self, ended: "Ended", run_id: str) -> None:
+        self.runs.append(EndedView.model_validate({**vars(ended), "run": run_id}))
+        self.say(sentence(ended, run_id))
+
+    def _trace(self, result: "dg.ExecuteInProcessResult") -> None:
+        from feed_assets.orchestration.ends import trace_of
+
+        if are_wanted() and (trace := trace_of(result)):
+            self.progress.clear()
+            typer.echo(trace, err=True)
+
+
+def sentence(ended: "Ended", run_id: str) -> str:
+    """How a run ended with a partition, in words: what it made and how much, and why it failed if it did."""
+    what = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip()
+    if ended.succeeded:
+        return f"built   {what}: {', '.join(_numbers(ended))}"
+    why = ended.error or "it was stopped before its first step"
+    return f"FAILED  {what}: {first_line(why)} (run {run_id})"
+
+
+def _numbers(ended: "Ended") -> "list[str]":
+    said = ["unchanged" if ended.rows is None else f"{ended.rows:,} row{'s' * (ended.rows != 1)}"]
+    said += [] if ended.rejects is None else [f"{ended.rejects:,} reject{'s' * (ended.rejects != 1)}"]
+    return said if ended.seconds is None else [*said, f"{ended.seconds:.1f} s"]

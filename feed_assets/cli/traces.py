@@ -1,0 +1,61 @@
+"""Errors in a line: what is known is told in its own words, everything else with its place; `-v` shows where from."""
+
+import sys
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
+from feed_assets.core.secrets import shown
+
+_LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
+"""Whose errors are about data or a database, not about our code; by name, as most commands load none of them."""
+
+_WANTED: set[str] = set()
+
+
+def want(value: bool) -> bool:
+    """Have stack traces printed from now on, if somebody asks for them."""
+    if value:
+        _WANTED.add("traces")
+    return value
+
+
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", callback=want, help="Print the stack traces of errors, on stderr.")
+]
+
+
+def are_wanted() -> bool:
+    """Whether stack traces are to be printed."""
+    return bool(_WANTED)
+
+
+@contextmanager
+def errors_in_a_line() -> Generator[None]:
+    """End the process by an error: one line on stderr and exit code 1, or 4 if a service is not there."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 (it is told, and ends the process)
+        if are_wanted():
+            typer.echo(shown("".join(traceback.format_exception(error))), err=True, nl=False)
+        typer.echo(f"feed-assets: {_said(error)}", err=True)
+        sys.exit(4 if isinstance(error, ServiceUnavailable) else 1)
+
+
+def _said(error: Exception) -> str:
+    """An error in its own words, if it is ours or the system's; a library's has several lines, and maybe a secret."""
+    if isinstance(error, FeedAssetsError | OSError):
+        return str(error)
+    line = f"{type(error).__name__}: {shown(' '.join(str(error).split()))}"
+    return line if type(error).__module__.partition(".")[0] in _LIBRARIES else f"{line} ({_place(error)})"
+
+
+def _place(error: Exception) -> str:
+    """Where an error comes from that nobody has thought of, and how to see more."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    more = "" if are_wanted() else "; `feed-assets -v …` prints its stack trace"
+    return f"{frame.filename}:{frame.lineno}{more}"

@@ -1,0 +1,58 @@
+"""`feed-assets feed uses`: where the rows of an update have gone."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import BeforeValidator
+
+from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
+from feed_assets.cli.location import ledger_of_settings, partition_of
+from feed_assets.cli.show import show
+from feed_assets.cli.views import OfPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from feed_assets.core.feeds import Partition
+    from feed_assets.ledger.uses import Use
+
+Given = Annotated[
+    str,
+    typer.Argument(metavar="UPDATE", help="The update's id: 20191125.060000; of an event table a marker."),
+]
+
+
+def _in_words(via: "tuple[Partition, str]") -> str:
+    return f"{via[0]} {via[1]}"
+
+
+class UseView(OfPartition):
+    """An update that was built from another one, how far from it, and by which one it has its rows."""
+
+    id: str
+    state: str | None
+    is_newest: bool
+    depth: int
+    how: str
+    via: Annotated[str, BeforeValidator(_in_words)]
+
+
+def uses(feed: FeedName, partition: PartitionKey, update: Given, as_json: AsJson = False) -> None:
+    """Say which of our updates were built from an update, to the leaves: where a bad file has gone.
+
+    Also what was added to these, or put together of their batches, and the rejects of what has read them: their rows
+    are in it. Of an event table: what has read the rows that were updated at a marker.
+    """
+    from feed_assets.ledger.uses import uses
+
+    with ledger_of_settings(makes=False).read() as connection:
+        found = uses(connection, partition_of(feed, partition), update)
+    show(UseView.each(found), as_json, _in_all(found))
+
+
+def _in_all(found: "Sequence[Use]") -> str:
+    if not found:
+        return "nothing was built from it"
+    feeds, newest = len({use.partition.feed for use in found}), sum(use.is_newest for use in found)
+    updates = f"{len(found)} update{'s' * (len(found) > 1)} of {feeds} feed{'s' * (feeds > 1)}"
+    return f"{updates}; readers get {newest} of them now"

@@ -1,0 +1,56 @@
+"""What no reader of rows may take for an empty file, or for none: looked at before a file is opened."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.feeds import PACKED, File, Update
+
+Format = Literal["csv", "json", "parquet"]
+
+_ENDINGS: dict[str, Format] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+
+
+def check_readable(update: Update, form: Format) -> None:
+    """Raise UnreadableUpdate for a file of an update that Spark would skip, or that is no file of this format."""
+    _check_names(update)
+    _check_sizes(update.files, form)
+
+
+def format_of(key: str) -> Format | None:
+    """The format that a file's name ends in, packed or not; None if it tells of none."""
+    name = key.rpartition("/")[2].lower()
+    for packed in PACKED:
+        name = name.removesuffix(packed)
+    return next((form for ending, form in _ENDINGS.items() if name.endswith(ending)), None)
+
+
+def formats_of(files: Iterable[File]) -> list[Format]:
+    """The formats that the names of files tell of, each once."""
+    found: dict[Format, None] = {form: None for file in files if (form := format_of(file.key))}
+    return [*found]
+
+
+def _check_names(update: Update) -> None:
+    for file in update.files:
+        name = file.key.removeprefix(f"{update.path}/")
+        if any(segment.startswith(("_", ".")) for segment in name.split("/")):
+            raise UnreadableUpdate(
+                f"{file.key} would be read as no rows: Spark skips names that begin with '_' or '.'. "
+                "Have the producer rename its files."
+            )
+
+
+def _check_sizes(files: Iterable[File], form: Format) -> None:
+    for file in files:
+        if file.size == 0 and (form != "json" or file.key.endswith(PACKED)):
+            raise UnreadableUpdate(
+                f"{file.key} is empty (0 bytes), which no {form} file is: its writer was cut off. "
+                "Invalidate the update, and have it published again."
+            )

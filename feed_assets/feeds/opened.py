@@ -1,0 +1,34 @@
+"""The blackboards that the settings describe, opened."""
+
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.stores import s3_credentials
+from feed_assets.settings import Settings, make_board
+
+
+def open_board(settings: Settings, *, name: str | None = None, makes: bool = True) -> Blackboard:
+    """The blackboard of the settings, or the one of others that they name.
+
+    The default folder is made when it is first used, but not by who only reads.
+    """
+    if makes and name is None:
+        make_board(settings)
+    at = settings.place(name)
+    credentials = s3_credentials(at.url, at.profile) if at.profile and at.url.startswith("s3:") else None
+    return Blackboard.open(at.url, endpoint=at.endpoint, credentials=credentials, name=name or "")
+
+
+def board_at(settings: Settings, url: str | None, *, makes: bool = False) -> Blackboard:
+    """The blackboard at a URL, or of a name in the settings; None: that of the settings. Made only by who writes.
+
+    A URL on S3 is reached at the settings' endpoint. Raises InvalidSetting, InvalidName and BlackboardError.
+    """
+    if url is None:
+        return open_board(settings, makes=makes)
+    if name := name_in(url):
+        return open_board(settings, name=name)
+    return Blackboard.open(url, endpoint=settings.s3_endpoint)
+
+
+def name_in(blackboard: str | None) -> str | None:
+    """The name that is given in place of a URL; every URL has a colon."""
+    return blackboard if blackboard and ":" not in blackboard else None

@@ -1,0 +1,11 @@
+"""What was built from an update is found by it."""
+
+from alembic import op
+
+revision = "0015"
+down_revision = "0014"
+
+
+def upgrade() -> None:
+    """An index: no row changes."""
+    op.create_index("consumed_by_input", "consumed", ["input_feed", "input_partition", "position"])

@@ -1,0 +1,68 @@
+"""What people read of an update in Dagster's UI: where it is, what it was made of, its columns, what was rejected."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import dagster as dg
+
+from feed_assets.core.events import in_words
+from feed_assets.core.feeds import Partition
+from feed_assets.core.positions import Pin
+from feed_assets.core.secrets import shown
+from feed_assets.orchestration.declare.inputs import asset_key
+from feed_assets.runs.maker import Output
+from feed_assets.settings import settings
+
+ROWS = 100
+"""Inputs that the table has: a partition may be made of thousands."""
+
+DIGITS = 12
+"""Of a data version: enough to tell two apart."""
+
+KeyOf = Callable[[Partition], str | None]
+"""Dagster's key of an input's partition, None of one that it has not."""
+
+
+def url_of(partition: Partition, update_id: str = "", blackboard: str | None = None) -> dg.UrlMetadataValue:
+    """Where an update is, or a partition: its URL, on our blackboard or that of others with this name."""
+    path = "/".join([partition.path, update_id] if update_id else [partition.path])
+    return dg.MetadataValue.url(f"{shown(settings().place(blackboard).url).rstrip('/')}/{quote(path, safe='/~=@:')}")
+
+
+def inputs_of(pins: Sequence[Pin], key_of: KeyOf) -> dg.MarkdownMetadataValue:
+    """What was read of each input, as a table whose names lead to its partition's page."""
+    head = "| input | partition | read | data version | files | bytes |\n| --- | --- | --- | --- | --- | --- |"
+    rows = [f"| {' | '.join([*_named(pin, key_of), *_read(pin)])} |" for pin in pins[:ROWS]]
+    more = [f"\nand {len(pins) - ROWS} more"] if len(pins) > ROWS else []
+    return dg.MetadataValue.md("\n".join([head, *rows, *more]))
+
+
+def _named(pin: Pin, key_of: KeyOf) -> tuple[str, str]:
+    at, key = pin.partition, key_of(pin.partition)
+    link = "/assets/" + "/".join(map(quote, asset_key(at.feed).path))
+    asked = f"?{urlencode({'view': 'partitions', 'partition': key})}" if key else ""
+    return f"[{at.feed}]({link}{asked})", at.key.replace("|", "\\|")
+
+
+def _read(pin: Pin) -> tuple[str, str, str, str]:
+    """Of an event table a slice, which has no files."""
+    if pin.files:
+        return pin.update_id, pin.version[:DIGITS], str(pin.files), str(pin.size)
+    return f"after {in_words(pin.start)} up to {in_words(pin.update_id)}", "", "", ""
+
+
+def columns_of(output: Output) -> Mapping[str, Any]:
+    """The columns that were written, as Dagster's page shows them; nothing where no engine knows any."""
+    columns = [dg.TableColumn(name, kind) for name, kind in output.written.columns]
+    return {"dagster/column_schema": dg.TableSchema(columns)} if columns else {}
+
+
+def rejected_of(outputs: Sequence[Output]) -> Mapping[str, Any]:
+    """How many records were turned away, and their share of these and the rows that were written, to be plotted."""
+    *rejects, main = outputs
+    if not rejects:
+        return {}
+    rejected = sum(each.written.records for each in rejects)
+    whole = rejected + main.written.records
+    return {"rejected": rejected, "rejected share": rejected / whole if whole else 0.0}

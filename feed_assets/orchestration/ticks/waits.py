@@ -1,0 +1,25 @@
+"""Why partitions wait, where people look for it: an observation on the page of each."""
+
+import dagster as dg
+
+from feed_assets.ledger.due import Listed
+from feed_assets.ledger.told import to_tell
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
+
+TOLD = 100
+"""Observations of a tick at most; the rest follow in the next ones."""
+
+
+def tell_waits(tick: Tick, _: OutOfTime) -> None:
+    """Observe each partition that waits for another reason than was told last."""
+    nodes = {node.feed: node for node in tick.graph.datasets_of(tick.source)}
+    found = to_tell(tick.ledger, nodes.keys(), TOLD)
+    tick.reports = [*tick.reports, *(_observation(nodes[each.partition.feed], each) for each in found)]
+    tick.is_complete &= len(found) < TOLD
+
+
+def _observation(node: Node, item: Listed) -> dg.AssetObservation:
+    state, why = item.state or "", item.reason or ""
+    told = {"verdict": state, "why": why, "since": dg.MetadataValue.timestamp(item.since)}
+    return dg.AssetObservation(node.key, f"{state}: {why}", told, node.key_of(item.partition))

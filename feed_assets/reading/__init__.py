@@ -1,0 +1,1 @@
+"""The data of feeds for programs without Dagster, and without Spark unless they bring a session."""

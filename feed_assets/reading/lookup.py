@@ -1,0 +1,102 @@
+"""What is valid of some partitions: of each the newest update, or of an appendable feed the set of its batches."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.feeds import Feed, Partition, Skipped, Update, is_update_id
+from feed_assets.core.limits import check_partition
+from feed_assets.core.words import some
+from feed_assets.feeds import batches, read
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.reading.ranges import keys_between, names_between
+
+_AT_A_TIME = 8
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look at a partition found: its updates and what is left out of them; without an update the error."""
+
+    partition: Partition
+    updates: tuple[Update, ...] = ()
+    left_out: tuple[Skipped, ...] = ()
+    error: NoValidUpdate | None = None
+
+    @property
+    def all_left_out(self) -> tuple[Skipped, ...]:
+        """The batches that are left out, or the partition itself, each by its key, with the reason."""
+        return (*self.left_out, *([Skipped(self.partition.key, str(self.error))] if self.error else []))
+
+
+@dataclass(frozen=True)
+class Looker:
+    """How partitions are looked at: as of a time (timezone-aware), and whether they hold batches."""
+
+    board: Blackboard
+    as_of: datetime | None
+    batches: bool
+
+    def one(self, partition: Partition) -> Looked:
+        """Look at a partition. Raises BlackboardError; that there is nothing valid is in the result."""
+        try:
+            return self._set(partition) if self.batches else self._newest(partition)
+        except NoValidUpdate as error:
+            return Looked(partition, error=error)
+
+    def each(self, partitions: Iterable[Partition]) -> list[Looked]:
+        """Look at partitions, some at a time; in their order."""
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            return [*pool.map(self.one, partitions)]
+
+    def between(self, feed: Feed, first: str, to: str, grain: str | None) -> list[Looked]:
+        """Look at a range's partitions, `to` not among them; what no name on the blackboard tells of costs no request.
+
+        Raises InvalidName for a range that is none.
+        """
+        names = {*names_between(self.board, str(feed), first, to)}
+        wanted = [check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, names)]
+        there = {each for each in wanted if each.key.partition("/")[0] in names}
+        absent = [Looked(each, error=_nothing(each)) for each in wanted if each not in there]
+        return sorted([*self.each(sorted(there)), *absent], key=lambda each: each.partition)
+
+    def refusal(self, looked: Sequence[Looked]) -> NoValidUpdate:
+        """The error of partitions that have no valid update: of one its own, of several the first ones' reasons."""
+        absent = [(each.partition, each.error) for each in looked if each.error]
+        partition, error = absent[0]
+        if len(looked) == 1:
+            return type(error)(f"{error}{self._hint(partition)}")
+        reasons = " ".join(str(error) for _, error in absent[:_SHOWN])
+        more = f" And {len(absent) - _SHOWN} more." if len(absent) > _SHOWN else ""
+        return NoValidUpdate(
+            f"{partition.feed}: {len(absent)} of {len(looked)} partitions have no valid update. {reasons}{more}"
+            f"{self._hint(partition)} Wait for them, or read what is there by partial=True, which names the others."
+        )
+
+    def _hint(self, partition: Partition) -> str:
+        """What a partition without updates holds instead, and how that is asked for; '' if it is nothing."""
+        below = [name for name in self.board.children(partition.path) if not is_update_id(name)]
+        if self.batches or not below:
+            return ""
+        return (
+            f" It holds {some(below, _SHOWN)}: batches, if the feed is appendable, which batches=True reads; else ask "
+            f"for one of the partitions below it, such as {partition.batch(below[0]).key!r}."
+        )
+
+    def _newest(self, partition: Partition) -> Looked:
+        found = read.latest(self.board, partition, self.as_of)
+        if found.skipped and not found.update and not any(is_update_id(each.id) for each in found.skipped):
+            raise NoValidUpdate(f"{partition} has no update of its own.")
+        return Looked(partition, (read.require(found),))
+
+    def _set(self, partition: Partition) -> Looked:
+        found = batches.latest(self.board, partition, self.as_of)
+        left_out = (Skipped(f"{partition.key}/{each.id}".lstrip("/"), each.reason) for each in found.left_out)
+        return Looked(partition, batches.require(found), tuple(left_out))
+
+
+def _nothing(partition: Partition) -> NoValidUpdate:
+    return NoValidUpdate(f"{partition} has no update: there is nothing at {partition.path}/.")

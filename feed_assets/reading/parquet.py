@@ -1,0 +1,128 @@
+"""Rows of Parquet files on any blackboard, by its own requests: each file is the one that was listed, or is refused.
+
+pyarrow decodes, and opens nothing itself: endpoint, credentials and the rules about links are those of the blackboard.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
+
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.feeds import File, Update
+from feed_assets.core.readable import Format, check_readable, format_of, formats_of
+from feed_assets.core.words import first_line, sentence, some
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.read import check_served
+from feed_assets.reading.columns import Found, fitted, plain, unified, with_column
+
+pa: Any = pyarrow  # It has no types.
+pq: Any = pyarrow.parquet
+
+_AT_A_TIME = 8
+_TAIL = 65_536
+"""Bytes at a file's end that are read for its footer: most are shorter; of the others one more request has the rest."""
+
+_END = 8
+"""Bytes of the footer's length and the magic number after it."""
+
+
+def schema_of(board: Blackboard, updates: Sequence[Update], *, union_by_name: bool) -> Any:
+    """The columns of all parts, by their footers. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
+    for update in updates:
+        check_readable(update, _told(update))
+    files = [file for update in updates for file in update.files]
+    if not files:
+        raise UnreadableUpdate(
+            f"{some([update.path for update in updates], 3)}: there is no file, so nothing tells of columns: expected "
+            "a Parquet file at least. Have the producer publish one, which may be without rows."
+        )
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        found = [*pool.map(partial(_columns, board), files)]
+    return unified(found, union_by_name=union_by_name)
+
+
+def rows_of(board: Blackboard, updates: Sequence[Update], schema: Any, column: str | None, keys: Sequence[str]) -> Any:
+    """All rows with the columns of `schema`, and with `column` the key of each update's partition.
+
+    Raises UnreadableUpdate, UpdateChanged and BlackboardError.
+    """
+    files = [file for update in updates for file in update.files]
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        tables = [*pool.map(partial(_rows, board, schema), files)]
+    if column:
+        of_files = (key for update, key in zip(updates, keys, strict=True) for _ in update.files)
+        keyed = zip(tables, of_files, strict=True)
+        tables = [with_column(table, column, key) for table, key in keyed]
+    return pa.concat_tables(tables)
+
+
+def to_pandas(table: Any) -> Any:
+    """The rows as pandas has them; its own integers have no NULL, and would become floats, which round."""
+    import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
+
+    names = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+    integers: Mapping[Any, Any] = {pa.type_for_alias(name.lower()): getattr(pd, f"{name}Dtype")() for name in names}
+    return table.to_pandas(types_mapper=integers.get)
+
+
+def _told(update: Update) -> Format:
+    """The format that the names of an update's files tell of: of an empty file it says whether that may be."""
+    return (*formats_of(update.files), "parquet")[0]
+
+
+def _columns(board: Blackboard, file: File) -> Found:
+    footer = _footer(board, file)
+    with _decoding(file):
+        told = pq.read_metadata(pa.BufferReader(footer)).schema
+        leaves = [told.column(number) for number in range(len(told))]
+        int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+        return file.key, plain(told.to_arrow_schema(), int96)
+
+
+def _footer(board: Blackboard, file: File) -> bytes:
+    """The end of a file, from its footer on. Raises UnreadableUpdate for one that does not end as Parquet does."""
+    tail = _bytes(board, file, max(file.size - _TAIL, 0)) if file.size else b""
+    if tail[-4:] != b"PAR1":
+        raise UnreadableUpdate(_no_parquet(file, tail[-4:]))
+    size = int.from_bytes(tail[-_END:-4], "little") + _END
+    if len(tail) < size <= file.size:
+        return _bytes(board, file, file.size - size)
+    return tail[-size:]
+
+
+def _rows(board: Blackboard, schema: Any, file: File) -> Any:
+    data, how = _bytes(board, file, 0), {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+    with _decoding(file), pq.ParquetFile(pa.BufferReader(data), **how) as opened:
+        return fitted(opened.read(), schema)
+
+
+def _bytes(board: Blackboard, file: File, start: int) -> bytes:
+    """The bytes of a file from `start` on. Raises UpdateChanged if it is not the one that was listed."""
+    served, chunks = board.stream(file.key, start) or (None, ())
+    check_served(file, served)
+    return b"".join(chunks)
+
+
+@contextmanager
+def _decoding(file: File) -> Generator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
+        raise UnreadableUpdate(
+            f"{file.key} cannot be read as Parquet: {sentence(first_line(str(error)))} Have it published again."
+        ) from error
+
+
+def _no_parquet(file: File, end: bytes) -> str:
+    if end == b"PARE":
+        return f"{file.key} is encrypted Parquet: expected it in the clear. `.paths` has it for who has the key."
+    told = {"csv": "CSV", "json": "JSON"}.get(format_of(file.key) or "", "no Parquet, by its last bytes")
+    return (
+        f"{file.key} is {told}: rows are those of Parquet, as text has no types. Read its `.paths` with what reads it, "
+        "such as DuckDB or Polars, or have `.to_spark(session, schema=…)` read it by the columns of its declaration."
+    )

@@ -1,0 +1,37 @@
+"""Rows by a Spark session: Parquet as its footers say, CSV and JSON by a declared schema, as runs read them."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+
+from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
+from feed_assets.core.readable import Format, formats_of
+from feed_assets.spark.read import read, read_parts
+
+if TYPE_CHECKING:
+    from feed_assets.reading.data import FeedData
+
+
+def rows(session: SparkSession, data: "FeedData", schema: str | None, form: Format | None) -> DataFrame:
+    """The frame; with a schema a tagged one. Raises InvalidDefinition, UnreadableUpdate and UpdateChanged."""
+    updates = [update for update in data.updates if update.files]  # The others are valid, and have no rows.
+    form = form or _told(data)
+    if schema is not None and updates:
+        return read(session, data.board, updates, form, schema)
+    if form != "parquet" and schema is None:
+        raise InvalidDefinition(
+            f"{data.feed} is {form.upper()}, whose columns have no types: expected the schema that it is declared by. "
+            "Give it: to_spark(session, schema='id string, at timestamp')."
+        )
+    return read_parts(session, data.board, updates, data.schema.names, merge=data.union_by_name)
+
+
+def _told(data: "FeedData") -> Format:
+    """The format that the names of the files tell of; Parquet if they tell of none. Raises UnreadableUpdate."""
+    forms = formats_of(file for update in data.updates for file in update.files)
+    if len(forms) > 1:
+        raise UnreadableUpdate(
+            f"{data.feed}: files of {' and '.join(sorted(forms))} by their names: expected one format. "
+            "Give format='csv', 'json' or 'parquet' if the names are wrong."
+        )
+    return forms[0] if forms else "parquet"

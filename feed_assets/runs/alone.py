@@ -1,0 +1,27 @@
+"""What works on the batches of a partition while no run builds it: it is a run itself, which the ledger knows of."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from uuid import uuid4
+
+from feed_assets.core.attempts import ABANDONED
+from feed_assets.core.feeds import Partition
+from feed_assets.ledger import runs
+from feed_assets.runs import reconcile
+from feed_assets.runs.services import Services, this_process
+
+
+@contextmanager
+def alone(services: Services, output: Partition) -> Generator[str]:
+    """Gives the id of a run, which the caller ends in the transaction of what it has done; without that it is finished.
+
+    Raises AlreadyRunning while another one builds the partition. If it is killed, `reconcile` finishes it.
+    """
+    run = runs.Run(uuid4().hex, output, runs.RUNNING, process=this_process(), started=services.now())
+    runs.start(services.ledger, run)
+    services.on_step("started")
+    try:
+        yield run.id
+    except BaseException as error:  # Also an interrupt: whatever ends the run, its claim is finished.
+        reconcile.finish(services, run, ABANDONED, f"{type(error).__name__}: {error}"[:1000])
+        raise

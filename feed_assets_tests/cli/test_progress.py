@@ -1,0 +1,59 @@
+"""What a command is doing, said on stderr: a line that is drawn anew on a terminal, few lines elsewhere."""
+
+import sys
+from io import StringIO
+
+import pytest
+
+from feed_assets.cli.progress import LOADING, Progress, progress
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Screen(StringIO):
+    def isatty(self):
+        return True
+
+
+def terminal(monkeypatch):
+    """A screen in place of stderr, which pytest sets anew after each fixture."""
+    monkeypatch.setattr(sys, "stderr", Screen())
+    monkeypatch.setenv("COLUMNS", "20")
+    return sys.stderr
+
+
+def test_a_log_gets_a_line_at_once_and_then_one_in_a_while_and_all_news(capsys):
+    clock = Clock()
+    doing = Progress({LOADING, "news"}, clock)
+    for seconds, text in ((0, "first"), (3, "second"), (4, "news"), (13, "third"), (14, "fourth"), (15, "fifth")):
+        clock.now = seconds
+        doing.say(text)
+    assert capsys.readouterr() == ("", "feed-assets: first\nfeed-assets: news\nfeed-assets: fourth\n")
+
+
+def test_a_terminal_has_one_line_that_fits_and_goes_before_a_result_and_at_the_end(monkeypatch):
+    screen = terminal(monkeypatch)
+    with progress() as doing:
+        doing.say("a" * 50)
+        doing.clear()
+        doing.clear()
+        doing.say("b")
+    assert screen.getvalue() == f"\r\x1b[K{'a' * 19}\r\x1b[K\r\x1b[Kb\r\x1b[K"
+
+
+def fail(doing):
+    with doing.cleared():
+        doing.say("b")
+        raise OSError("no")
+
+
+def test_it_goes_too_when_an_error_ends_the_block(monkeypatch):
+    screen = terminal(monkeypatch)
+    with pytest.raises(OSError, match="no"):
+        fail(Progress())
+    assert screen.getvalue().endswith("b\r\x1b[K")

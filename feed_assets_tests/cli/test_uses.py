@@ -1,0 +1,80 @@
+"""`feed-assets feed uses`, as a user types it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import Pin
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets_tests.ledger.records import claim, publish, seen, sync
+
+FIRST, SECOND = "20191125.010000", "20191125.020000"
+RAW, SHOWN, REJECTS, DAILY = (
+    Partition(Feed.parse(f"ads/{name}/v1.0"), "2019-11-24") for name in ("raw", "shown", "shown_rejects", "daily")
+)
+
+
+@pytest.fixture
+def ledger(home, empty_ledger):
+    """A raw update that was cleaned, and a report of that; then the raw one came anew."""
+    (home / "ledger.db").write_bytes(empty_ledger.read_bytes())
+    made = open_ledger(settings().ledger)
+    sync(made, RAW, seen(RAW, FIRST))
+    claim(made, "a", (REJECTS, FIRST), (SHOWN, FIRST), pins=(Pin(RAW, FIRST, "x"),))
+    for each in (REJECTS, SHOWN):
+        publish(made, "a", each, FIRST)
+    claim(made, "b", (DAILY, SECOND), pins=(Pin(SHOWN, FIRST, "x"),))
+    return made
+
+
+def uses(*arguments, **options):
+    return CliRunner().invoke(app, ["feed", "uses", *arguments], **options)
+
+
+def test_it_says_where_an_update_has_gone_in_columns(ledger):
+    said = uses("ads/raw/v1.0", "2019-11-24", FIRST).stdout.splitlines()
+    assert said == [
+        "feed                    partition   id               state      is_newest  depth  how         via",
+        "ads/shown/v1.0          2019-11-24  20191125.010000  published  yes        1      read        "
+        "ads/raw/v1.0 2019-11-24 20191125.010000",
+        "ads/shown_rejects/v1.0  2019-11-24  20191125.010000  published  yes        1      rejects of  "
+        "ads/shown/v1.0 2019-11-24 20191125.010000",
+        "ads/daily/v1.0          2019-11-24  20191125.020000  claimed    no         2      read        "
+        "ads/shown/v1.0 2019-11-24 20191125.010000",
+        "3 updates of 3 feeds; readers get 2 of them now",
+    ]
+
+
+def test_machines_get_the_same(ledger):
+    (found,) = json.loads(uses("ads/shown/v1.0", "2019-11-24", FIRST, "--json").stdout)
+    assert found == {
+        "feed": "ads/daily/v1.0",
+        "partition": "2019-11-24",
+        "id": SECOND,
+        "state": "claimed",
+        "is_newest": False,
+        "depth": 1,
+        "how": "read",
+        "via": f"{SHOWN} {FIRST}",
+    }
+
+
+def test_of_a_leaf_there_is_nothing(ledger):
+    assert uses("ads/daily/v1.0", "2019-11-24", SECOND).stdout == "nothing was built from it\n"
+    assert json.loads(uses("ads/daily/v1.0", "2019-11-24", SECOND, "--json").stdout) == []
+
+
+def test_the_ledger_says_its_schema_to_machines_too(ledger):
+    said = CliRunner().invoke(app, ["ledger", "upgrade", "--json"]).stdout
+    assert json.loads(said) == {"schema": "0015"}
+
+
+def test_an_unknown_update_is_an_error(ledger):
+    error = uses("ads/raw/v1.0", "2019-11-24", SECOND).exception
+    assert isinstance(error, NoValidUpdate)
+    assert str(error) == (f"the ledger knows no update {SECOND} of {RAW}: it knows {FIRST}. Name one of these.")

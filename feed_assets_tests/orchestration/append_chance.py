@@ -1,0 +1,209 @@
+"""What happens to a dataset of batches by chance, and whether each of the shop's rows is there once in the end.
+
+A batch that a run by hand made, and is taken back, is loaded by hand, as the page says; and what an invalid range held
+whose batches were pruned comes with the next event.
+"""
+
+import signal
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import dagster as dg
+import pytest
+
+from feed_assets.core.attempts import LONGEST_PAUSE
+from feed_assets.core.errors import AlreadyRunning, NotRevalidated
+from feed_assets.core.events import Operation
+from feed_assets.feeds.opened import open_board
+from feed_assets.ledger import events, inbox, updates
+from feed_assets.runs.sync import sync_one
+from feed_assets.settings import settings
+from feed_assets_tests.orchestration import append_world as theirs
+from feed_assets_tests.orchestration.append_world import CONSUMERS, LINES, OUTPUT, Making, every_update, held, world
+from feed_assets_tests.orchestration.increment_chance import ledger
+from feed_assets_tests.orchestration.increment_world import TABLES, Shop
+from feed_assets_tests.orchestration.worlds import later, nothing
+
+
+class Chance:
+    """What happens by chance: one of its acts at a time."""
+
+    def __init__(self, folder, seed, forker=None):
+        self.random, self.forker, self.done, self.kills = Random(seed), forker, [], 0  # noqa: S311
+        self.shop = Shop(folder)
+        self.shop.sink.publish([])
+        self.making, self.old, self.by_hands, self.owes_load = Making(self.shop), [], set(), False
+        self.world = world(self.making)
+
+    def act(self, *names):
+        name = self.random.choice(names)
+        self.done.append(name)
+        getattr(self, name)()
+
+    def write(self):
+        """New rows, which nobody ever changes."""
+        table, version = self.random.choice(TABLES), self.shop.next()
+        self.shop.rows[table] |= {f"{version}{each}": version for each in "ab"[: self.random.randint(1, 2)]}
+        self.shop.tell(table, version)
+
+    def late(self):
+        """A row of a version that was passed."""
+        table, version = self.random.choice(TABLES), self.random.randrange(self.shop.last + 1)
+        if version % 3 and version not in self.shop.told[table]:
+            self.shop.rows[table][f"{version}late"] = version
+            self.shop.tell(table, version)
+
+    def overwrite(self):
+        """All rows are others."""
+        table, version = self.random.choice(TABLES), self.shop.next()
+        self.shop.rows[table] = {f"{version}all": version}
+        self.shop.tell(table, version, Operation.OVERWRITE)
+
+    def tick(self):
+        self.world.tick()
+
+    def spoil(self):
+        """A run makes a wrong row, of which nobody knows yet."""
+        self.making.spoils = True
+        self.tick()
+        self.making.spoils = False
+
+    def during(self):
+        """Something happens in the middle of a run."""
+        self.making.during = lambda: self.act("write", "late", "take_back", "give_back")
+        self.tick()
+        self.making.during = nothing
+
+    def again(self):
+        """A request that comes twice, or late."""
+        self.old += [each for each in self.world.ask(name="events_shop").requests if not each.partition_key]
+        if self.old:
+            request = self.random.choice(self.old)
+            self.run(request.run_config, request.tags)
+
+    def by_hand(self):
+        """A slice is read again, or ahead of its turn."""
+        table = self.random.choice(TABLES)
+        if ends := sorted({*self.shop.told[table]}):
+            start, end = sorted((self.random.choice([0, *ends]), self.random.choice(ends)))
+            piece = {"table": f"shop/{table}", "upto": str(end)} | ({"after": str(start)} if start else {})
+            self.noting_by_hand({"ops": {"sales__lines": {"config": {"slices": [piece]}}}})
+
+    def load(self):
+        """Everything is loaded by hand."""
+        self.noting_by_hand({})
+
+    def noting_by_hand(self, run_config):
+        before = {*every_update(updates.PUBLISHED, updates.INVALIDATED)}
+        self.run(run_config)
+        self.by_hands |= {*every_update(updates.PUBLISHED, updates.INVALIDATED)} - before
+
+    def run(self, run_config, tags=None):
+        job = self.world.definitions.resolve_implicit_global_asset_job_def()
+        chosen = [dg.AssetKey(["sales", "lines"])]
+        job.execute_in_process(
+            instance=self.world.instance, run_config=run_config, tags=tags, raise_on_error=False, asset_selection=chosen
+        )
+
+    def take_back(self, only=None):
+        """What `feed-assets feed invalidate` does to any update of any batch."""
+        valid = every_update()
+        if found := only or (self.random.choice([valid[-1], *valid]) if valid else None):
+            batch, update_id = found
+            self.owes_load |= found in self.by_hands
+            self.world.invalidate(str(LINES), batch, update_id)
+            sync_one(open_board(settings()), ledger(), OUTPUT.batch(batch), update_id, datetime.now(UTC))
+
+    def give_back(self):
+        if invalid := every_update(updates.INVALIDATED):
+            batch, update_id = self.random.choice(invalid)
+            with suppress(NotRevalidated, AlreadyRunning):  # Its rows may be read again, or have been.
+                self.world.revalidate(str(LINES), batch, update_id)
+
+    def compact(self):
+        """The same rows as before, and nobody is told."""
+        before, told = held(), self.told()
+        theirs.put_together()
+        assert held() == before, self.done
+        assert self.told() == told, self.done
+
+    def prune(self):
+        before = held()
+        theirs.prune_all()
+        assert held() == before, self.done
+
+    def told(self):
+        """How many events of ours there are of the batches."""
+        with ledger().read() as connection:
+            return len(events.newest(connection, 1000, LINES))
+
+    def kill(self):
+        """A tick, the run in it, or what puts batches together, is killed at one of its changes."""
+        if not self.forker:
+            return self.tick()
+        deaths = [(theirs.run_and_die, 12), (theirs.tick_and_die, 120), (theirs.compact_and_die, 25)]
+        target, most = self.random.choice(deaths)
+        self.making.prefix = f"{len(self.done)}."
+        code = self.forker.run(target, self.making, self.random.randint(1, most), self.world.now())
+        assert code in (0, -signal.SIGKILL), self.done
+        self.kills += bool(code)
+        later(self.world, timedelta(hours=2))
+        return None
+
+
+def settle(chance):
+    """All runs, until there is nothing to do, and no reader gets a wrong row."""
+    for _ in range(30):
+        later(chance.world, LONGEST_PAUSE + timedelta(hours=2))
+        chance.world.run_until_idle()
+        if chance.owes_load:
+            chance.load()
+            chance.owes_load = False
+        elif bad := spoiled():
+            for each in bad:
+                chance.take_back(each)
+        else:
+            return
+    pytest.fail(f"it never comes to rest: {chance.done}")
+
+
+def spoiled():
+    """The valid updates with a wrong row, whether a reader gets them or not."""
+    found = []
+    for batch, update_id in every_update():
+        with ledger().read() as connection:
+            made = updates.recorded(connection, OUTPUT.batch(batch), update_id)
+        if any(row["by"] == "bad" for row in theirs.rows_in([made])):
+            found.append((batch, update_id))
+    return found
+
+
+def judge(chance):
+    """Whether each row of the shop is there once, for readers and consumers, and nothing is left to consume."""
+    settle(chance)
+    chance.write()
+    settle(chance)
+    about = chance.done, chance.making.told
+    keys = sorted(chance.shop.all())
+    assert [row["key"] for row in held()] == keys, about
+    for name in CONSUMERS:
+        assert [row["key"] for row in theirs.consumed(name)] == keys, (name, *about)
+    with ledger().read() as connection:
+        assert not inbox.waiting(connection, [OUTPUT]), about
+    assert chance.world.run_until_idle() == [], about
+
+
+ACTS = [
+    *("write", "write", "write", "late", "overwrite"),
+    *("tick", "tick", "tick", "tick", "spoil", "during", "again", "by_hand", "load", "kill"),
+    *("take_back", "give_back", "compact", "compact", "prune"),
+]
+
+
+def play(folder, seed, acts=ACTS, steps=16, **how):
+    chance = Chance(folder, seed, **how)
+    for _ in range(steps):
+        chance.act(*acts)
+    judge(chance)
+    return chance

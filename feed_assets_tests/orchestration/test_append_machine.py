@@ -1,0 +1,44 @@
+"""Batches by chance: rows, late ones, loads, repeats, roll-backs, compaction, prunes, kills; each row is there once."""
+
+import pytest
+
+from feed_assets_tests.orchestration import worlds
+from feed_assets_tests.orchestration.append_chance import play
+from feed_assets_tests.orchestration.test_increment_machine import fresh, patient, seeds
+
+__all__ = ["fresh", "patient"]
+
+
+@pytest.mark.parametrize("seed", seeds(1, 60))
+def test_whatever_happens_each_row_of_the_shop_is_there_once(tmp_path, seed):
+    play(tmp_path, seed)
+
+
+@pytest.mark.parametrize("seed", seeds(1, 20))
+def test_nor_do_kills_make_a_difference(tmp_path, forker, seed):
+    acts = ["kill", "kill", "write", "take_back", "late", "compact", "tick"]
+    chance = play(tmp_path, seed, acts, 10, forker=forker)
+    assert chance.kills, chance.done
+
+
+WRONG = {
+    "feed_assets.feeds.batches.replaced": lambda _: {},
+    "feed_assets.runs.appending.overlap": lambda *_: False,
+}
+"""A reader that gets batches beside the range that holds them; a run that reads a slice again as a new batch."""
+
+
+@pytest.mark.parametrize("rule", WRONG)
+def test_a_wrong_rule_is_caught(fresh, monkeypatch, rule):
+    monkeypatch.setattr(rule, WRONG[rule])
+    assert any(is_caught(fresh(seed), seed) for seed in range(14, 64))
+
+
+def is_caught(folder, seed):
+    try:
+        play(folder, seed)
+    except AssertionError:
+        return True
+    finally:
+        worlds.opened.close()
+    return False
