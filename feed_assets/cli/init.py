@@ -34,8 +34,9 @@ def init(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of its f
 
 def _elsewhere(name: str, variables: list[str]) -> str:
     """What a user must know whose settings lead away from the sample."""
+    are = f"{' and '.join(variables)} {'are' if len(variables) > 1 else 'is'} set"
     return (
-        f"feed-assets: {' and '.join(variables)} set: the sample lies on the project's own blackboard, in "
-        f"{name}/.feed_assets, which commands then do not use. Unset it, or publish the sample where they look: "
+        f"feed-assets: {are}, so commands do not use {name}/.feed_assets alone, where the sample lies. Unset "
+        f"{'them' if len(variables) > 1 else 'it'}, or publish the sample where they look, in the project's folder: "
         f"feed-assets feed publish {name}/orders/v1.0 --tree sample/orders"
     )

@@ -30,7 +30,7 @@ def make_project(name: str, above: Path) -> Path:
     """
     check_project_name(name, frozenset(path.name for path in _TEMPLATE.iterdir() if path.is_dir()))
     check_is_free(target := above / name)
-    _check_is_imported(name, target)
+    _check_is_unknown(name, target)
     with _alone(above):
         unfinished = above / f".{name}.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)  # of one that was killed
@@ -43,15 +43,21 @@ def make_project(name: str, above: Path) -> Path:
     return target
 
 
-def _check_is_imported(name: str, target: Path) -> None:
-    """Raise InvalidName if `import name` is something already: one of the two would hide the other."""
-    found = find_spec(name)
-    places = [found.origin] if found and found.origin else [*(found.submodule_search_locations or ())] if found else []
-    if others := [place for place in places if place != str(target)]:
+def _check_is_unknown(name: str, target: Path) -> None:
+    """Raise InvalidName if `import name` finds something else already: one of the two would hide the other."""
+    if others := [place for place in _places(name) if place != str(target)]:
         raise InvalidName(
             f"{name!r} is no name for a project: Python has a module {name} already ({others[0]}), and one would hide "
             f"the other. Choose another, such as {f'{name}_data'!r}."
         )
+
+
+def _places(name: str) -> list[str]:
+    """Where Python finds a module now; of folders without `__init__.py`, which are one together, each."""
+    found = find_spec(name)
+    if found is None:
+        return []
+    return [found.origin] if found.origin else [*(found.submodule_search_locations or ())]
 
 
 def check_is_free(target: Path) -> None:
