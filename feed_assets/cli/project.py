@@ -27,6 +27,14 @@ def module_of_project() -> tuple[str, Path]:
     )
 
 
+def location_of(module: str) -> str:
+    """What Dagster calls the code location of a module: as its project says, or that is called; else by the module."""
+    found = _nearest()
+    if found is None or found[0] != module:
+        return module
+    return _project_in(found[1] / "pyproject.toml").get("code_location_name") or found[1].name
+
+
 def has_module() -> bool:
     """Whether there is a project with a module, here or above."""
     return _nearest() is not None
@@ -41,16 +49,23 @@ def _nearest() -> tuple[str, Path] | None:
 
 def _module_in(path: Path) -> str | None:
     """The module of a `pyproject.toml`, as Dagster's `dg` and `dagster dev` read it."""
-    try:
-        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
-    except FileNotFoundError:
-        return None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidSetting(f"{as_seen_from_here(str(path))} is no TOML: {error}. Mend it, or give -m.") from None
-    project: dict[str, Any] = tool.get("dg", {}).get("project", {})
+    project = _project_in(path)
     root = project.get("root_module")
     named = project.get("code_location_target_module") or (f"{root}.definitions" if root else None)
-    return named or tool.get("dagster", {}).get("module_name")
+    return named or _tools_in(path).get("dagster", {}).get("module_name")
+
+
+def _project_in(path: Path) -> dict[str, Any]:
+    return _tools_in(path).get("dg", {}).get("project", {})
+
+
+def _tools_in(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSetting(f"{as_seen_from_here(str(path))} is no TOML: {error}. Mend it, or give -m.") from None
 
 
 @contextmanager

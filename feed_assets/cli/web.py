@@ -23,6 +23,7 @@ from dagster_webserver.app import (
 from feed_assets.cli.front import Front
 from feed_assets.cli.live import StatusPage
 from feed_assets.cli.processes import NOWHERE, TOKEN, stop_once
+from feed_assets.cli.project import location_of
 from feed_assets.cli.project_code import attribute_for
 from feed_assets.core.addresses import LOOPBACK
 
@@ -38,7 +39,7 @@ def serve(port: int, file: Path, name: str) -> None:
     """
     token = os.environ.pop(TOKEN)
     configure_loggers(formatter="colored", log_level="INFO")
-    target = _of_project(name, name.partition(":")[0]) if name else workspace()
+    target = _of_project(name, location_of(name.partition(":")[0])) if name else workspace()
     with (
         DagsterInstance.get() as instance,
         ProxyServerManager(instance, target, code_server_log_level="WARNING") as servers,

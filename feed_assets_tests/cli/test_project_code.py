@@ -10,6 +10,7 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget
 
 from feed_assets.cli import project_code
 from feed_assets.cli.processes import NOWHERE
+from feed_assets.cli.project import location_of
 from feed_assets.cli.project_code import attribute_for
 from feed_assets.cli.web import workspace
 from feed_assets.core.errors import InvalidDefinition, ModuleNotLoaded
@@ -88,3 +89,24 @@ def test_the_modules_of_a_workspace_are_loaded_so_too(folder):
     assert first.attribute == attribute_for("here_whole", None, str(folder))
     assert second.attribute == attribute_for("here_whole", "other", str(folder))
     assert list(ours[2:]) == list(theirs[2:])
+
+
+PROJECT = '[tool.dg.project]\nroot_module = "shop"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "module", "named"),
+    [
+        (PROJECT + 'code_location_name = "sales"\n', "shop.definitions", "sales"),
+        (PROJECT, "shop.definitions", "folder"),
+        (PROJECT, "other.definitions", "other.definitions"),
+        (None, "shop.definitions", "shop.definitions"),
+    ],
+)
+def test_a_code_location_is_called_as_its_project_says(tmp_path, monkeypatch, text, module, named):
+    """Else Dagster warns, for each asset that it loads from YAML, that the names differ."""
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    if text:
+        Path("pyproject.toml").write_text(text)
+    assert location_of(module) == named

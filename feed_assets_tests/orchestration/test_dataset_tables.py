@@ -79,6 +79,9 @@ def test_each_load_of_a_partition_is_an_event_with_the_update(target):
     schemas = [told.metadata["dagster/column_schema"].value for told in (oldest, newest)]
     columns = [{each.name for each in told.columns} for told in schemas]
     assert columns == [{"k", "n"}, {"k", "n", "more"}]
+    lineage = newest.metadata["dagster/column_lineage"].value.deps_by_column
+    assert lineage.keys() == {"k", "n", "more"}
+    assert {(each.asset_key.to_user_string(), each.column_name) for each in lineage["n"]} == {("t/sums", "n")}
 
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)

@@ -3,6 +3,7 @@
 import dagster as dg
 
 from feed_assets import feed_asset
+from feed_assets.orchestration.declare.declarations import KEY
 from feed_assets.orchestration.ticks import waits
 from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows, short
 
@@ -96,3 +97,11 @@ def test_a_tick_of_late_data_with_nothing_to_do_says_nothing(caplog, capfd):
         sensor.evaluate_tick(context)
     said = [record.getMessage() for record in caplog.records]
     assert not [each for each in (*said, *capfd.readouterr()) if "refetching" in each]
+
+
+def test_a_declaration_is_a_line_for_people():
+    spec = raw_feed()
+    text = spec.metadata[KEY].value
+    assert text.startswith("foreign t/raw/v1.0, ")
+    assert "worlds.py:" in text
+    assert "schema" not in text
