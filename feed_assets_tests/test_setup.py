@@ -192,7 +192,9 @@ def test_what_make_starts_keeps_its_bytecode_where_an_image_forbids_it():
 
 
 def test_the_tests_say_first_how_long_they_take():
-    said = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["make", "--no-print-directory", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert re.match(r'echo "make test: about \d+ minutes on two cores', said)
 
 

@@ -98,8 +98,9 @@ def _is_one(keys: Sequence[str], newest_by: str | None) -> Column:
     shown = sf.to_json(sf.struct(*map(column, keys)))
     lacks = f"{newest_by} does not say which" if newest_by else "newest_by=… would say which"
     said = sf.concat(sf.lit("merge_by_key: different rows of an increment have the key "), shown, sf.lit(f": {lacks}."))
-    lost = sf.concat(
-        sf.lit("merge_by_key: the key of a row is NULL: "), shown, sf.lit(". Leave such rows out, or reject them.")
+    lost = sf.lit(
+        f"merge_by_key: {' and '.join(keys)} of a row of the increment are NULL: expected a key. Leave such rows out, "
+        "or reject them."
     )
     is_null = reduce(Column.__and__, (column(each).isNull() for each in keys))
     is_one = (column(_ROWS) == 1) | column(_DELETED)

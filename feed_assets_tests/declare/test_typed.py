@@ -82,6 +82,7 @@ WRONG: dict[str, Any] = {
     "checks.Check.description": None,
     "checks.Check.passes": True,
     "checks.Check.aggregate": len,
+    "checks.Check.evidence": "rows",
     "checks.Check.measure": "count(1)",
     "checks.Check.offending": "a > 1",
     "checks.Check.finding": 1,

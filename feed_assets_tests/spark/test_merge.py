@@ -77,10 +77,26 @@ def test_a_key_of_several_columns_is_all_of_them(merged):
     ]
 
 
-def test_null_in_a_key_is_a_value_as_any_other(merged):
-    there = [(None, 1, "old"), (None, None, "old"), ("a", 1, "old")]
-    found = merged([(None, None, "new")], [(None, 1)], previous=there, key=["k", "at"])
-    assert found == [("a", 1, "old"), (None, None, "new")]
+def test_null_in_one_column_of_a_key_is_a_value_as_any_other(merged):
+    there = [(None, 1, "old"), ("x", None, "old"), ("a", 1, "old")]
+    found = merged([("x", None, "new")], [(None, 1)], previous=there, key=["k", "at"])
+    assert found == [("a", 1, "old"), ("x", None, "new")]
+
+
+@pytest.mark.parametrize("key", ["k", ["k", "at"]])
+@pytest.mark.parametrize("there", [None, THERE])
+def test_a_row_without_a_key_ends_the_run(merged, key, there):
+    with pytest.raises(SparkRuntimeException, match="of a row of the increment are NULL: expected a key"):
+        merged([(None, None, "x"), ("d", 1, "y")], previous=there, key=key)
+
+
+def test_what_is_no_frame_and_a_key_without_columns_are_refused(frame):
+    with pytest.raises(InvalidDefinition, match="previous is list: expected a DataFrame"):
+        merge_by_key([], frame(THERE), "k")
+    with pytest.raises(InvalidDefinition, match="new is None: expected a DataFrame"):
+        merge_by_key(frame(THERE), None, "k")
+    with pytest.raises(InvalidDefinition, match="the key has no column"):
+        merge_by_key(None, frame(THERE), ())
 
 
 @pytest.mark.parametrize("name", ["a.b", "a`b", "a b"])
