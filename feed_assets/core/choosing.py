@@ -130,9 +130,11 @@ def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
     Of batches that were put together no event tells: they hold what came before.
     """
     newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
-    told = {event.marker for event in inbox.events if event.partition == batch.parent}
-    is_compacted = newest and numbers and numbers.is_range and newest.update_id not in told
-    return newest if newest and (newest.update_id <= end or is_compacted) else _consumed(inbox, batch)
+    if newest is None or newest.update_id <= end:
+        return newest or _consumed(inbox, batch)
+    told = (event.marker for event in inbox.events if event.partition == batch.parent)
+    is_compacted = numbers is not None and numbers.is_range and newest.update_id not in told
+    return newest if is_compacted else _consumed(inbox, batch)
 
 
 def _up_to(inbox: Inbox, member: Partition, end: str) -> Pin | None:

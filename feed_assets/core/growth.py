@@ -109,7 +109,7 @@ def _describe(change: InputChange) -> str:
 
 
 def _slice(old: Pin, new: Pin) -> str:
-    """Of an event table, whose rows are no update of ours."""
+    """What is to be read of an event table, whose rows are no update of ours."""
     if new.update_id > old.update_id:
         return f"it was read up to {in_words(old.update_id)}, and there is more up to {in_words(new.update_id)}"
     return f"what was updated after {in_words(new.start)} up to {in_words(new.update_id)} is to be read again"

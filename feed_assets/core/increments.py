@@ -100,14 +100,30 @@ def same_rows(pins: Iterable[Pin], others: Iterable[Pin]) -> set[Partition]:
 
 def covers(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
     """Whether of event tables all that the others have read is in what these have read, without a hole."""
-    there = sorted((pin.partition, pin.start or "", pin.update_id) for pin in pins if pin.is_slice)
-    for pin in (each for each in others if each.is_slice):
-        reach = pin.start or ""
-        for partition, start, end in there:
-            reach = max(reach, end) if partition == pin.partition and start <= reach else reach
-        if reach < pin.update_id:
-            return False
-    return True
+    there = _intervals(pins)
+    asked = ((pin, there.get(pin.partition, ())) for pin in others if pin.is_slice)
+    return all(_reach(mine, pin.start or "") >= pin.update_id for pin, mine in asked)
+
+
+def is_whole(pins: Iterable[Pin]) -> bool:
+    """Whether nothing that was read of an event table has a hole before it, from the table's beginning on."""
+    return all(_reach(mine, "") >= mine[-1].end for mine in _intervals(pins).values())
+
+
+def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
+    """By partition of an event table what was read of it, in order."""
+    found: dict[Partition, list[Interval]] = {}
+    for pin in sorted(pins, key=lambda each: (each.start or "", each.update_id)):
+        if pin.is_slice:
+            found.setdefault(pin.partition, []).append(interval_of(pin))
+    return found
+
+
+def _reach(read: Iterable[Interval], start: str) -> str:
+    """Up to where was read from a marker on, without a hole."""
+    for each in read:
+        start = max(start, each.end) if (each.start or "") <= start else start
+    return start
 
 
 def told_last(pins: Iterable[Pin]) -> set[Pin]:

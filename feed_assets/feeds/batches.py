@@ -59,7 +59,7 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
     valid = {batch for batch, reading in readings.items() if reading.update}
     for batch in looks.keys() - readings.keys():
         if not increments.held_by(batch, valid):  # Else its rows are there, whatever was pruned.
-            raise looks[batch].exception() or ValueError(batch)
+            looks[batch].result()  # which raises
     return SetReading(partition, tuple(readings.values()), tuple(strange))
 
 

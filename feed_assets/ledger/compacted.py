@@ -42,10 +42,13 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> 
     Its last update is not valid, and those before it were pruned, or the range that held it is not valid.
     """
     parents = sorted(at for at, row in newest.items() if row.partition != at)
-    known = batches.known(connection, parents) if parents else {}
+    if not parents:
+        return {}
+    known = batches.known(connection, parents)
     valid = updates.newest(connection, [each for mine in known.values() for each in mine])
     gone = {each: at for at, mine in known.items() for each in mine if each not in valid and not held_by(each, valid)}
-    had = sets.consumed_of(connection, _pruned(connection, gone)) if gone else {}
+    pruned = updates.edge(connection, gone, sa.func.max, updates.PRUNED) if gone else {}
+    had = sets.consumed_of(connection, pruned) if pruned else {}
     read = sets.consumed_of(connection, {at: row.id for at, row in valid.items()}) if had else {}
     there = {at: [pin for each in mine for pin in read.get(each, ())] for at, mine in known.items()}
     return {
@@ -53,14 +56,6 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> 
         for batch, pins in had.items()
         if not covers(there[gone[batch]], pins)
     }
-
-
-def _pruned(connection: sa.Connection, some: Collection[Partition]) -> dict[Partition, str]:
-    """The last update of each partition that was pruned."""
-    asked = wanted.partitions(connection, some)
-    mine = wanted.same(update, asked) & (update.c.state == updates.PRUNED)
-    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, mine).order_by(update.c.id)
-    return {Partition(Feed.parse(row.feed), row.partition): row.id for row in connection.execute(query)}
 
 
 def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:

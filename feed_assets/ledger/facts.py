@@ -57,7 +57,7 @@ def facts(
         newest=newest,
         batches=batched,
         counted=_counted(connection, needs, batched, newest, now),
-        pruned=_edge(connection, members, sa.func.max, updates.PRUNED),
+        pruned=updates.edge(connection, members, sa.func.max, updates.PRUNED),
         failed=failed,
         checks=_checks(connection, {each for need in needs for each in need.inputs}),
         waived=_waived(connection, {*failed, *(at for at, each in states.items() if each.is_bad)}),
@@ -137,15 +137,6 @@ def _built(
     }
 
 
-def _edge(connection: sa.Connection, partitions: Iterable[Partition], edge: Any, state: str) -> dict[Partition, str]:
-    """The first or last update of each partition in a state: one index seek for each."""
-    asked = wanted.partitions(connection, partitions)
-    mine = wanted.same(update, asked) & (update.c.state == state)
-    found = sa.select(edge(update.c.id)).where(mine).correlate(asked).scalar_subquery()
-    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, found))
-    return {Partition(Feed.parse(feed), key): update_id for feed, key, update_id in rows if update_id}
-
-
 def _counted(
     connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
 ) -> dict[tuple[Partition, str], Pin]:
@@ -217,7 +208,7 @@ def _new_since(
 
 def _first(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, datetime]:
     """The moment of the oldest valid update of each partition."""
-    oldest = _edge(connection, partitions, sa.func.min, updates.PUBLISHED)
+    oldest = updates.edge(connection, partitions, sa.func.min, updates.PUBLISHED)
     moments = {partition: parse_update_id(update_id) for partition, update_id in oldest.items()}
     return {partition: moment for partition, moment in moments.items() if moment}
 

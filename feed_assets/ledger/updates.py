@@ -338,6 +338,15 @@ def files_of(found: Update) -> dict[str, Any]:
     return {**counts, "files_digest": digest, "listing": listing}
 
 
+def edge(connection: sa.Connection, partitions: Iterable[Partition], of: Any, state: str) -> dict[Partition, str]:
+    """The first or last update of each partition in a state: one index seek for each."""
+    asked = wanted.partitions(connection, partitions)
+    mine = wanted.same(update, asked) & (update.c.state == state)
+    found = sa.select(of(update.c.id)).where(mine).correlate(asked).scalar_subquery()
+    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, found))
+    return {Partition(Feed.parse(feed), key): update_id for feed, key, update_id in rows if update_id}
+
+
 def columns_of(connection: sa.Connection, pin: Pin) -> tuple[tuple[str, str], ...]:
     """Name and type of each column of an update of ours; () if they are not known."""
     found = connection.execute(sa.select(update.c.columns).where(is_(pin.partition, pin.update_id))).scalar()

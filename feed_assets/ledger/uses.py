@@ -110,7 +110,7 @@ def _using(asked: sa.CTE) -> sa.Select[Any]:
 
 
 def _reading(asked: sa.CTE) -> sa.Select[Any]:
-    """Of an event table the slices that a marker is in: those from it on are looked at."""
+    """The slices of an event table that a marker is in: those from it on are looked at."""
     same = (consumed.c.input_feed == asked.c.feed) & (consumed.c.input_partition == asked.c.partition)
     begins_before = consumed.c.slice_from.is_(None) | (consumed.c.slice_from < asked.c.id)
     mine = same & (consumed.c.position >= asked.c.id) & begins_before & consumed.c.is_input

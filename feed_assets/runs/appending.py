@@ -1,6 +1,6 @@
 """Which batch a run of an appendable dataset writes: a new one, one that is made again, or a range of all."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,8 +9,7 @@ import sqlalchemy as sa
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
-from feed_assets.core.increments import Numbers, following, interval_of, numbers_in, overlap
-from feed_assets.core.intervals import Interval
+from feed_assets.core.increments import Numbers, following, interval_of, is_whole, numbers_in, overlap
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
 from feed_assets.ledger import batches, sets, updates
@@ -38,7 +37,7 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
     touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}
     is_known = all(read.values())  # A ledger that was lost and rebuilt does not know what was read.
     there = [pin for pins in read.values() for pin in pins] + [_as_pin(each) for each in slices.values()]
-    if reloads or not read or not is_known or not _is_whole(there):
+    if reloads or not read or not is_known or not is_whole(there):
         return Batch(output.batch(Numbers(1, number).name), None)
     if not touched:
         return Batch(output.batch(Numbers(number, number).name), slices)
@@ -69,23 +68,6 @@ def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
 def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
     """The names there: a ledger that was lost and rebuilt may lack some."""
     return [*services.board.children(output.path)]
-
-
-def _is_whole(pins: Iterable[Pin]) -> bool:
-    """Whether nothing is missing of any table from its beginning on: what an invalid range held may be pruned."""
-    read: dict[Partition, list[Interval]] = {}
-    for pin in pins:
-        if pin.is_slice:
-            read.setdefault(pin.partition, []).append(interval_of(pin))
-    return all(_is_without_holes(each) for each in read.values())
-
-
-def _is_without_holes(intervals: Iterable[Interval]) -> bool:
-    first, *others = sorted(intervals, key=lambda each: (each.start or "", each.end))
-    whole: Interval | None = first
-    for each in others:
-        whole = whole and whole.union(each)
-    return whole is not None and whole.start is None
 
 
 def _as_pin(piece: Slice) -> Pin:

@@ -20,8 +20,8 @@ def revalidate(services: Services, partition: Partition, update_id: str) -> Upda
     the newest one, or by the same call again.
     """
     recorded = _recorded(services, partition, update_id)
-    output = _output_of(services, partition, update_id)
-    if output == partition and not _adds(services, output):
+    output = _built_alone(services, partition, update_id)
+    if output is None:
         return _revalidated(services, recorded)
     reconcile.reconcile(services, output=output)
     with alone(services, output) as run_id:
@@ -44,12 +44,6 @@ def _revalidated(services: Services, recorded: Update, run_id: str | None = None
     return found
 
 
-def _adds(services: Services, output: Partition) -> bool:
-    """Whether increments were ever added to what a partition had."""
-    with services.ledger.read() as connection:
-        return bases.has_increments(connection, output)
-
-
 def _refuse_passed(services: Services, recorded: Update) -> None:
     """Raise NotRevalidated if a later increment was added to one before: it has not got the rows of this one."""
     with services.ledger.read() as connection:
@@ -61,11 +55,12 @@ def _refuse_passed(services: Services, recorded: Update) -> None:
         )
 
 
-def _output_of(services: Services, partition: Partition, update_id: str) -> Partition:
-    """The partition that a run of ours builds: of one of its batches the one that holds it."""
+def _built_alone(services: Services, partition: Partition, update_id: str) -> Partition | None:
+    """The partition that no run may build meanwhile: one that holds the batch, or to which increments are added."""
     with services.ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
-        return updates.output_of(connection, row) if row else partition
+        output = updates.output_of(connection, row) if row else partition
+        return output if output != partition or bases.has_increments(connection, output) else None
 
 
 def _refuse_read_again(services: Services, output: Partition, batch: Update) -> None:

@@ -40,7 +40,7 @@ def refuse_strange(ledger: Ledger, told: RunSpec, tables: Mapping[str, Sequence[
 
     What lies beyond has not been told of: rows may still come there, and would be taken for late ones.
     """
-    if told.consumes:
+    if told.consumes or not told.slices:
         return
     known = {partition for each in tables.values() for partition in each}
     last = _upto_the_last(ledger, [*known])

@@ -76,7 +76,7 @@ class Shape(BaseModel):
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     dropped: tuple[str, ...] = ()
-    """Of a table the columns that newer schemas have not any more: an older one's field of that name is not new."""
+    """The columns of a table that newer schemas have not any more: an older one's field of that name is not new."""
     owners: tuple[str, ...] = ()
     """Whom the schema names by its attribute `owners`."""
 

@@ -4,10 +4,8 @@ A batch that a run by hand made, and is taken back, is loaded by hand, as the pa
 whose batches were pruned comes with the next event.
 """
 
-import signal
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from random import Random
 
 import dagster as dg
 import pytest
@@ -21,26 +19,21 @@ from feed_assets.runs import reconcile
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration import append_world as theirs
+from feed_assets_tests.orchestration.acts import Acts, run_and_die, tick_and_die
 from feed_assets_tests.orchestration.append_world import CONSUMERS, LINES, OUTPUT, Making, every_update, held, world
 from feed_assets_tests.orchestration.increment_chance import ledger
-from feed_assets_tests.orchestration.increment_world import TABLES, Shop
-from feed_assets_tests.orchestration.worlds import later, nothing
+from feed_assets_tests.orchestration.increment_world import TABLES
+from feed_assets_tests.orchestration.worlds import later
 
 
-class Chance:
-    """What happens by chance: one of its acts at a time."""
+class Chance(Acts):
+    """Acts on a dataset of batches."""
+
+    deaths = ((run_and_die, 12), (tick_and_die, 120), (theirs.compact_and_die, 25))
 
     def __init__(self, folder, seed, forker=None):
-        self.random, self.forker, self.done, self.kills = Random(seed), forker, [], 0  # noqa: S311
-        self.shop = Shop(folder)
-        self.shop.sink.publish([])
-        self.making, self.old, self.by_hands, self.owes_load = Making(self.shop), [], set(), False
-        self.world = world(self.making)
-
-    def act(self, *names):
-        name = self.random.choice(names)
-        self.done.append(name)
-        getattr(self, name)()
+        super().__init__(folder, seed, forker, world, Making)
+        self.by_hands, self.owes_load = set(), False
 
     def write(self):
         """New rows, which nobody ever changes."""
@@ -60,28 +53,6 @@ class Chance:
         table, version = self.random.choice(TABLES), self.shop.next()
         self.shop.rows[table] = {f"{version}all": version}
         self.shop.tell(table, version, Operation.OVERWRITE)
-
-    def tick(self):
-        self.world.tick()
-
-    def spoil(self):
-        """A run makes a wrong row, of which nobody knows yet."""
-        self.making.spoils = True
-        self.tick()
-        self.making.spoils = False
-
-    def during(self):
-        """Something happens in the middle of a run."""
-        self.making.during = lambda: self.act("write", "late", "take_back", "give_back")
-        self.tick()
-        self.making.during = nothing
-
-    def again(self):
-        """A request that comes twice, or late."""
-        self.old += [each for each in self.world.ask(name="events_shop").requests if not each.partition_key]
-        if self.old:
-            request = self.random.choice(self.old)
-            self.run(request.run_config, request.tags)
 
     def by_hand(self):
         """A slice is read again, or ahead of its turn."""
@@ -139,19 +110,6 @@ class Chance:
         """How many events of ours there are of the batches."""
         with ledger().read() as connection:
             return len(events.newest(connection, 1000, LINES))
-
-    def kill(self):
-        """A tick, the run in it, or what puts batches together, is killed at one of its changes."""
-        if not self.forker:
-            return self.tick()
-        deaths = [(theirs.run_and_die, 12), (theirs.tick_and_die, 120), (theirs.compact_and_die, 25)]
-        target, most = self.random.choice(deaths)
-        self.making.prefix = f"{len(self.done)}."
-        code = self.forker.run(target, self.making, self.random.randint(1, most), self.world.now())
-        assert code in (0, -signal.SIGKILL), self.done
-        self.kills += bool(code)
-        later(self.world, timedelta(hours=2))
-        return None
 
 
 def settle(chance):

@@ -22,7 +22,7 @@ from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, rows_of
-from feed_assets_tests.faults.at_changes import call_and_die, die_at
+from feed_assets_tests.faults.at_changes import call_and_die
 from feed_assets_tests.orchestration.increment_world import TABLES, Shop
 from feed_assets_tests.orchestration.worlds import harness, nothing
 
@@ -111,21 +111,6 @@ def prune_all() -> None:
     _ = [*prune_feed(services(timedelta(days=2)), LINES, policy, apply=True)]
 
 
-def run_and_die(making: Making, number: int, moment: datetime) -> None:
-    """Tick, and be killed in the run, at a change that follows on its function."""
-    making.during = lambda: die_at(number, local_root(settings().blackboard))
-    tested = world(making)
-    tested.now = lambda: moment
-    tested.tick()
-
-
-def tick_and_die(making: Making, number: int, moment: datetime) -> None:
-    """Tick, and be killed at one of its changes."""
-    tested = world(making)
-    tested.now = lambda: moment
-    call_and_die(number, local_root(settings().blackboard), tested.tick)
-
-
-def compact_and_die(_making: Making, number: int, _moment: datetime) -> None:
+def compact_and_die(_make: Callable, _making: Making, number: int, _moment: datetime) -> None:
     """Put batches together, and be killed at one of the changes."""
     call_and_die(number, local_root(settings().blackboard), put_together)

@@ -4,10 +4,9 @@ It is a fold of the shop's rows, and the chain of updates that the last one was 
 beginning to its last marker.
 """
 
-import signal
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from random import Random
+from functools import partial
 
 import pytest
 
@@ -20,36 +19,27 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
 from feed_assets.testing import rows_of
+from feed_assets_tests.orchestration.acts import Acts, run_and_die, tick_and_die
 from feed_assets_tests.orchestration.increment_world import (
     NAME,
     OUTPUT,
     TABLES,
     Making,
-    Shop,
     every_update,
-    run_and_die,
-    tick_and_die,
     world,
 )
-from feed_assets_tests.orchestration.worlds import later, nothing
+from feed_assets_tests.orchestration.worlds import later
 
 KEYS = "abcdef"
 
 
-class Chance:
-    """What happens by chance: one of its acts at a time."""
+class Chance(Acts):
+    """Acts on a dataset that adds increments."""
+
+    deaths = ((run_and_die, 12), (tick_and_die, 120))
 
     def __init__(self, folder, seed, forker=None, **how):
-        self.random, self.forker, self.done, self.kills = Random(seed), forker, [], 0  # noqa: S311
-        self.shop = Shop(folder)
-        self.shop.sink.publish([])
-        self.making, self.old = Making(self.shop, **how), []
-        self.world = world(self.making)
-
-    def act(self, *names):
-        name = self.random.choice(names)
-        self.done.append(name)
-        getattr(self, name)()
+        super().__init__(folder, seed, forker, world, partial(Making, **how))
 
     def write(self):
         """Some keys have a new row each, or go."""
@@ -77,28 +67,6 @@ class Chance:
         self.shop.rows[table] = dict.fromkeys(self.random.sample(KEYS, 3), version)
         self.shop.overwrites.append(version)
         self.shop.tell(table, version, Operation.OVERWRITE)
-
-    def tick(self):
-        self.world.tick()
-
-    def spoil(self):
-        """A run makes wrong rows, of which nobody knows yet."""
-        self.making.spoils = True
-        self.tick()
-        self.making.spoils = False
-
-    def during(self):
-        """Something happens in the middle of a run."""
-        self.making.during = lambda: self.act("write", "late", "take_back", "give_back")
-        self.tick()
-        self.making.during = nothing
-
-    def again(self):
-        """A request that comes twice, or late."""
-        self.old += self.world.ask(name="events_shop").requests
-        if self.old:
-            request = self.random.choice(self.old)
-            self.run(request.run_config, request.tags)
 
     def by_hand(self):
         """A slice is read again, or ahead of its turn."""
@@ -128,18 +96,6 @@ class Chance:
         if invalid := sorted(every_update(updates.INVALIDATED)):
             with suppress(NotRevalidated, AlreadyRunning):  # What came later may have been added to another one.
                 self.world.revalidate(NAME, "", self.random.choice(invalid))
-
-    def kill(self):
-        """A tick, or the run in it, is killed at one of its changes; whoever waited for it has stopped waiting."""
-        if not self.forker:
-            return self.tick()
-        target, most = self.random.choice([(run_and_die, 12), (tick_and_die, 120)])
-        self.making.prefix = f"{len(self.done)}."
-        code = self.forker.run(target, self.making, self.random.randint(1, most), self.world.now())
-        assert code in (0, -signal.SIGKILL), self.done
-        self.kills += bool(code)
-        later(self.world, timedelta(hours=2))
-        return None
 
 
 def ledger():

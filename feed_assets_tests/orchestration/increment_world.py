@@ -9,7 +9,6 @@ from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds.opened import open_board
-from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
@@ -17,7 +16,6 @@ from feed_assets.runs.maker import Task
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given, Harness, rows_of
-from feed_assets_tests.faults.at_changes import call_and_die, die_at
 from feed_assets_tests.orchestration.worlds import harness, nothing
 
 NAME = "sales/orders/v1.0"
@@ -148,18 +146,3 @@ def world(making: Making) -> Harness:
     by_events = ByEvents(pipelines={name: [f"shop/{name}"] for name in TABLES}, plans=plans)
     dataset = feed_asset(NAME, inputs=tables, by_events=by_events)
     return harness(*tables.values(), dataset(lambda orders, prices, previous: None), give=making)
-
-
-def run_and_die(making: Making, number: int, wait: datetime) -> None:
-    """Tick, and be killed in the run, at a change that follows on its function."""
-    making.during = lambda: die_at(number, local_root(settings().blackboard))
-    tested = world(making)
-    tested.now = lambda: wait
-    tested.tick()
-
-
-def tick_and_die(making: Making, number: int, wait: datetime) -> None:
-    """Tick, and be killed at one of its changes."""
-    tested = world(making)
-    tested.now = lambda: wait
-    call_and_die(number, local_root(settings().blackboard), tested.tick)

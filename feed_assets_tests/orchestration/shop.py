@@ -24,6 +24,11 @@ class Shop:
         self.rows |= {(table, key): {"key": key, "version": self.last, "by": "shop"} for key in keys}
         self.tell(self.last, table=table, operation=operation, correlation=correlation)
 
+    def late(self, key, version):
+        """Have a row of a version that was passed, and tell of it."""
+        self.rows["orders", key] = {"key": key, "version": version, "by": "shop"}
+        self.tell(version)
+
     def tell(self, marker, *, table="orders", operation=Operation.UPSERT, correlation=None, context=None):
         """Tell that there may be new data up to a version."""
         event = WriteEvent(table, marker, NOON, correlation or f"c{marker}", operation, context=context or {})

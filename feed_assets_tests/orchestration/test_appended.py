@@ -96,8 +96,7 @@ def test_late_rows_of_a_slice_make_its_batch_again_and_are_there_once(shop, told
     world_.run_until_idle()
     shop.write("c")
     world_.run_until_idle()
-    shop.rows["orders", "late"] = {"key": "late", "version": 5, "by": "shop"}
-    shop.tell(5)
+    shop.late("late", 5)
     world_.run_until_idle()
     assert told[-1] == ("incremental", [(1, 10)])
     assert held() == {"b00000001": ["a"], "b00000002": ["b", "late"], "b00000003": ["c"]}
@@ -347,8 +346,7 @@ def test_an_update_reaches_what_reads_batches_beside_another_dataset_of_the_same
         shop.write(key)
         assert [run.assets for run in world_.run_until_idle()][-1] == ("sales/report",)
         assert reported()[-1] == key
-    shop.rows["orders", "late"] = {"key": "late", "version": 5, "by": "shop"}
-    shop.tell(5)
+    shop.late("late", 5)
     assert [run.assets for run in world_.run_until_idle()][-1] == ("sales/report",)
     assert reported() == ["a", "b", "c", "late"]
     shop.write("d", operation=Operation.OVERWRITE)

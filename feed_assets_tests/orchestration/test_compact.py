@@ -102,8 +102,7 @@ def test_late_rows_have_all_that_was_put_together_read_again(shop, told):
     compact(services(), OUTPUT, 2, apply=True)
     shop.write("d")
     world_.run_until_idle()
-    shop.rows["orders", "late"] = {"key": "late", "version": 5, "by": "shop"}
-    shop.tell(5)
+    shop.late("late", 5)
     world_.run_until_idle()
     assert told[-1] == ("incremental", [(None, 20)])
     assert held() == {"b00000001-00000003": ["a", "b", "c", "late"], "b00000004": ["d"]}
@@ -254,8 +253,7 @@ def test_what_a_batch_had_read_before_it_was_made_again_and_pruned_is_loaded_ane
         shop.last = version - 1
         shop.write(key)
         world_.run_until_idle()
-    shop.rows["orders", "late"] = {"key": "late", "version": 5, "by": "shop"}
-    shop.tell(5)
+    shop.late("late", 5)
     world_.run_until_idle()
     assert [*prune_feed(services(ahead=timedelta(days=2)), SALES, Retention(keep=1), apply=True)]
     take_back(world_, "b00000002")

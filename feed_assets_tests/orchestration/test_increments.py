@@ -164,8 +164,7 @@ def test_late_rows_of_a_slice_that_was_consumed_are_added(shop, told):
     shop.last = 9
     shop.write("b")
     world_.run_until_idle()
-    shop.rows["orders", "late"] = {"key": "late", "version": 5, "by": "shop"}
-    shop.tell(5)
+    shop.late("late", 5)
     world_.run_until_idle()
     assert told[-1][:2] == ("incremental", {"orders": (1, 5)})
     assert [row["key"] for row in rows(world_)] == ["a", "b", "late"]

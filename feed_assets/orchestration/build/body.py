@@ -180,7 +180,7 @@ class _Body:
         return node.key_of(at) if node and node.partitions_def and not address_of(at) else None
 
     def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
-        """Of the partition whose batch was written the data version, and what all of its batches are."""
+        """The data version of the partition whose batch was written, and what all of its batches are."""
         main = published.outputs[-1]
         if not self.recipe.is_appendable or main.partition.parent is None:
             return None, {}

@@ -68,7 +68,7 @@ def recorded(node: Node, row: updates.Row) -> dict[str, Any]:
     """What the ledger knows of an update of a feed, as metadata."""
     return {
         UPDATE_ID: row.id,
-        "path": url_of(row.partition, row.id, getattr(node.declaration, "blackboard", None)),
+        "path": url_of(row.partition, row.id, node.blackboard),
         "files": row.files or 0,
         "bytes": row.size or 0,
         **({"dagster/row_count": row.records} if row.records is not None else {}),

@@ -14,11 +14,11 @@ from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.runs.maker import Output
 from feed_assets.settings import settings
 
-ROWS = 100
+INPUTS_SHOWN = 100
 """Inputs that the table has: a partition may be made of thousands."""
 
-DIGITS = 12
-"""Of a data version: enough to tell two apart."""
+VERSION_DIGITS = 12
+"""Digits of a data version that the table has: enough to tell two apart."""
 
 KeyOf = Callable[[Partition], str | None]
 """Dagster's key of an input's partition, None of one that it has not."""
@@ -33,8 +33,8 @@ def url_of(partition: Partition, update_id: str = "", blackboard: str | None = N
 def inputs_of(pins: Sequence[Pin], key_of: KeyOf) -> dg.MarkdownMetadataValue:
     """What was read of each input, as a table whose names lead to its partition's page."""
     head = "| input | partition | read | data version | files | bytes |\n| --- | --- | --- | --- | --- | --- |"
-    rows = [f"| {' | '.join([*_named(pin, key_of), *_read(pin)])} |" for pin in pins[:ROWS]]
-    more = [f"\nand {len(pins) - ROWS} more"] if len(pins) > ROWS else []
+    rows = [f"| {' | '.join([*_named(pin, key_of), *_read(pin)])} |" for pin in pins[:INPUTS_SHOWN]]
+    more = [f"\nand {len(pins) - INPUTS_SHOWN} more"] if len(pins) > INPUTS_SHOWN else []
     return dg.MetadataValue.md("\n".join([head, *rows, *more]))
 
 
@@ -46,9 +46,9 @@ def _named(pin: Pin, key_of: KeyOf) -> tuple[str, str]:
 
 
 def _read(pin: Pin) -> tuple[str, str, str, str]:
-    """Of an event table a slice, which has no files."""
+    """The update that was read, or the slice of an event table, which has no files."""
     if pin.files:
-        return pin.update_id, pin.version[:DIGITS], str(pin.files), str(pin.size)
+        return pin.update_id, pin.version[:VERSION_DIGITS], str(pin.files), str(pin.size)
     return f"after {in_words(pin.start)} up to {in_words(pin.update_id)}", "", "", ""
 
 

@@ -91,8 +91,7 @@ class Graph:
     @cached_property
     def elsewhere(self) -> dict[Feed, str]:
         """By feed the name of the blackboard of others that it is on."""
-        declared = [node.declaration for node in self.foreign()]
-        return {each.feed: each.blackboard for each in declared if isinstance(each, Foreign) and each.blackboard}
+        return {node.feed: node.blackboard for node in self.foreign() if node.blackboard}
 
     def parents(self, node: Node) -> list[Node]:
         """The feeds that a dataset reads, by name."""

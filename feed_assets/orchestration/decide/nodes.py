@@ -96,6 +96,11 @@ class Node:
         return isinstance(self.declaration, Foreign | Dataset) and self.declaration.appendable
 
     @property
+    def blackboard(self) -> str | None:
+        """The name of the blackboard of others that it is on; None: it is on ours."""
+        return self.declaration.blackboard if isinstance(self.declaration, Foreign) else None
+
+    @property
     def by_intake(self) -> bool:
         """Whether intake of ours publishes what others send."""
         return isinstance(self.declaration, Foreign) and self.declaration.intake is not None

@@ -262,7 +262,7 @@ def _set(node: Node, parent: Partition, new: Mapping[str, str], pins: Sequence[P
         partition=node.key_of(parent),
         metadata={
             "update id": max(pin.update_id for pin in pins),
-            "path": url_of(parent, blackboard=getattr(node.declaration, "blackboard", None)),
+            "path": url_of(parent, blackboard=node.blackboard),
             "batches": len(pins),
             "new": dg.MetadataValue.json(dict(new)),
             "files": sum(pin.files for pin in pins),

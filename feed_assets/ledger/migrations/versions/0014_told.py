@@ -10,7 +10,7 @@ down_revision = "0013"
 
 
 def upgrade() -> None:
-    """Of what waits now it is told once, with the next ticks."""
+    """What waits now is told once, with the next ticks."""
     op.add_column("due", sa.Column("told", TEXT, comment="the reason that Dagster was told last"))
     told, reason = sa.column("told", TEXT), sa.column("reason", TEXT)
     where = told.is_distinct_from(reason)

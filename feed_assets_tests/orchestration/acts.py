@@ -1,0 +1,80 @@
+"""What happens by chance to any dataset that reads a team's events: ticks, wrong rows, what comes meanwhile, kills."""
+
+import signal
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from random import Random
+
+from feed_assets.feeds.stores import local_root
+from feed_assets.settings import settings
+from feed_assets_tests.faults.at_changes import call_and_die, die_at
+from feed_assets_tests.orchestration.increment_world import Shop
+from feed_assets_tests.orchestration.worlds import later, nothing
+
+
+class Acts:
+    """What happens by chance: one act at a time. `make(making)` gives the datasets on an instance of their own."""
+
+    deaths: tuple[tuple[Callable[..., None], int], ...]
+    """What is killed, each with the changes among which one is chosen."""
+
+    def __init__(self, folder, seed, forker, make, making_of):
+        self.random, self.forker, self.done, self.kills = Random(seed), forker, [], 0  # noqa: S311
+        self.shop, self.make = Shop(folder), make
+        self.shop.sink.publish([])
+        self.making, self.old = making_of(self.shop), []
+        self.world = make(self.making)
+
+    def act(self, *names):
+        name = self.random.choice(names)
+        self.done.append(name)
+        getattr(self, name)()
+
+    def tick(self):
+        self.world.tick()
+
+    def spoil(self):
+        """A run makes a wrong row, of which nobody knows yet."""
+        self.making.spoils = True
+        self.tick()
+        self.making.spoils = False
+
+    def during(self):
+        """Something happens in the middle of a run."""
+        self.making.during = lambda: self.act("write", "late", "take_back", "give_back")
+        self.tick()
+        self.making.during = nothing
+
+    def again(self):
+        """A request that comes twice, or late."""
+        self.old += [each for each in self.world.ask(name="events_shop").requests if not each.partition_key]
+        if self.old:
+            request = self.random.choice(self.old)
+            self.run(request.run_config, request.tags)
+
+    def kill(self):
+        """Something is killed at one of its changes; whoever waited for it has stopped waiting."""
+        if not self.forker:
+            return self.tick()
+        target, most = self.random.choice(self.deaths)
+        self.making.prefix = f"{len(self.done)}."
+        code = self.forker.run(target, self.make, self.making, self.random.randint(1, most), self.world.now())
+        assert code in (0, -signal.SIGKILL), self.done
+        self.kills += bool(code)
+        later(self.world, timedelta(hours=2))
+        return None
+
+
+def run_and_die(make: Callable, making, number: int, moment: datetime) -> None:
+    """Tick, and be killed in the run, at a change that follows on its function."""
+    making.during = lambda: die_at(number, local_root(settings().blackboard))
+    tested = make(making)
+    tested.now = lambda: moment
+    tested.tick()
+
+
+def tick_and_die(make: Callable, making, number: int, moment: datetime) -> None:
+    """Tick, and be killed at one of its changes."""
+    tested = make(making)
+    tested.now = lambda: moment
+    call_and_die(number, local_root(settings().blackboard), tested.tick)
