@@ -100,7 +100,8 @@ def _day(day: datetime, span: int) -> str:
 def _name(row: "Row", *, is_live: bool) -> str:
     name = escape(str(row.node.feed))
     if is_live:
-        name = f'<a href="/assets/{escape(quote(row.node.feed.name))}?view=partitions">{name}</a>'
+        path = quote("/".join(row.node.key.path))
+        name = f'<a href="/assets/{escape(path)}?view=partitions">{name}</a>'
     return f"{name} <small>{escape(row.of)}</small>" if row.of else name
 
 

@@ -13,7 +13,7 @@ from feed_assets.orchestration.catch_up import catch_up_jobs, catch_up_sensors
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
-from feed_assets.orchestration.declare.declarations import declarations_of
+from feed_assets.orchestration.declare.declarations import declarations_of, specs_of
 from feed_assets.orchestration.retention import prune_jobs
 from feed_assets.orchestration.ticks.orphans import orphans_sensor
 from feed_assets.orchestration.ticks.sensors import sensors_of
@@ -73,7 +73,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     assets = agreed(definitions)
     declared = declarations_of(assets)
     sensors = [*sensors_of(declared), *catch_up_sensors(declared), *_late_data_sensors(assets), orphans_sensor]
-    checks, jobs = watch_checks(declared), [*prune_jobs(declared), *catch_up_jobs(declared)]
+    checks, jobs = watch_checks(specs_of(assets)), [*prune_jobs(declared), *catch_up_jobs(declared)]
     own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=jobs, executor=executor)
     return dg.Definitions.merge(assets, own)
 

@@ -69,6 +69,7 @@ def feed_asset(
     owners: Sequence[Owner] | None = None,
     code_version: str | None = None,
     pool: str | None = None,
+    version_in_key: bool = False,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
 
@@ -111,6 +112,8 @@ def feed_asset(
             publishes nothing.
         pool: Dagster's concurrency pool: no more of its runs are in progress at a time than its limit, the others are
             queued. A run of many partitions counts once.
+        version_in_key: Whether its asset key has the version, and that of its rejects: of a newer version beside an
+            older one, which keeps its key and its history.
 
     Returns:
         A decorator, which makes of the function the assets of the dataset and of its rejects.
@@ -121,7 +124,7 @@ def feed_asset(
             a function whose parameters are not its inputs, or that takes `previous` without `by_events`.
     """
     found = declared_feed(feed)
-    read, tracked = resolve(found, partitions_def, inputs), tracked_of(found, completeness, regions)
+    read, tracked = resolve(found, partitions_def, inputs, version_in_key), tracked_of(found, completeness, regions)
     if tracked and event_time is None:
         raise InvalidDefinition(f"{found} has completeness and no event_time: expected the column that is counted by.")
     if wait and times_of(partitions_def) is None:
@@ -137,7 +140,8 @@ def feed_asset(
         recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
         recipe = replace(recipe, is_by_events=by_events is not None)
         recipe = as_batches(recipe, profile, completeness) if appendable else recipe
-        declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence, tracked, wait, reprocess)
+        more = cadence, tracked, wait, reprocess, version_in_key
+        declared = dataset_of(recipe, read, late or Late(), retention, by_events, *more)
         return assets_of(recipe, read, declared, partitions_def, owners, pool)
 
     return typed(dataset)
@@ -153,13 +157,14 @@ def assets_of(
 ) -> dg.AssetsDefinition:
     """The assets of a dataset and of its rejects, with its checks, which one run makes."""
     condition = None if recipe.is_by_events else late_rerun()
+    key = asset_key(recipe.feed, declared.version_in_key)
     specs = [spec_of(recipe, output, read, declared, owners, condition) for output in recipe.outputs]
     # Dagster's stub leaves a type argument open.
     partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
     return dg.multi_asset(
-        name=asset_key(recipe.feed).to_python_identifier(),
+        name=key.to_python_identifier(),
         specs=partitioned,
-        check_specs=[check_spec_of(recipe, check, partitions_def) for check in recipe.all_checks],
+        check_specs=[check_spec_of(recipe, check, key, partitions_def) for check in recipe.all_checks],
         partitions_def=partitions_def,
         can_subset=True,
         backfill_policy=_backfill_policy(recipe) if partitions_def else None,

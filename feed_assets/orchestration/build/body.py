@@ -23,13 +23,14 @@ from feed_assets.orchestration.build.effects import effect_metadata
 from feed_assets.orchestration.build.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
 from feed_assets.orchestration.build.many import Many
 from feed_assets.orchestration.build.reports import Result, failed_checks, materialized, standing
+from feed_assets.orchestration.build.shown import page_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.requests import WHY
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
 from feed_assets.orchestration.decide.windows import windows_within
 from feed_assets.orchestration.declare.baselines import baseline_of
-from feed_assets.orchestration.declare.inputs import Input, asset_key
+from feed_assets.orchestration.declare.inputs import Input
 from feed_assets.orchestration.declare.partitions import extent_of
 from feed_assets.runs import slices
 from feed_assets.runs.build import build
@@ -47,7 +48,7 @@ AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagste
 
 def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
     """The function that Dagster calls in a run of a dataset."""
-    known = [*specs, *(given.feed for given in read.values() if given.spec.key != asset_key(recipe.feed))]
+    known = [*specs, *(given.feed for given in read.values() if given.declaration.feed != recipe.feed)]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         body = _Body(recipe, Graph(dg.Definitions(assets=known).resolve_asset_graph()), context, Event())
@@ -164,20 +165,20 @@ class _Body:
                 said = f"{outcome.output}: update {outcome.update_id} was built from these very inputs"
                 context.log.info(f"{said}: there is nothing to do.")
             case Refused():
-                yield from failed_checks(outcome, context.selected_asset_check_keys)
+                yield from failed_checks(outcome, self.node.key, context.selected_asset_check_keys)
             case Published():
                 tables = [source.feed for source in self.recipe.sources] if self.recipe.is_by_events else []
                 ledger = open_ledger(settings().ledger)
                 more = durations_metadata(ledger, tables, self.recipe.feed) | effect_metadata(ledger, outcome)
-                selected = context.selected_asset_keys, context.selected_asset_check_keys
+                asked = self.node.outputs, context.selected_asset_keys, context.selected_asset_check_keys
                 version, of_all = self._as_a_set(outcome)
-                yield from materialized(outcome, *selected, {**more, **of_all}, self._key_of, version)
+                yield from materialized(outcome, *asked, {**more, **of_all}, self._page_of, version)
 
-    def _key_of(self, read: Partition) -> str | None:
-        """Dagster's key of an input's partition; of windows, and of batches that nobody declares, it has none."""
+    def _page_of(self, read: Partition) -> str:
+        """Dagster's page of an input's partition; of windows, and of batches that nobody declares, the asset's."""
         at = self.graph.parent_partition(read)
-        node = self.graph.by_feed.get(at.feed)
-        return node.key_of(at) if node and node.partitions_def and not address_of(at) else None
+        node = self.graph.node(at.feed)
+        return page_of(node.key, node.key_of(at) if node.partitions_def and not address_of(at) else None)
 
     def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
         """The data version of the partition whose batch was written, and what all of its batches are."""

@@ -47,6 +47,8 @@ class ForeignFeed(_Profiled):
     event_time: str | None = None
     blackboard: str | None = None
     """The name of the blackboard of others that it is on."""
+    version_in_key: bool = False
+    """Whether its asset key has the version: of a newer one beside an older one."""
 
 
 class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -56,7 +58,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
         start_date: Their first day, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
         feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`,
-            `blackboard`, and `profile`, `deep_checks` and `rows`, which make its companion.
+            `blackboard`, `version_in_key`, and `profile`, `deep_checks` and `rows`, which make its companion.
     """
 
     start_date: str
@@ -80,6 +82,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
             completeness=each.completeness.value if each.completeness else None,
             event_time=each.event_time,
             blackboard=each.blackboard,
+            version_in_key=each.version_in_key,
         )
 
 

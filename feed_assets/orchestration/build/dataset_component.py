@@ -25,7 +25,7 @@ from feed_assets.orchestration.build.assets import feed_asset
 from feed_assets.orchestration.build.yaml_models import CheckModel, DeclaredComponent, object_at, placed
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import specs_of
-from feed_assets.orchestration.declare.inputs import Input, Watermark
+from feed_assets.orchestration.declare.inputs import Input, Watermark, asset_key
 from feed_assets.orchestration.declare.mappings import BatchDate, BySpan, DayToDate, Within
 from feed_assets.orchestration.declare.partitions import Partitions, windows_from
 from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
@@ -136,6 +136,7 @@ class FeedAssetComponent(DeclaredComponent):
         owners: Owners for the UI.
         code_version: By default a digest of the function's source.
         pool: Dagster's concurrency pool of its runs.
+        version_in_key: Whether its asset key has the version: of a newer one beside an older one.
         warehouses: Those that its rows are loaded into, each by a table called `<warehouse>/<name>`.
     """
 
@@ -161,6 +162,7 @@ class FeedAssetComponent(DeclaredComponent):
     owners: list[str] | None = None
     code_version: str | None = None
     pool: str | None = None
+    version_in_key: bool = False
     warehouses: list[str] = Field(default_factory=list)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -168,10 +170,8 @@ class FeedAssetComponent(DeclaredComponent):
         with placed(context), _once(context):
             inputs = {name: _input(each, context) for name, each in self.inputs.items()}
             dataset = self._decorator(inputs)(object_at("function", self.function))
-            tables = [
-                warehouse_table(f"{each}/{Feed.parse(self.feed).name}", dataset=dataset, warehouse=each)
-                for each in self.warehouses
-            ]
+            name = asset_key(Feed.parse(self.feed), self.version_in_key).to_user_string()
+            tables = [warehouse_table(f"{each}/{name}", dataset=dataset, warehouse=each) for each in self.warehouses]
         paths = [name for name, each in self.inputs.items() if isinstance(each, InputModel) and not each.at]
         foreign = [found for found in (inputs[name].feed for name in paths) if isinstance(found, dg.AssetSpec)]
         return dg.Definitions(
@@ -201,6 +201,7 @@ class FeedAssetComponent(DeclaredComponent):
             owners=self.owners,
             code_version=self.code_version,
             pool=self.pool,
+            version_in_key=self.version_in_key,
         )
 
 

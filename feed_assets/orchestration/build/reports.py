@@ -5,16 +5,15 @@ everything downstream for ever. So a published update carries its checks inside 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, cast
 
 import dagster as dg
 
 from feed_assets.ledger import updates
-from feed_assets.orchestration.build.shown import KeyOf, columns_of, inputs_of, rejected_of, url_of
+from feed_assets.orchestration.build.shown import PageOf, columns_of, inputs_of, rejected_of, url_of
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.ranges import PARTITION
-from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.runs.maker import Output
 from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.phases import Published, Refused
@@ -33,22 +32,23 @@ Result = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 def materialized(
     published: Published,
+    keys: Sequence[dg.AssetKey],
     selected: Set[dg.AssetKey],
     checks: Set[dg.AssetCheckKey],
     more: Mapping[str, Any],
-    key_of: KeyOf,
+    page_of: PageOf,
     version: str | None = None,
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """One result for each selected output, the dataset's with its checks, its pins, and `more` metadata.
 
-    `key_of` is Dagster's key of an input's partition; `version` is that of all batches, where a batch was written.
+    `keys` are those of its outputs, in their order; `page_of` says where an input's page is; `version` is that of all
+    batches, where a batch was written.
     """
     main = published.outputs[-1]
-    for output in published.outputs:
-        key = asset_key(output.partition.feed)
+    for key, output in zip(keys, published.outputs, strict=True):
         if key not in selected:
             continue
-        extra = {**_dataset_metadata(published, key_of), **more} if output is main else {}
+        extra = {**_dataset_metadata(published, page_of), **more} if output is main else {}
         yield dg.MaterializeResult(
             asset_key=key,
             metadata={**_update_metadata(output), **extra},
@@ -129,9 +129,9 @@ def _told_last(context: dg.AssetExecutionContext, asset: dg.AssetKey, key: str) 
     return None
 
 
-def failed_checks(refused: Refused, checks: Set[dg.AssetCheckKey]) -> Iterator[dg.AssetCheckResult]:
+def failed_checks(refused: Refused, key: dg.AssetKey, checks: Set[dg.AssetCheckKey]) -> Iterator[dg.AssetCheckResult]:
     """The results of an audit that failed, passed checks too."""
-    yield from _check_results(refused.checks, asset_key(refused.outputs[-1].partition.feed), checks)
+    yield from _check_results(refused.checks, key, checks)
 
 
 def _check_results(
@@ -175,10 +175,10 @@ def _update_metadata(output: Output) -> dict[str, Any]:
     }
 
 
-def _dataset_metadata(published: Published, key_of: KeyOf) -> dict[str, Any]:
+def _dataset_metadata(published: Published, page_of: PageOf) -> dict[str, Any]:
     chart = {"chart": dg.MetadataValue.md(published.chart)} if published.chart else {}
     return {
-        "inputs": inputs_of(published.pins, key_of),
+        "inputs": inputs_of(published.pins, page_of),
         **rejected_of(published.outputs),
         **({"added to": published.base.update_id} if published.base else {}),
         "preview": dg.MetadataValue.md(published.preview),

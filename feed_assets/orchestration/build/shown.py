@@ -10,7 +10,6 @@ from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
 from feed_assets.core.secrets import shown
-from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.runs.maker import Output
 from feed_assets.settings import settings
 
@@ -20,8 +19,8 @@ INPUTS_SHOWN = 100
 VERSION_DIGITS = 12
 """Digits of a data version that the table has: enough to tell two apart."""
 
-KeyOf = Callable[[Partition], str | None]
-"""Dagster's key of an input's partition, None of one that it has not."""
+PageOf = Callable[[Partition], str]
+"""Where Dagster's page of an input's partition is."""
 
 
 def url_of(partition: Partition, update_id: str = "", blackboard: str | None = None) -> dg.UrlMetadataValue:
@@ -30,19 +29,23 @@ def url_of(partition: Partition, update_id: str = "", blackboard: str | None = N
     return dg.MetadataValue.url(f"{shown(settings().place(blackboard).url).rstrip('/')}/{quote(path, safe='/~=@:')}")
 
 
-def inputs_of(pins: Sequence[Pin], key_of: KeyOf) -> dg.MarkdownMetadataValue:
+def inputs_of(pins: Sequence[Pin], page_of: PageOf) -> dg.MarkdownMetadataValue:
     """What was read of each input, as a table whose names lead to its partition's page."""
     head = "| input | partition | read | data version | files | bytes |\n| --- | --- | --- | --- | --- | --- |"
-    rows = [f"| {' | '.join([*_named(pin, key_of), *_read(pin)])} |" for pin in pins[:INPUTS_SHOWN]]
+    rows = [f"| {' | '.join([*_named(pin, page_of), *_read(pin)])} |" for pin in pins[:INPUTS_SHOWN]]
     more = [f"\nand {len(pins) - INPUTS_SHOWN} more"] if len(pins) > INPUTS_SHOWN else []
     return dg.MetadataValue.md("\n".join([head, *rows, *more]))
 
 
-def _named(pin: Pin, key_of: KeyOf) -> tuple[str, str]:
-    at, key = pin.partition, key_of(pin.partition)
-    link = "/assets/" + "/".join(map(quote, asset_key(at.feed).path))
-    asked = f"?{urlencode({'view': 'partitions', 'partition': key})}" if key else ""
-    return f"[{at.feed}]({link}{asked})", at.key.replace("|", "\\|")
+def page_of(key: dg.AssetKey, partition_key: str | None = None) -> str:
+    """Where Dagster's page of an asset is, or of a partition of it."""
+    asked = f"?{urlencode({'view': 'partitions', 'partition': partition_key})}" if partition_key else ""
+    return f"/assets/{'/'.join(map(quote, key.path))}{asked}"
+
+
+def _named(pin: Pin, page_of: PageOf) -> tuple[str, str]:
+    at = pin.partition
+    return f"[{at.feed}]({page_of(at)})", at.key.replace("|", "\\|")
 
 
 def _read(pin: Pin) -> tuple[str, str, str, str]:

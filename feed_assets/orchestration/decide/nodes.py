@@ -48,11 +48,9 @@ class Node:
     def outputs(self) -> list[dg.AssetKey]:
         """Every asset that a run of this dataset makes; none of what others write."""
         declared = self.declaration
-        return (
-            []
-            if isinstance(declared, Foreign | EventTable | StateTable)
-            else [asset_key(feed) for feed in declared.outputs]
-        )
+        if isinstance(declared, Foreign | EventTable | StateTable):
+            return []
+        return [asset_key(feed, declared.version_in_key) for feed in declared.outputs]
 
     @property
     def by_events(self) -> ByEvents | None:

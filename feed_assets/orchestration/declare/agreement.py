@@ -78,6 +78,7 @@ def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
 
 def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
     """Raise InvalidDefinition unless both are of what somebody else writes, and equal."""
+    _refuse_two_versions(one, other)
     found, again = _declared(one), _declared(other)
     differing = [name for name in found | again if found.get(name) != again.get(name)]
     at = [getattr(declaration_of(spec), "declared_at", None) for spec in (one, other)]
@@ -88,6 +89,18 @@ def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
         said = f"{', '.join(differing)}{_values(differing[0], found, again, at[0])}"
         raise _placed(
             f"{twice}, and differs in {said} expected equal declarations. Declare it once, or make them equal.", at[1]
+        )
+
+
+def _refuse_two_versions(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
+    """Raise InvalidDefinition for two versions of one feed that have the same asset key."""
+    found = [each for spec in (one, other) if (each := declaration_of(spec))]
+    older, newer = min(found, key=lambda each: each.feed), max(found, key=lambda each: each.feed)
+    if older.feed != newer.feed:
+        raise _placed(
+            f"{older.feed} and {newer.feed} have one asset key, {one.key.to_user_string()}, where the older has its "
+            "history: expected version_in_key=True of the newer. Declare it so.",
+            newer.declared_at,
         )
 
 

@@ -104,7 +104,7 @@ def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
 
 def _refuse_itself(feed: Feed, read: Mapping[str, Input]) -> None:
     """Raise InvalidDefinition if the dataset reads itself."""
-    own = [name for name, given in read.items() if given.spec.key == asset_key(feed)]
+    own = [name for name, given in read.items() if given.declaration.feed == feed]
     if own and not isinstance(read[own[0]].mapping, Previous):
         raise InvalidDefinition(
             f"{feed} reads itself, as {own[0]}: expected other feeds, or Input.previous_bucket(). Remove that input."
@@ -132,6 +132,7 @@ def dataset_of(
     tracked: Tracked | None,
     wait: Wait | None,
     reprocess: Reprocess,
+    version_in_key: bool = False,
 ) -> Dataset:
     """A dataset as its asset declares it. Raises InvalidDefinition for one that reads an event table without events."""
     if wait and wait.at_least and by_events:
@@ -170,6 +171,7 @@ def dataset_of(
         recipe=recipe.digest,
         adds=recipe.adds,
         appendable=recipe.is_appendable,
+        version_in_key=version_in_key,
     )
 
 
@@ -188,9 +190,10 @@ def spec_of(
 ) -> dg.AssetSpec:
     """The spec of one of a dataset's outputs."""
     is_main = output == recipe.feed
-    declared = dataset if is_main else Rejects(output, recipe.outputs, dataset.retention)
+    its = dataset.retention, dataset.version_in_key
+    declared = dataset if is_main else Rejects(output, recipe.outputs, *its)
     return dg.AssetSpec(
-        asset_key(output),
+        asset_key(output, dataset.version_in_key),
         deps=[given.dep for given in read.values() if is_main or not isinstance(given.mapping, Previous)],
         description=getdoc(recipe.transform)
         if is_main
@@ -205,11 +208,11 @@ def spec_of(
     )
 
 
-def check_spec_of(recipe: Recipe, check: Check, partitions_def: Partitions) -> dg.AssetCheckSpec:
+def check_spec_of(recipe: Recipe, check: Check, key: dg.AssetKey, partitions_def: Partitions) -> dg.AssetCheckSpec:
     """The spec of a check of a dataset: partitioned, as its results are, and blocking unless it only warns."""
     return dg.AssetCheckSpec(
         check.name,
-        asset=asset_key(recipe.feed),
+        asset=key,
         description=check.description,
         blocking=check.severity != "WARN" and not recipe.is_companion,
         partitions_def=partitions_def,

@@ -108,6 +108,8 @@ class Dataset:
     """Whether its function adds increments to what was published last."""
     appendable: bool = False
     """Whether an increment is a batch of its partition."""
+    version_in_key: bool = False
+    """Whether its asset key, and that of its rejects, has the version."""
     role: Literal["dataset"] = "dataset"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
@@ -119,6 +121,7 @@ class Rejects:
     feed: FeedName
     outputs: tuple[FeedName, ...]
     retention: Retention | None = None
+    version_in_key: bool = False
     role: Literal["rejects"] = "rejects"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

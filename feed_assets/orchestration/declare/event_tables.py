@@ -24,6 +24,7 @@ def event_table(
     cadence: Cadence | None = None,
     description: str | None = None,
     owners: Sequence[Owner] | None = None,
+    version_in_key: bool = False,
 ) -> dg.AssetSpec:
     """Declare a table of which an event source tells, as an external asset. Its data version is its last marker.
 
@@ -35,6 +36,7 @@ def event_table(
         cadence: When its events are expected; one that does not come raises an alert.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an address of e-mail.
+        version_in_key: Whether its asset key has the version: of a newer one beside an older one, which keeps its key.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.
@@ -45,7 +47,7 @@ def event_table(
     """
     found = declared_feed(name)
     return dg.AssetSpec(
-        asset_key(found),
+        asset_key(found, version_in_key),
         partitions_def=partitions_def,
         description=description or f"Table {table_name or name} of the event source {source.name}.",
         group_name=group_of(found),

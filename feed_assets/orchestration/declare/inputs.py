@@ -50,9 +50,9 @@ RUN_SPEC = "run_spec"
 """A function parameter of this name is the `RunSpec` that a run by events was asked to do."""
 
 
-def asset_key(feed: Feed) -> dg.AssetKey:
-    """A feed's asset key: its name, without the version."""
-    return dg.AssetKey(feed.name.split("/"))
+def asset_key(feed: Feed, version_in_key: bool = False) -> dg.AssetKey:
+    """A feed's asset key: its name, and the version only where that is declared, beside an older one (ADR 101)."""
+    return dg.AssetKey((str(feed) if version_in_key else feed.name).split("/"))
 
 
 def group_of(feed: Feed) -> str:
@@ -90,6 +90,7 @@ def foreign_feed(
     event_time: str | None = None,
     intake: Intake | None = None,
     blackboard: BoardName | None = None,
+    version_in_key: bool = False,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
@@ -116,6 +117,7 @@ def foreign_feed(
             as it is published. Such a feed is appendable.
         blackboard: The name of the blackboard that it is on, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
             Nothing is ever written or removed there, so it has no retention.
+        version_in_key: Whether its asset key has the version: of a newer one beside an older one, which keeps its key.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
@@ -139,7 +141,7 @@ def foreign_feed(
     more = retention, cadence, tracked, event_time, intake, blackboard
     declared = Foreign(found, format, schema, appendable, *more)
     return dg.AssetSpec(
-        asset_key(found),
+        asset_key(found, version_in_key),
         partitions_def=partitions_def,
         description=description or f"Foreign feed {found}, {format}{f', on {blackboard}' if blackboard else ''}.",
         group_name=group_of(found),

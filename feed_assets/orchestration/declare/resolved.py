@@ -21,12 +21,15 @@ NAMED = 5
 
 
 def resolve(
-    feed: Feed, partitions_def: Partitions, inputs: Mapping[str, "dg.AssetSpec | dg.AssetsDefinition | Input"]
+    feed: Feed,
+    partitions_def: Partitions,
+    inputs: Mapping[str, "dg.AssetSpec | dg.AssetsDefinition | Input"],
+    version_in_key: bool = False,
 ) -> dict[str, Input]:
     """Every input of a dataset as an `Input`. Raises InvalidDefinition for a mapping that cannot be one of it."""
     read = {name: given if isinstance(given, Input) else Input(given) for name, given in inputs.items()}
     itself = metadata_of(Dataset(feed, (feed,), (), (), Late()))
-    own = dg.AssetSpec(asset_key(feed), partitions_def=partitions_def, metadata=itself)
+    own = dg.AssetSpec(asset_key(feed, version_in_key), partitions_def=partitions_def, metadata=itself)
     read = {
         name: replace(each, feed=own) if isinstance(each.mapping, Previous) else each for name, each in read.items()
     }

@@ -25,6 +25,7 @@ def state_table(
     sub_partitions: SubPartitions | None = None,
     description: str | None = None,
     owners: Sequence[Owner] | None = None,
+    version_in_key: bool = False,
 ) -> dg.AssetSpec:
     """Declare a table that others fill, and of which reports tell which windows of time are complete.
 
@@ -40,6 +41,7 @@ def state_table(
         sub_partitions: Its sub-partitions, if they are no regions.
         description: A description for the UI.
         owners: Owners for the UI: `team:web`, or an address of e-mail.
+        version_in_key: Whether its asset key has the version: of a newer one beside an older one, which keeps its key.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
@@ -59,7 +61,7 @@ def state_table(
             "its windows do. Remove the offset; what reads it may have days of its own."
         )
     return dg.AssetSpec(
-        asset_key(found),
+        asset_key(found, version_in_key),
         partitions_def=partitions_def,
         description=description or f"Table {found}, by the windows that are complete.",
         group_name=group_of(found),

@@ -44,7 +44,6 @@ from feed_assets.orchestration.declare.declarations import (
     LoadedDataset,
     StateTable,
 )
-from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.ticks.observed import (
     Report,
@@ -274,10 +273,11 @@ def _set(node: Node, parent: Partition, new: Mapping[str, str], pins: Sequence[P
 
 def _events(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
     recorded = events.numbered(connection, [each.sequence for each in changes])
-    return [_event(graph.node(event.partition.feed), event) for event in recorded]
+    return [_event(graph, event) for event in recorded]
 
 
-def _event(node: Node, event: Recorded) -> dg.AssetMaterialization:
+def _event(graph: Graph, event: Recorded) -> dg.AssetMaterialization:
+    node = graph.node(event.partition.feed)
     context = {name: value for name, value in event.context.items() if isinstance(value, (str, int, float, bool))}
     return dg.AssetMaterialization(
         asset_key=node.key,
@@ -288,13 +288,13 @@ def _event(node: Node, event: Recorded) -> dg.AssetMaterialization:
             "operation": event.operation.value,
             **({"flag": event.flag} if event.flag else {}),
             **context,
-            **_columns(node, event),
+            **_columns(graph, node, event),
         },
         tags={DATA_VERSION_TAG: event.marker},
     )
 
 
-def _columns(node: Node, event: Recorded) -> Mapping[str, Any]:
+def _columns(graph: Graph, node: Node, event: Recorded) -> Mapping[str, Any]:
     """The columns of a warehouse's table, where they changed: Dagster shows the newest that were told.
 
     Each of a dataset's own comes from the column of that name.
@@ -307,7 +307,7 @@ def _columns(node: Node, event: Recorded) -> Mapping[str, Any]:
         for each in columns
     ]
     loaded = node.declaration.loaded
-    source = asset_key(loaded.dataset) if isinstance(loaded, LoadedDataset) else None
+    source = graph.by_feed[loaded.dataset].key if isinstance(loaded, LoadedDataset) else None
     deps = {each.name: [dg.TableColumnDep(source, each.name)] for each in found if source and each.name[0] != "_"}
     lineage = {"dagster/column_lineage": dg.TableColumnLineage(deps)} if deps else {}
     return {"dagster/column_schema": dg.TableSchema(found), **lineage}

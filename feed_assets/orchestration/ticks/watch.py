@@ -31,13 +31,12 @@ from feed_assets.orchestration.declare.declarations import (
     PROPAGATION,
     STALE,
     Dataset,
-    Declaration,
     EventTable,
     Foreign,
     Rejects,
     StateTable,
+    declaration_of,
 )
-from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
 from feed_assets.orchestration.ticks.reruns import report_reruns
 from feed_assets.orchestration.ticks.staleness import stale_states
@@ -203,8 +202,10 @@ def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
     return {feed: [*mine.values()] for feed, mine in found.items()}
 
 
-def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefinition]:
+def watch_checks(specs: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition]:
     """The unpartitioned checks of tables with a cadence, and of datasets; a sensor tells their results."""
+    declared = [(spec.key, found) for spec in specs if (found := declaration_of(spec))]
+    keys, declarations = {each.feed: key for key, each in declared}, [each for _, each in declared]
     expected = [each for each in declarations if not isinstance(each, Rejects | StateTable) and _is_expected(each)]
     datasets = [each for each in declarations if isinstance(each, Dataset)]
     named = [(each.feed, ON_TIME) for each in expected]
@@ -214,7 +215,7 @@ def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefi
     named += [(each.feed, LOADED) for each in tables if each.loaded]
     named += [(each.feed, PROPAGATION) for each in datasets if each.by_events]
     named += [(each.feed, STALE) for each in datasets]
-    return [_check(feed, name) for feed, name in named]
+    return [_check(keys[feed], feed, name) for feed, name in named]
 
 
 def _is_expected(declared: Dataset | Foreign | EventTable) -> bool:
@@ -257,8 +258,8 @@ _SAID = {
 }
 
 
-def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=asset_key(feed), name=name, description=_SAID[name])
+def _check(key: dg.AssetKey, feed: Feed, name: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=key, name=name, description=_SAID[name])
     def check() -> dg.AssetCheckResult:
         with open_ledger(settings().ledger).read() as connection:
             known = quality.known(connection, [Partition(feed, "")]).get((Partition(feed, ""), name))
