@@ -15,6 +15,7 @@ from feed_assets.cli.explain import explain
 from feed_assets.cli.init import init
 from feed_assets.cli.publish import publish
 from feed_assets.cli.reconcile import reconcile
+from feed_assets.cli.retire import retire
 from feed_assets.cli.run import run
 from feed_assets.cli.status import status
 from feed_assets.cli.traces import Verbose, errors_in_a_line
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich alone would take half of the time of `--help`
     context_settings={"max_content_width": 120},
 )
-for command in (publish, retention.prune, retention.compact, retention.revalidate, uses):
+for command in (publish, retention.prune, retention.compact, retention.revalidate, retire, uses):
     feed.app.command()(command)
 app.add_typer(connector.app, name="connector")
 app.add_typer(events.app, name="events")

@@ -19,7 +19,7 @@ from feed_assets.cli.verdicts import (
 )
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.words import first_line
+from feed_assets.core.words import first_line, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,9 @@ AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset
 
 GROUPS = 50
 """Lines of `explain` without a dataset: one for each dataset and state."""
+
+READERS = 10
+"""Readers of an old version that are named."""
 
 LATE = 3
 """The last decisions about the late data of a partition that are told."""
@@ -68,7 +71,7 @@ def _explain(graph: "Graph", services: "Services", feed: str | None, partition: 
     if not partition and node.partitions_def is not None:
         return show(_overview(graph, services, node, unread), as_json)
     outputs = [Partition(node.feed, key) for key in keys_of(node, [partition], services.now())]
-    told = [*map(_caveat, unread), *_undeclared(graph, services, [node])]
+    told = [*map(_caveat, unread), *_undeclared(graph, services, [node]), *_versions(graph, node)]
     views = [_said(services, _decided(graph, services, node, output), unread, told) for output in outputs]
     return show(views if len(views) > 1 else views[0], as_json)
 
@@ -106,6 +109,20 @@ def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -
     return [f"but {name} {told}" for name in sorted(differing)]
 
 
+def _versions(graph: "Graph", node: "Node") -> list[str]:
+    """Where a newer version of a dataset is, or of what it reads; of its own who is still to move there."""
+    newer = [
+        f"it reads {above.feed}, and {graph.newer[above.feed]} is there"
+        for above in graph.parents(node)
+        if above.feed in graph.newer
+    ]
+    if node.feed in graph.newer:
+        readers = [str(each.feed) for each in graph.readers(node)]
+        told = f"is still read by {some(readers, READERS)}" if readers else "is read by nobody here"
+        newer.append(f"{graph.newer[node.feed]} is newer, and {node.feed} {told}")
+    return newer
+
+
 def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[UnreadView, ...]) -> OverviewView:
     """Every partition of a dataset, counted. Its newest updates are looked at on the blackboard first."""
     from feed_assets.ledger import pauses
@@ -117,7 +134,8 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
     with services.ledger.read() as connection:
         paused = pauses.paused(connection, [node.feed]).get(node.feed)
         groups = tuple(map(GroupView.of, overview(connection, node)))
-    return OverviewView(feed=str(node.feed), paused=paused, partitions=groups, unread=unread)
+    told = tuple(_versions(graph, node))
+    return OverviewView(feed=str(node.feed), paused=paused, versions=told, partitions=groups, unread=unread)
 
 
 def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> None:

@@ -164,14 +164,14 @@ def _close(
     module: str | None,
     as_json: bool,
 ) -> None:
-    who = _who(why, who)
+    who = who_says(why, who)
     partitions = _named(Feed.parse(dataset), typed, module)
     changed = what(ledger_of_settings(), partitions, why, who, datetime.now(UTC))
     done = Values.of(dataset=dataset, partitions=len(partitions), changed=changed)
     say(done, as_json, "" if changed else "they are as they were")
 
 
-def _who(why: str, who: str | None) -> str:
+def who_says(why: str, who: str | None) -> str:
     """Who says it, by default the user. Raises InvalidName for more than one line of either."""
     who = who if who is not None else getuser()
     check_line("--why", why, REASON_BYTES)
@@ -230,7 +230,7 @@ def accept(
     """Take a window as complete that never will be, as it is. Logged, with who and why."""
     from feed_assets.ledger.states import windows
 
-    who = _who(why, who)
+    who = who_says(why, who)
     address = _window(Feed.parse(dataset), window)
     changed = windows.accept(ledger_of_settings(), address, why, who, datetime.now(UTC))
     done = Values.of(dataset=dataset, window=window, changed=changed)
@@ -253,7 +253,7 @@ def backfill(
     """
     from feed_assets.ledger.states import backfills
 
-    who = _who(why, who)
+    who = who_says(why, who)
     address = _window(Feed.parse(dataset), window)
     if done and failed:
         raise InvalidName("--done and --failed are given: expected one of them, or none when it begins.")
@@ -279,7 +279,7 @@ def waive(
     """
     from feed_assets.ledger import waivers
 
-    who = _who(why, who)
+    who = who_says(why, who)
     ledger, at = ledger_of_settings(), Partition(Feed.parse(dataset), partition)
     with ledger.read() as connection:
         found = _problems(connection, at)

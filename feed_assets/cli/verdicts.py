@@ -129,6 +129,7 @@ class OverviewView(View):
 
     feed: Text
     paused: str | None
+    versions: tuple[str, ...]
     partitions: tuple[GroupView, ...]
     unread: tuple[UnreadView, ...] = ()
 

@@ -3,6 +3,8 @@
 Each message says what was found, what was expected, and what to do.
 """
 
+from collections.abc import Iterable
+
 from feed_assets.core.secrets import shown
 
 
@@ -43,6 +45,16 @@ class InvalidReport(FeedAssetsError):
 
 class PartitionClosed(FeedAssetsError):
     """A partition is final, as somebody has said: no run makes it again, and no report changes it."""
+
+
+class StillRead(FeedAssetsError):
+    """A dataset cannot be retired, as others are made of it."""
+
+    @classmethod
+    def by(cls, feed: object, readers: Iterable[object]) -> "StillRead":
+        """Who still reads it."""
+        named = ", ".join(map(str, readers))
+        return cls(f"{feed} is still read by {named}: expected nobody. Move them to another version, or retire them.")
 
 
 class IllegalTransition(InvalidReport):

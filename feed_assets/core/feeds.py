@@ -87,6 +87,13 @@ class Feed:
         return (self.name, self.version.major, self.version.minor) if self.version else (self.name, -1, -1)
 
 
+def newer_versions(feeds: Iterable[Feed]) -> dict[Feed, Feed]:
+    """By feed the newest version of the same name, of those that are not the newest."""
+    known = sorted(feeds)
+    newest = {feed.name: feed for feed in known}
+    return {feed: newest[feed.name] for feed in known if feed != newest[feed.name]}
+
+
 @lru_cache(maxsize=4096)  # Thousands of rows name a few feeds.
 def _parse_feed(text: str) -> Feed:
     segments = text.split("/")

@@ -1,6 +1,9 @@
-"""Partitions that somebody has closed: they are final, so that no run changes them and no late data count."""
+"""Partitions that somebody has closed: they are final, so that no run changes them and no late data count.
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+A dataset that was retired is closed as a whole, with the partitions that are still to come.
+"""
+
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,31 +11,37 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import IllegalTransition, PartitionClosed
+from feed_assets.core.errors import IllegalTransition, PartitionClosed, StillRead
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.core.words import sentence
-from feed_assets.ledger import log, wanted
+from feed_assets.ledger import log, subscriptions, wanted
 from feed_assets.ledger.database import Ledger, upsert
+from feed_assets.ledger.due import Woken, wake
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.flags import holding
 from feed_assets.ledger.states.rows import backfilling
-from feed_assets.ledger.tables import closure
+from feed_assets.ledger.tables import closure, due
+
+WHOLE = "*"
+"""In place of a partition's key, which it cannot be: all of a dataset."""
 
 
 @dataclass(frozen=True)
 class Closure:
-    """Why a partition is final, who said so, and when (UTC)."""
+    """Why a partition is final, who said so, and when (UTC); `is_whole` if its dataset was retired."""
 
     why: str
     who: str
     at: datetime
+    is_whole: bool = False
 
     def __str__(self) -> str:
-        return f"closed by {self.who} at {self.at:%Y-%m-%d %H:%M} UTC: {self.why}"
+        done = "retired" if self.is_whole else "closed"
+        return f"{done} by {self.who} at {self.at:%Y-%m-%d %H:%M} UTC: {self.why}"
 
 
 def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> int:
@@ -54,13 +63,50 @@ def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, n
 def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, who: str, now: datetime) -> int:
     """Open closed partitions again; how many were closed. The log tells of these. Repeatable."""
     with _changing(ledger, partitions, now) as (connection, _):
-        known = sorted(closed(connection, set(partitions)))
+        known = sorted(at for at, each in closed(connection, set(partitions)).items() if not each.is_whole)
         same = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
         gone = [{f"its_{name}": value for name, value in _key(each).items()} for each in known]
         if gone:
             connection.execute(sa.delete(closure).where(*same), gone)
         log.append(connection, [Change(each, log.CLOSED, "", now, "closed", "open", why, who) for each in known])
     return len(known)
+
+
+def retire(ledger: Ledger, outputs: Sequence[Feed], why: str, who: str, now: datetime, before: datetime) -> bool:
+    """Close the last of a dataset's outputs as a whole; False if it was. Repeatable.
+
+    Raises StillRead if a dataset of another code location reads one of the outputs, and has heard of the changes before
+    `before` (UTC): what has not was removed.
+    """
+    feed = outputs[-1]
+    with _changing(ledger, [Partition(feed)], now) as (connection, _):
+        if others := sorted(subscriptions.readers(connection, outputs, before)):
+            raise StillRead.by(feed, others)
+        is_new = connection.execute(sa.select(closure.c.at).where(_whole(feed))).first() is None
+        if is_new:
+            row = {"feed": str(feed), "partition": WHOLE, "why": why, "who": who, "at": now}
+            connection.execute(sa.insert(closure).values(row))
+            log.append(connection, [Change(Partition(feed), log.CLOSED, "", now, "open", "retired", why, who)])
+            connection.execute(sa.update(due).where(due.c.feed == str(feed)).values(look_at=now))
+    return is_new
+
+
+def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> bool:
+    """Open a retired dataset again; False if it was not retired.
+
+    What came for its partitions was dropped from the list `due`, so that all of them are decided about.
+    """
+    with _changing(ledger, [Partition(feed)], now) as (connection, _):
+        was_retired = bool(connection.execute(sa.delete(closure).where(_whole(feed))).rowcount)
+        if was_retired:
+            change = Change(Partition(feed), log.CLOSED, "", now, "retired", "open", why, who)
+            number = log.append(connection, [change])
+            wake(connection, [Woken(each, number, now) for each in partitions], now)
+    return was_retired
+
+
+def _whole(feed: Feed) -> sa.ColumnElement[bool]:
+    return (closure.c.feed == str(feed)) & (closure.c.partition == WHOLE)
 
 
 @contextmanager
@@ -93,10 +139,14 @@ def _refuse_backfilling(
 
 
 def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:
-    """Those of some partitions that are closed: one seek for each."""
+    """Those of some partitions that are closed, by themselves or with their dataset: two seeks for each."""
     asked = wanted.partitions(connection, partitions)
-    rows = connection.execute(sa.select(closure).join(asked, wanted.same(closure, asked)))
-    return {Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at) for row in rows}
+    its = (closure.c.feed == asked.c.feed) & closure.c.partition.in_([asked.c.partition, WHOLE])
+    query = sa.select(asked, closure.c.why, closure.c.who, closure.c.at, (closure.c.partition == WHOLE).label("whole"))
+    rows = connection.execute(query.join(closure, its).order_by(sa.desc("whole")))  # What was closed by itself is last.
+    return {
+        Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at, row.whole) for row in rows
+    }
 
 
 def of_feeds(connection: sa.Connection, feeds: Iterable[Feed]) -> set[Feed]:
@@ -130,6 +180,8 @@ def refuse(connection: sa.Connection, partitions: Iterable[Partition]) -> None:
 
 def _final(partition: Partition, why: Closure) -> str:
     command = f"feed-assets state open {partition.feed} {partition.key or repr('')} --why …"
+    if why.is_whole:
+        command = f"feed-assets feed retire {partition.feed} --undo --why …"
     return f"{partition} is {sentence(str(why))} Open it first: `{command}`."
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from feed_assets.core.feeds import Feed
 from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import change, subscription
 
@@ -34,13 +35,26 @@ def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
 
     Or their code location does not run. One index seek for each subscription.
     """
-    later = sa.select(sa.func.min(change.c.sequence)).where(change.c.sequence > subscription.c.position)
-    missed = change.c.sequence == later.correlate(subscription).scalar_subquery()
-    lags = sa.exists().where(missed, change.c.at < before).correlate(subscription)
+    lags = _lags(before)
     live: dict[bool, set[str]] = {True: set(), False: set()}
     for row in connection.execute(sa.select(subscription.c.subscriber, subscription.c.feed, lags.label("lags"))):
         live[not row.lags] |= {row.subscriber, row.feed}
     return live[False] - live[True] - {ALL}
+
+
+def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) -> set[str]:
+    """Who reads some feeds beside their own datasets, and has heard of every change from before then."""
+    names = [*map(str, feeds)]
+    mine = subscription.c.feed.in_(names) & subscription.c.subscriber.not_in(names)
+    query = sa.select(subscription.c.subscriber).where(mine, sa.not_(_lags(before)))
+    return {row.subscriber for row in connection.execute(query)}
+
+
+def _lags(before: datetime) -> sa.Exists:
+    """Whether a subscriber has not heard of a change from before then: one index seek for each."""
+    later = sa.select(sa.func.min(change.c.sequence)).where(change.c.sequence > subscription.c.position)
+    missed = change.c.sequence == later.correlate(subscription).scalar_subquery()
+    return sa.exists().where(missed, change.c.at < before).correlate(subscription)
 
 
 def position(connection: sa.Connection, subscriber: str, feed: str = ALL) -> int:

@@ -14,6 +14,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
 from feed_assets.orchestration.declare.declarations import declarations_of, specs_of
+from feed_assets.orchestration.declare.versions import with_versions
 from feed_assets.orchestration.retention import prune_jobs
 from feed_assets.orchestration.ticks.orphans import orphans_sensor
 from feed_assets.orchestration.ticks.sensors import sensors_of
@@ -70,7 +71,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
             declared twice and differs, or in two roles, a cycle, events of a table that is not declared.
     """
     executor = None if definitions.executor else dg.in_process_executor
-    assets = agreed(definitions)
+    assets = with_versions(agreed(definitions))
     declared = declarations_of(assets)
     sensors = [*sensors_of(declared), *catch_up_sensors(declared), *_late_data_sensors(assets), orphans_sensor]
     checks, jobs = watch_checks(specs_of(assets)), [*prune_jobs(declared), *catch_up_jobs(declared)]

@@ -104,6 +104,7 @@ WRONG: dict[str, Any] = {
     "event_table.cadence": "0 6 * * *",
     "event_table.description": 1,
     "event_table.owners": "team:shop",
+    "event_table.version_in_key": "v2.0",
     "feed_asset.feed": RAW,
     "feed_asset.inputs": [RAW],
     "feed_asset.partitions_def": "daily",
@@ -120,6 +121,7 @@ WRONG: dict[str, Any] = {
     "feed_asset.owners": "team:ads",
     "feed_asset.code_version": 7,
     "feed_asset.pool": 2,
+    "feed_asset.version_in_key": "v2.0",
     "foreign_feed.feed": 1,
     "foreign_feed.schema": {"k": "string"},
     "foreign_feed.partitions_def": dg.DailyPartitionsDefinition,
@@ -138,6 +140,7 @@ WRONG: dict[str, Any] = {
     "Pull.lookback": -1,
     "Pull.changed": "ignore",
     "foreign_feed.blackboard": "s3://theirs",
+    "foreign_feed.version_in_key": "v2.0",
     "BatchDate.only": "apac",
     "DayToDate.only": {"region": 1},
     "Within.only": ["apac"],
@@ -213,6 +216,7 @@ WRONG: dict[str, Any] = {
     "state_table.sub_partitions": {"country": None},
     "state_table.description": 1,
     "state_table.owners": "team:web",
+    "state_table.version_in_key": "v2.0",
     "with_automation.definitions": [RAW],
 }
 

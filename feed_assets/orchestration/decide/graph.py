@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from feed_assets.core.errors import FeedAssetsError, InvalidName
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, newer_versions
 from feed_assets.core.members import Tracked
 from feed_assets.core.needs import Need
 from feed_assets.core.propagation import Consumer
@@ -92,6 +92,19 @@ class Graph:
     def elsewhere(self) -> dict[Feed, str]:
         """By feed the name of the blackboard of others that it is on."""
         return {node.feed: node.blackboard for node in self.foreign() if node.blackboard}
+
+    @cached_property
+    def newer(self) -> dict[Feed, Feed]:
+        """By feed the newest version of it, of older ones that are still declared."""
+        return newer_versions(self.by_feed)
+
+    def readers(self, node: Node) -> list[Node]:
+        """What is made of a feed, or of its rejects, by name; without itself."""
+        mine = {node.key, *node.outputs}
+        found = [each for each in self.by_feed.values() if not isinstance(each.declaration, Rejects)]
+        return [
+            each for each in found if each.key not in mine and any(above.key in mine for above in self.parents(each))
+        ]
 
     def parents(self, node: Node) -> list[Node]:
         """The feeds that a dataset reads, by name."""

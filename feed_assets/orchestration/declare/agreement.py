@@ -40,10 +40,13 @@ def agreed(definitions: dg.Definitions) -> dg.Definitions:
     _refuse_cycles(specs_of(definitions))
     _refuse_unknown_tables(declarations_of(definitions))
     _refuse_unknown_counts(declarations_of(definitions))
-    if len(kept) == len(assets):
-        return definitions
+    return definitions if len(kept) == len(assets) else with_assets(definitions, kept)
+
+
+def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Definitions:
+    """The definitions with other assets."""
     return dg.Definitions(
-        assets=kept,
+        assets=assets,
         asset_checks=definitions.asset_checks,
         schedules=definitions.schedules,
         sensors=definitions.sensors,

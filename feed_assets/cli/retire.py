@@ -1,0 +1,40 @@
+"""`feed-assets feed retire`: an old version of a dataset is built no more, once nobody reads it."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from feed_assets.cli.feed import AsJson, FeedName
+from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph
+from feed_assets.cli.show import Values, show
+from feed_assets.cli.state import Who, Why, who_says
+from feed_assets.core.errors import StillRead
+from feed_assets.core.feeds import Feed
+
+Undo = Annotated[bool, typer.Option("--undo", help="Build it again, with all that has come since.")]
+
+
+def retire(
+    feed: FeedName, why: Why, who: Who = None, undo: Undo = False, module: Module = None, as_json: AsJson = False
+) -> None:
+    """Build a dataset no more, by hand neither, and free its declaration to be removed. Refused while it is read.
+
+    By whom: datasets and tables of this code location, and those of others on this ledger that have run within the
+    last hour of changes. Its updates stay as they are. Logged.
+    """
+    from feed_assets.ledger import closures
+    from feed_assets.orchestration.decide.ours import GONE_AFTER
+
+    says, now, graph = who_says(why, who), datetime.now(UTC), load_graph(module)
+    node = graph.dataset_of(Feed.parse(feed))
+    if undo:
+        with dynamic_partitions(graph):
+            changed = closures.bring_back(ledger_of_settings(), node.feed, node.partitions, why, says, now)
+    else:
+        if readers := graph.readers(node):
+            raise StillRead.by(node.feed, [each.feed for each in readers])
+        outputs = [graph.by_key[key].feed for key in node.outputs]
+        changed = closures.retire(ledger_of_settings(), outputs, why, says, now, now - GONE_AFTER)
+    done = Values.of(dataset=str(node.feed), retired=not undo, changed=changed)
+    show(done, as_json, "" if changed else "it is as it was")

@@ -1,0 +1,54 @@
+"""Versions of a feed side by side: the page of the older one says which is newer, and who is still to move there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from feed_assets.core.feeds import newer_versions
+from feed_assets.orchestration.declare.agreement import with_assets
+from feed_assets.orchestration.declare.declarations import Rejects, declaration_of, specs_of
+
+NEWER, READ_BY = "feed_assets/newer_version", "feed_assets/still_read_by"
+"""Metadata of an older version: a link to the newest one, and links to what is made of it."""
+
+
+def with_versions(definitions: dg.Definitions) -> dg.Definitions:
+    """The definitions, in which each older version of a feed says who reads it and where the newest is."""
+    found = _Versions.of(specs_of(definitions))
+    if not found.metadata:
+        return definitions
+    return with_assets(definitions, [found.said_of(each) for each in definitions.assets or ()])
+
+
+@dataclass(frozen=True)
+class _Versions:
+    """By the key of an older version its metadata."""
+
+    metadata: Mapping[dg.AssetKey, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, specs: Sequence[dg.AssetSpec]) -> "_Versions":
+        declared = [(found, spec) for spec in specs if (found := declaration_of(spec))]
+        mine = {found.feed: spec.key for found, spec in declared if not isinstance(found, Rejects)}
+        readers = [spec for found, spec in declared if not isinstance(found, Rejects)]
+        newer = newer_versions(mine)
+        return cls({mine[old]: _metadata(mine[old], mine[new], readers) for old, new in newer.items()})
+
+    def said_of(self, asset: Any) -> Any:
+        """An asset or spec, with what is to be said of it."""
+        if isinstance(asset, dg.AssetSpec):
+            return self._with(asset)
+        is_older = isinstance(asset, dg.AssetsDefinition) and self.metadata.keys() & {*asset.keys}
+        return asset.map_asset_specs(self._with) if is_older else asset
+
+    def _with(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.merge_attributes(metadata=self.metadata.get(spec.key, {}))
+
+
+def _metadata(old: dg.AssetKey, new: dg.AssetKey, specs: Sequence[dg.AssetSpec]) -> Mapping[str, Any]:
+    readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key == old != spec.key})
+    links = [f"- [{key.to_user_string()}](/assets/{key.to_user_string()})" for key in readers]
+    said = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")
+    return {NEWER: dg.MetadataValue.asset(new), READ_BY: said}

@@ -1,0 +1,196 @@
+"""Two versions of a dataset side by side: the older keeps its asset key, and is retired when nobody reads it."""
+
+from datetime import timedelta
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets import event_table, feed_asset, foreign_feed, state_table, with_automation
+from feed_assets.cli import app
+from feed_assets.core.errors import InvalidDefinition, PartitionClosed
+from feed_assets.core.feeds import Feed, Partition, newer_versions
+from feed_assets.ledger import closures
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.declare.versions import NEWER, READ_BY
+from feed_assets.settings import settings
+from feed_assets.testing import Harness
+from feed_assets_tests.declare.declared import HOURS, SHOP
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    DAYS,
+    NEXT_DAY,
+    RAW,
+    SCHEMA,
+    SUMS,
+    harness,
+    outcomes,
+    picked_of,
+    raw_feed,
+    rows,
+    sums_of,
+)
+
+NEWER_SUMS = "t/sums/v2.0"
+
+
+def newer_of(read, **options) -> dg.AssetsDefinition:
+    @feed_asset(NEWER_SUMS, partitions_def=DAYS, inputs={"raw": read}, version_in_key=True, **options)
+    def sums(raw):
+        """Numbers summed otherwise."""
+        return raw
+
+    return sums
+
+
+def side_by_side() -> Harness:
+    """raw -> sums v1.0 -> picked, and sums v2.0 of the same raw feed."""
+    raw = raw_feed()
+    sums = sums_of(raw)
+    return harness(raw, sums, newer_of(raw), picked_of(sums))
+
+
+def command(monkeypatch: pytest.MonkeyPatch, loop: Harness, *arguments: str):
+    """What a command line says, with the definitions of a harness as the module."""
+    monkeypatch.setattr("feed_assets.cli.location.load", lambda _=None: loop.definitions)
+    return CliRunner().invoke(app, [*arguments])
+
+
+def test_the_older_keeps_its_asset_key_and_the_newer_has_its_version_in_it():
+    loop = side_by_side()
+    keys = {key.to_user_string() for key in loop.definitions.resolve_asset_graph().get_all_asset_keys()}
+    assert keys == {
+        "t/raw", "t/sums", "t/sums_rejects", "t/sums/v2.0", "t/sums_rejects/v2.0", "t/picked",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        foreign_feed("a/b/v2.0", schema=SCHEMA, version_in_key=True),
+        event_table("a/b/v2.0", source=SHOP, version_in_key=True),
+        state_table("a/b/v2.0", partitions_def=HOURS, version_in_key=True),
+    ],
+)
+def test_what_others_write_may_have_its_version_in_the_key(declared):
+    assert declared.key.to_user_string() == "a/b/v2.0"
+
+
+def test_both_are_built_and_told_of_under_their_own_keys():
+    loop = side_by_side()
+    loop.drop(RAW, DAY, rows(1, 2))
+    runs = loop.run_until_idle()
+    assert sorted(outcomes(runs)) == [("picked", DAY, True), ("sums", DAY, True), ("sums/v2.0", DAY, True)]
+    (told,) = loop.reported("t/sums/v2.0", DAY)
+    assert told.update_id == loop.newest(NEWER_SUMS, DAY)
+    assert len(loop.reported("t/sums", DAY)) == 1
+
+
+def test_the_newer_may_be_made_of_the_older():
+    raw = raw_feed()
+    sums = sums_of(raw)
+    loop = harness(raw, sums, newer_of(sums))
+    loop.drop(RAW, DAY, rows(1, 2))
+    assert outcomes(loop.run_until_idle()) == [("sums", DAY, True), ("sums/v2.0", DAY, True)]
+
+
+def test_two_versions_of_one_key_are_refused_with_what_to_do():
+    found = r"t/sums_rejects/v1.0 and t/sums_rejects/v2.0 have one asset key, .* version_in_key=True of the newer"
+    raw = raw_feed()
+    for assets in ([sums_of(raw), sums_of(raw, name=NEWER_SUMS)], [sums_of(raw, name=NEWER_SUMS), sums_of(raw)]):
+        with pytest.raises(InvalidDefinition, match=found):
+            with_automation(dg.Definitions(assets=[raw, *assets]))
+    with pytest.raises(InvalidDefinition, match=r"t/raw/v1.0 and t/raw/v1.1 have one asset key"):
+        with_automation(dg.Definitions(assets=[raw, raw_feed("t/raw/v1.1")]))
+
+
+def test_the_page_of_the_older_says_who_reads_it_and_where_the_newest_is():
+    graph = side_by_side().definitions.resolve_asset_graph()
+    said = graph.get(dg.AssetKey(["t", "sums"])).metadata
+    assert said[NEWER] == dg.MetadataValue.asset(dg.AssetKey(["t", "sums", "v2.0"]))
+    assert said[READ_BY].value == "- [t/picked](/assets/t/picked)"
+    assert NEWER not in graph.get(dg.AssetKey(["t", "sums", "v2.0"])).metadata
+
+
+def test_explain_says_who_reads_the_older_and_of_a_reader_that_there_is_a_newer(monkeypatch):
+    loop = side_by_side()
+    loop.drop(RAW, DAY, rows(1, 2))
+    loop.run_until_idle()
+    still = "t/sums/v2.0 is newer, and t/sums/v1.0 is still read by t/picked/v1.0"
+    assert still in command(monkeypatch, loop, "explain", SUMS, DAY, "--json").stdout
+    assert still in command(monkeypatch, loop, "explain", SUMS, "--json").stdout
+    assert (
+        "it reads t/sums/v1.0, and t/sums/v2.0 is there"
+        in command(monkeypatch, loop, "explain", "t/picked/v1.0", DAY, "--json").stdout
+    )
+    assert "is newer" not in command(monkeypatch, loop, "explain", NEWER_SUMS, DAY, "--json").stdout
+
+
+def test_it_is_not_retired_while_it_is_read(monkeypatch):
+    loop = side_by_side()
+    result = command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "v2.0 is there")
+    assert "t/sums/v1.0 is still read by t/picked/v1.0: expected nobody" in str(result.exception)
+    loop.drop(RAW, DAY, rows(1))
+    assert len(loop.run_until_idle()) == 3
+
+
+def alone() -> Harness:
+    """raw -> sums v1.0 and sums v2.0: nobody reads the older one any more."""
+    raw = raw_feed()
+    return harness(raw, sums_of(raw), newer_of(raw))
+
+
+def test_a_retired_one_is_built_no_more_until_it_is_brought_back(monkeypatch):
+    loop = alone()
+    loop.drop(RAW, DAY, rows(1))
+    loop.run_until_idle()
+    assert command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "v2.0 is there", "--json").exit_code == 0
+    loop.drop(RAW, NEXT_DAY, rows(2))
+    loop.drop(RAW, DAY, rows(3))
+    assert sorted(outcomes(loop.run_until_idle())) == [("sums/v2.0", DAY, True), ("sums/v2.0", NEXT_DAY, True)]
+    said = command(monkeypatch, loop, "explain", SUMS, NEXT_DAY, "--json").stdout
+    assert '"state": "closed"' in said
+    assert "retired by" in said
+    assert command(monkeypatch, loop, "feed", "retire", SUMS, "--undo", "--why", "one is left").exit_code == 0
+    assert sorted(outcomes(loop.run_until_idle())) == [("sums", DAY, True), ("sums", NEXT_DAY, True)]
+
+
+def test_a_retired_one_is_not_built_by_hand_and_the_message_says_how_it_is_brought_back(monkeypatch):
+    loop = alone()
+    loop.drop(RAW, DAY, rows(1))
+    command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "v2.0 is there")
+    with pytest.raises(PartitionClosed, match=r"is retired by .* `feed-assets feed retire t/sums/v1.0 --undo --why …`"):
+        dg.materialize([*loop.definitions.assets], partition_key=DAY, instance=loop.instance, selection="t/sums")
+
+
+def test_a_reader_in_another_code_location_keeps_it(monkeypatch):
+    loop = alone()
+    theirs = harness(raw_feed(SUMS), sums_of(raw_feed(SUMS), name="u/made/v1.0"))
+    loop.run_until_idle()
+    theirs.run_until_idle()
+    result = command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "v2.0 is there")
+    assert "t/sums/v1.0 is still read by u/made/v1.0" in str(result.exception)
+
+
+def test_retiring_is_repeatable_and_leaves_what_was_closed_by_itself(home):
+    ledger, now = open_ledger(settings().ledger), alone().now()
+    feed, at = Feed.parse(SUMS), Partition(Feed.parse(SUMS), DAY)
+    closures.close(ledger, [at], "final", "me", now)
+    assert closures.retire(ledger, (feed,), "old", "me", now, now - timedelta(hours=1))
+    assert not closures.retire(ledger, (feed,), "again", "me", now, now - timedelta(hours=1))
+    assert closures.reopen(ledger, [Partition(feed, NEXT_DAY)], "why", "me", now) == 0
+    with ledger.read() as connection:
+        found = closures.closed(connection, [at, Partition(feed, NEXT_DAY), Partition(Feed.parse(NEWER_SUMS), DAY)])
+    assert {key.key: (each.why, each.is_whole) for key, each in found.items()} == {
+        DAY: ("final", False),
+        NEXT_DAY: ("old", True),
+    }
+    assert closures.bring_back(ledger, feed, [], "why", "me", now)
+    assert not closures.bring_back(ledger, feed, [], "why", "me", now)
+    with ledger.read() as connection:
+        assert [*closures.closed(connection, [at, Partition(feed, NEXT_DAY)])] == [at]
+
+
+def test_the_newest_of_some_versions():
+    feeds = [Feed.parse(each) for each in ("a/b/v1.2", "a/b/v1.10", "a/b", "a/c/v1.0")]
+    assert newer_versions(feeds) == {feeds[0]: feeds[1], feeds[2]: feeds[1]}
