@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from feed_assets import feed_asset
+from feed_assets import Late, feed_asset
 from feed_assets.orchestration.declare.declarations import KEY
 from feed_assets.orchestration.ticks import waits
 from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows, short
@@ -58,6 +58,18 @@ def test_what_is_built_and_waits_anew_is_told_anew():
     world.drop(RAW, DAY, rows(101))
     world.run_until_idle()
     assert len(observed(world, "t/sums")) > len(before)
+
+
+def test_late_data_that_wait_are_told_with_how_much_has_come_and_what_is_waited_for():
+    world = short(late=Late("50%"))
+    world.drop(RAW, DAY, rows(*range(10)))
+    world.run_until_idle()
+    world.drop(RAW, DAY, rows(*range(11)))
+    world.run_until_idle()
+    ((day, why),) = observed(world, "t/sums")
+    assert day == DAY
+    assert why.startswith("skips late data: late data of t/raw/v1.0 (+11.4%)")
+    assert "below the threshold of 50.0%" in why
 
 
 def test_a_tick_tells_so_many_and_the_next_one_the_rest(monkeypatch):
