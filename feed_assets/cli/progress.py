@@ -3,9 +3,10 @@
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import typer
 
@@ -15,6 +16,7 @@ SECONDS_BETWEEN = 10.0
 """Seconds between two lines where these stay, as in a log; what is news is said at once."""
 
 _CLEAR = "\r\x1b[K"
+_Item = TypeVar("_Item")
 
 
 @dataclass
@@ -50,6 +52,13 @@ class Progress:
         if self._is_drawn:
             typer.echo(_CLEAR, err=True, nl=False)
             self._is_drawn = False
+
+
+def told(items: Sequence[_Item], doing: Progress, what: str) -> Iterator[_Item]:
+    """Some things one after the other, each said when it has its turn."""
+    for number, each in enumerate(items, 1):
+        doing.say(f"{what} {each} ({number} of {len(items)})")
+        yield each
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import typer
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
 from feed_assets.cli.location import open_services, partition_of
+from feed_assets.cli.progress import progress, told
 from feed_assets.cli.show import show
 from feed_assets.cli.views import CompactedView, PrunedView, RevalidatedView
 from feed_assets.core.errors import NotOurs
@@ -77,7 +78,8 @@ def compact(
             f"{partition_of(feed, partition or '')} has no batches that runs of ours wrote: expected a partition of an "
             "appendable dataset. Nothing is put together."
         )
-    found = [each for at in asked for each in compact(services, at, least, apply=apply)]
+    with progress() as doing:
+        found = [each for at in told(asked, doing, "looking at") for each in compact(services, at, least, apply=apply)]
     said = f"{len(found)} batches were made of {sum(len(each.batches) for each in found)}"
     note = said if apply or not found else f"{said.replace('were', 'would be')}: --apply does it"
     show(CompactedView.each(found), as_json, note if found else f"no {least} batches are in a row")

@@ -214,8 +214,9 @@ def start(ledger: Ledger, new: Run) -> None:
         if not others:
             raise
         raise AlreadyRunning(
-            f"{new.output} is being built by run {others[0].id} in process {others[0].process} since "
-            f"{others[0].started:%Y-%m-%d %H:%M:%S} UTC: expected one at a time. Wait for it, or end it."
+            f"{new.output} is being built by run {others[0].dagster_run or others[0].id} in process "
+            f"{others[0].process} since {others[0].started:%Y-%m-%d %H:%M:%S} UTC: "
+            "expected one at a time. Wait for it, or end it."
         ) from error
 
 

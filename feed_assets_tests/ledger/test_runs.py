@@ -1,5 +1,7 @@
 """Runs of one output: one at a time, and what an end settles."""
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy.exc import IntegrityError
 
@@ -35,6 +37,12 @@ def test_an_output_whose_run_has_ended_can_be_built_again(ledger, state):
     runs.start(ledger, new_run("second"))
     with ledger.read() as connection:
         assert [run.id for run in runs.running(connection, EFFECT)] == ["second"]
+
+
+def test_who_builds_it_is_named_as_the_ui_calls_it(ledger):
+    runs.start(ledger, replace(new_run("ours"), dagster_run="of-dagster"))
+    with pytest.raises(AlreadyRunning, match="is being built by run of-dagster in process"):
+        runs.start(ledger, new_run("second"))
 
 
 def test_a_run_id_that_is_used_twice_is_no_run_that_goes_on(ledger):
