@@ -2,19 +2,61 @@
 
 import os
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from feed_assets.core.errors import InvalidSetting
+from feed_assets.core.places import as_seen_from_here
 
 OWNED = 0o600
 """The rights of what we make in the home folder: only its owner may read it."""
 
 
 def home() -> Path:
-    """The folder for everything that is kept on this machine: `DAGSTER_HOME`, else `./.feed_assets`."""
-    return Path(os.environ.get("DAGSTER_HOME") or ".feed_assets").resolve()
+    """The folder for everything that is kept on this machine: `DAGSTER_HOME`, else `.feed_assets` of the project.
+
+    That is beside its `pyproject.toml`, from wherever in the project; elsewhere in the current folder.
+    """
+    if named := os.environ.get("DAGSTER_HOME"):
+        return Path(named).resolve()
+    found = project_here()
+    return ((found[1] if found else Path.cwd()) / ".feed_assets").resolve()
+
+
+def project_here() -> tuple[str, Path] | None:
+    """The module and folder of the project that the current folder is in, by the nearest `pyproject.toml` with one.
+
+    As Dagster's `dg` and `dagster dev` read it. Raises InvalidSetting for a file that is no TOML.
+    """
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if module := module_in(folder / "pyproject.toml"):
+            return module, folder
+    return None
+
+
+def module_in(path: Path) -> str | None:
+    """The module with definitions that a `pyproject.toml` names."""
+    project = project_in(path)
+    root = project.get("root_module")
+    named = project.get("code_location_target_module") or (f"{root}.definitions" if root else None)
+    return named or _tools_in(path).get("dagster", {}).get("module_name")
+
+
+def project_in(path: Path) -> dict[str, Any]:
+    """What a `pyproject.toml` says of a project of Dagster's, `[tool.dg.project]`."""
+    return _tools_in(path).get("dg", {}).get("project", {})
+
+
+def _tools_in(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except OSError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"{as_seen_from_here(str(path))} is no TOML: {error}. Mend it, or give -m.") from None
 
 
 def say(line: str) -> None:

@@ -183,7 +183,10 @@ class Settings(Declaring):
         boards = self.blackboards.get_secret_value()
         if name not in boards:
             known = ", ".join(sorted(boards)) or "none"
-            raise InvalidSetting(f"there is no blackboard {name!r}: FEED_ASSETS_BLACKBOARDS has {known}. Add it there.")
+            folder = f" A folder is {Path(name).absolute().as_uri()}." if "/" in name else ""
+            raise InvalidSetting(
+                f"there is no blackboard {name!r}: FEED_ASSETS_BLACKBOARDS has {known}. Add it there.{folder}"
+            )
         return boards[name]
 
     def warehouse(self, name: str) -> Warehouse:

@@ -2,6 +2,8 @@
 
 import atexit
 import gc
+import sys
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -17,6 +19,7 @@ from feed_assets.cli.publish import publish
 from feed_assets.cli.reconcile import reconcile
 from feed_assets.cli.retire import retire
 from feed_assets.cli.run import run
+from feed_assets.cli.show import json_alone
 from feed_assets.cli.status import status
 from feed_assets.cli.traces import Verbose, errors_in_a_line
 from feed_assets.cli.ui import ui
@@ -68,5 +71,5 @@ def main() -> None:
     """Run a command."""
     atexit.register(gc.freeze)  # The last collection would go through all that was loaded: a third of a short command.
     prepare()
-    with errors_in_a_line():
+    with errors_in_a_line(), json_alone() if "--json" in sys.argv else nullcontext():
         app()

@@ -185,8 +185,8 @@ class _Doctor:
             check_place(sink.get_secret_value(), graph.on_blackboard())
         for name in graph.elsewhere.values():
             self.settings.place(name)
-        foreign = len(graph.foreign())
-        return f"{len(graph.by_feed) - foreign} datasets and tables with their rejects, and {foreign} foreign feeds"
+        found = {"datasets": graph.datasets(), "tables": graph.tables(), "foreign feeds": graph.foreign()}
+        return ", ".join(f"{len(nodes)} {kind}" for kind, nodes in found.items() if nodes) or "none"
 
     def clocks(self) -> str:
         apart = {name: abs((there - here).total_seconds()) for name, (here, there) in self._clocks().items()}

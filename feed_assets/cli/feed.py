@@ -180,7 +180,7 @@ def get(
     newest = None if update else read.latest(board, wanted, moment)
     if newest:
         _refuse_batches(newest)
-    found = read.require(newest) if newest else read.named(board, wanted, update or "")
+    found = read.require(newest, moment) if newest else read.named(board, wanted, update or "")
     read.download(board, found, to)
     return say(views.UpdateView.model_validate(found), as_json)
 

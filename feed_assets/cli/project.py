@@ -1,17 +1,16 @@
 """Which module a command works on, and what it says of one that does not load."""
 
-import tomllib
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting, ModuleNotLoaded
 from feed_assets.core.places import as_seen_from_here, raised_at
+from feed_assets.home import module_in, project_here, project_in
 
 
 def module_of_project() -> tuple[str, Path]:
@@ -19,53 +18,27 @@ def module_of_project() -> tuple[str, Path]:
 
     Raises InvalidSetting if there is none.
     """
-    if found := _nearest():
+    if found := project_here():
         return found
+    below = [folder for folder in sorted(Path.cwd().iterdir()) if module_in(folder / "pyproject.toml")]
+    there = f"There is a project in {below[0].name}: `cd {below[0].name}`. " if below else ""
     raise InvalidSetting(
-        "which module? -m MODULE is not given, and no pyproject.toml here or above has one: expected, for example, "
-        '-m shop.definitions, or [tool.dg.project] with root_module = "shop".'
+        f"which module? {there}-m MODULE is not given, and no pyproject.toml here or above has one: expected, for "
+        'example, -m shop.definitions, or [tool.dg.project] with root_module = "shop".'
     )
 
 
 def location_of(module: str) -> str:
     """What Dagster calls the code location of a module: as its project says, or that is called; else by the module."""
-    found = _nearest()
+    found = project_here()
     if found is None or found[0] != module:
         return module
-    return _project_in(found[1] / "pyproject.toml").get("code_location_name") or found[1].name
+    return project_in(found[1] / "pyproject.toml").get("code_location_name") or found[1].name
 
 
 def has_module() -> bool:
     """Whether there is a project with a module, here or above."""
-    return _nearest() is not None
-
-
-def _nearest() -> tuple[str, Path] | None:
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if module := _module_in(folder / "pyproject.toml"):
-            return module, folder
-    return None
-
-
-def _module_in(path: Path) -> str | None:
-    """The module of a `pyproject.toml`, as Dagster's `dg` and `dagster dev` read it."""
-    project = _project_in(path)
-    root = project.get("root_module")
-    named = project.get("code_location_target_module") or (f"{root}.definitions" if root else None)
-    return named or _tools_in(path).get("dagster", {}).get("module_name")
-
-
-def _project_in(path: Path) -> dict[str, Any]:
-    return _tools_in(path).get("dg", {}).get("project", {})
-
-
-def _tools_in(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
-    except FileNotFoundError:
-        return {}
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidSetting(f"{as_seen_from_here(str(path))} is no TOML: {error}. Mend it, or give -m.") from None
+    return project_here() is not None
 
 
 @contextmanager
@@ -80,7 +53,7 @@ def loading(module: str) -> Generator[None]:
         warnings.filterwarnings("ignore", category=category)
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         cause = _cause(error)
         if isinstance(cause, InvalidSetting):
             raise cause from None
@@ -94,16 +67,16 @@ def loading(module: str) -> Generator[None]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What is ours or the user's in a chain of errors, under those that Dagster makes of it."""
+    """What is ours or the user's in a chain of errors, under those that Dagster makes of it, else the first."""
     chain = [error]
     while found := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(found)
     ours = [each for each in chain if isinstance(each, FeedAssetsError)]
     theirs = [each for each in chain if not type(each).__module__.startswith("dagster")]
-    return [*ours, *theirs, error][0]
+    return [*ours, *theirs, chain[-1]][0]
 
 
-def _said(cause: BaseException, error: Exception) -> str:
+def _said(cause: BaseException, error: BaseException) -> str:
     """A mistake in one line, with its place; that of a YAML file is in what Dagster says."""
     if isinstance(cause, FeedAssetsError):
         return str(cause)

@@ -1,9 +1,13 @@
 """Print what a command says, a model: as JSON for machines, in aligned columns for people."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Self, TextIO, cast
 
 import typer
 from pydantic import BaseModel, ConfigDict, RootModel, WrapSerializer
@@ -42,6 +46,25 @@ Words = Annotated[tuple[str, ...], _in_a_cell(", ".join)]
 """Texts that people see in one cell."""
 
 
+_for_machines: ContextVar[TextIO | None] = ContextVar("_for_machines", default=None)
+
+
+@contextmanager
+def json_alone() -> Generator[None]:
+    """Have nothing but what `show` prints on stdout: what a project's code or Spark prints there goes to stderr."""
+    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "w") as machines:
+        os.dup2(2, 1)
+        token = _for_machines.set(machines)
+        try:
+            yield
+        finally:
+            _for_machines.reset(token)
+            sys.stdout.flush()
+            machines.flush()
+            os.dup2(machines.fileno(), 1)
+
+
 class View(BaseModel):
     """What a command says of one object, read from its attributes."""
 
@@ -72,7 +95,7 @@ def show(views: BaseModel | Sequence[BaseModel], as_json: bool, note: str = "") 
     if as_json:
         values = json.dumps([view.model_dump(mode="json") for view in many])
         found = json.loads(values, parse_constant=str)  # JSON has no NaN and no Infinity: they are texts.
-        typer.echo(json.dumps(found if isinstance(views, Sequence) else found[0], indent=2))
+        typer.echo(json.dumps(found if isinstance(views, Sequence) else found[0], indent=2), _for_machines.get())
         return
     for line in _table([view.model_dump(context=_FOR_PEOPLE) for view in many]):
         typer.echo(line)

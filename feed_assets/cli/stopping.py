@@ -104,8 +104,12 @@ def _signals() -> Generator[_Signals]:
     inbox, outbox = socket.socketpair()
     for end in (inbox, outbox):
         end.setblocking(False)
-    # `nohup` has SIGHUP ignored, and is not to be overruled.
-    before = {number: handler for number in _STOP if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
+    found = {number: signal.getsignal(number) for number in _STOP}
+    ignored = {number for number, handler in found.items() if handler is signal.SIG_IGN}
+    before = {number: handler for number, handler in found.items() if number not in ignored}
+    # `nohup`, and a shell that starts something in the background, are not to be overruled: nor by Spark and Dagster,
+    # which handle what nobody is to hear of.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ignored)
     signals = _Signals(inbox, before)
     fd = signal.set_wakeup_fd(outbox.fileno(), warn_on_full_buffer=False)
     watcher = threading.Thread(target=signals.watch, daemon=True)
@@ -115,8 +119,9 @@ def _signals() -> Generator[_Signals]:
             signal.signal(number, signals.interrupt)
         yield signals
     finally:
-        for number, handler in before.items():
+        for number, handler in found.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ignored)
         signal.set_wakeup_fd(fd)
         outbox.close()
         watcher.join()

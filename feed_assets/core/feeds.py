@@ -256,7 +256,7 @@ def parse_manifest(content: bytes) -> int | str:
 def why_invalid(manifest: bytes | None, files: Sequence[File]) -> str | None:
     """Why an update with this manifest and these other objects is not valid; None if it is."""
     if manifest is None:
-        return "it has no manifest: still being written, abandoned or invalidated"
+        return "it has no manifest: still being written, refused by its audit, abandoned or invalidated"
     expected = parse_manifest(manifest)
     if isinstance(expected, str):
         return expected

@@ -83,12 +83,12 @@ def download(board: Blackboard, reading: SetReading, folder: Path) -> None:
         Path(unfinished, "complete").rename(folder)
 
 
-def require(reading: SetReading) -> tuple[Update, ...]:
+def require(reading: SetReading, as_of: datetime | None = None) -> tuple[Update, ...]:
     """The set. Raises NoValidUpdate, with the reason for each batch, if it is empty."""
     if reading.updates:
         return reading.updates
     if not reading.left_out:
-        raise NoValidUpdate(f"{reading.partition} has no batch: there is nothing at {reading.partition.path}/.")
+        raise NoValidUpdate(read.nothing(reading.partition, "batch", as_of))
     reasons = read.in_words(reading.left_out)
     raise NoValidUpdate(f"{reading.partition} has no batch with a valid update. {reasons}. Publish one again.")
 

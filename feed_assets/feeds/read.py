@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -117,13 +117,22 @@ def named(board: Blackboard, partition: Partition, update_id: str) -> Update:
     return found
 
 
-def require(reading: Reading) -> Update:
+def require(reading: Reading, as_of: datetime | None = None) -> Update:
     """The update that was found. Raises NoValidUpdate, with the reason for each candidate, if there is none."""
     if reading.update:
         return reading.update
     if not reading.skipped:
-        raise NoValidUpdate(f"{reading.partition} has no update: there is nothing at {reading.partition.path}/.")
-    raise NoValidUpdate(f"{reading.partition} has no valid update. {in_words(reading.skipped)}. Publish it again.")
+        raise NoValidUpdate(nothing(reading.partition, "update", as_of))
+    raise NoValidUpdate(
+        f"{reading.partition} has no valid update. {in_words(reading.skipped)}. Who makes it has to publish it again."
+    )
+
+
+def nothing(partition: Partition, what: str, as_of: datetime | None) -> str:
+    """That a partition has nothing, or had nothing at a time, in words."""
+    if as_of:
+        return f"{partition} has no {what} of {as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC or before."
+    return f"{partition} has no {what}: there is nothing at {partition.path}/."
 
 
 def in_words(skipped: Sequence[Skipped]) -> str:

@@ -187,12 +187,24 @@ def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: 
         if current:
             connection.execute(sa.delete(due).where(_as_read()), current)
         if others:
-            connection.execute(sa.update(due).where(_as_read()).values(_bound("look_at", "state", "reason")), others)
+            kept = _bound("look_at", "state", "reason") | {"told": _still_told()}
+            connection.execute(sa.update(due).where(_as_read()).values(kept), others)
+
+
+def _still_told() -> sa.ColumnElement[str | None]:
+    """What Dagster was told counts until a run is to be made: after it the same reason is news."""
+    return sa.case((sa.bindparam("is_ready", type_=sa.Boolean), sa.null()), else_=due.c.told)
 
 
 def _kept(verdict: Verdict, now: datetime) -> dict[str, object]:
-    look_at = now if verdict.state in (State.BUILD, State.REBUILD) else verdict.look_again
-    return {"new_look_at": look_at, "new_state": verdict.state.value, "new_reason": verdict.reason}
+    is_ready = verdict.state in (State.BUILD, State.REBUILD)
+    look_at = now if is_ready else verdict.look_again
+    return {
+        "is_ready": is_ready,
+        "new_look_at": look_at,
+        "new_state": verdict.state.value,
+        "new_reason": verdict.reason,
+    }
 
 
 def _key(item: Listed) -> dict[str, object]:
@@ -205,7 +217,7 @@ def _as_read() -> sa.ColumnElement[bool]:
     return same & (due.c.changed == sa.bindparam("its_change")) & (due.c.requested == sa.bindparam("its_requests"))
 
 
-def _bound(*names: str) -> Mapping[str, sa.BindParameter[Any]]:
+def _bound(*names: str) -> dict[str, sa.ColumnElement[Any]]:
     return {name: sa.bindparam(f"new_{name}") for name in names}
 
 
@@ -253,6 +265,12 @@ def postpone(ledger: Ledger, reasons: Mapping[Listed, str | None], now: datetime
     if rows:
         with ledger.write() as connection:
             connection.execute(sa.update(due).where(_as_read()).values(_bound("look_at", "state", "reason")), rows)
+
+
+def remove(connection: sa.Connection, gone: Iterable[Listed]) -> None:
+    """Take off the list what is no partition any more, and never will be."""
+    if rows := [_key(item) for item in gone]:
+        connection.execute(sa.delete(due).where(_as_read()), rows)
 
 
 def undecided(connection: sa.Connection) -> dict[Feed, str]:

@@ -1,4 +1,4 @@
-"""What waits and why, as Dagster is told of it: of each partition once, and again when the reason is another."""
+"""What waits and why, as Dagster is told of it: of each partition once, and again when it is another."""
 
 from collections.abc import Collection
 from itertools import islice
@@ -26,6 +26,13 @@ def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Lis
         with ledger.write() as connection:
             connection.execute(_telling(), [_row(each) for each in found])
     return found
+
+
+def forget(ledger: Ledger, told: Collection[Listed]) -> None:
+    """Count these as not told: Dagster has dropped what it was to be told."""
+    if told:
+        with ledger.write() as connection:
+            connection.execute(_telling(), [_row(each) | {"its_reason": None} for each in told])
 
 
 def _telling() -> sa.Update:

@@ -15,12 +15,13 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.readiness import Need, State, Verdict
 from feed_assets.core.words import some
-from feed_assets.ledger import closures, runs, sets, updates
+from feed_assets.ledger import closures, runs, sets
 from feed_assets.ledger.states.windows import declare
 from feed_assets.orchestration.build.body import ASKED_BY
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.repartitioned import there
 from feed_assets.orchestration.decide.requests import request_of
 from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services
@@ -89,19 +90,10 @@ def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> 
         below = {
             output
             for parent in graph.parents(node)
-            for output in graph.downstream(parent, node, _there(connection, parent) | found.get(parent.feed, set()))
+            for output in graph.downstream(parent, node, there(connection, parent) | found.get(parent.feed, set()))
         }
         found[node.feed] = below - sets.newest(connection, below).keys()
     return {output for outputs in found.values() for output in outputs}
-
-
-def _there(connection: sa.Connection, node: Node) -> set[Partition]:
-    """The partitions of an input that have an update; of an event table all, as its events tell what is there."""
-    known = {*node.partitions}
-    if node.source:
-        return known
-    published = {Partition(node.feed, key) for key in updates.published_keys(connection, node.feed)}
-    return known & ({each.parent for each in published} if node.is_appendable else published)
 
 
 def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +26,7 @@ from feed_assets.orchestration.catch_up import CATCH_UP
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.decide.requests import UNFINISHED, joined
+from feed_assets.orchestration.declare.declarations import WATCHED
 from feed_assets.orchestration.ends import names
 from feed_assets.orchestration.location import LATE_DATA
 from feed_assets.orchestration.ticks.left_runs import driver_of, fail
@@ -107,11 +109,7 @@ class Runner:
         own = Graph(self.definitions.resolve_asset_graph()).by_feed
         with open_ledger(settings().ledger).read() as connection:
             left = [each for each in due.not_begun(connection) if each.partition.feed in own]
-            last = {each.partition: runs.last(connection, each.partition) for each in left}
-        return {
-            output: run.reason if run and run.state == ABANDONED and run.reason else "no run of it has begun"
-            for output, run in last.items()
-        }
+            return {each.partition: _why_in_vain(runs.last(connection, each.partition)) for each in left}
 
     def failing(self) -> dict[str, str]:
         """What the last ticks could not do, with the reasons, by sensor and by whom it concerns."""
@@ -226,11 +224,24 @@ class Runner:
         keys = request.partition_key or (f"{span.start}...{span.end}" if span else "")
         self.on_step(f"run {self._steps['run']}{of}: {', '.join(names(request.asset_selection or ()))} {keys}".rstrip())
 
+    @cached_property
+    def _job(self) -> dg.JobDefinition:
+        """What makes assets, without the checks that sensors tell of: in a run that fails these would fail, too."""
+        known = self.definitions
+        made = [each for each in known.asset_checks or () if not {key.name for key in each.check_keys} & {*WATCHED}]
+        return dg.Definitions(
+            assets=known.assets,
+            asset_checks=made,
+            resources=known.resources,
+            executor=known.executor,
+            loggers=known.loggers,
+        ).resolve_implicit_global_asset_job_def()
+
     def execute(self, request: dg.RunRequest, tags: Mapping[str, str] = NO_TAGS) -> dg.ExecuteInProcessResult:
         """Make the run of a request, to its end."""
         refuse_what_is_missing(self.instance, settings())
         self._tell(request)
-        result = self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+        result = self._job.execute_in_process(
             instance=self.instance,
             partition_key=request.partition_key,
             run_config={**LOGS, **request.run_config},
@@ -277,6 +288,15 @@ class Runner:
         for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
             if (driver := driver_of(run)) and is_dead(driver):
                 fail(self.instance, run.run_id, driver)
+
+
+def _why_in_vain(last: runs.Run | None) -> str:
+    if last and last.state == runs.RUNNING:
+        return (
+            f"run {last.dagster_run or last.id} in process {last.process} builds it since "
+            f"{last.started:%Y-%m-%d %H:%M} UTC: wait for it, or if its machine is gone, cancel it in the web UI"
+        )
+    return last.reason if last and last.state == ABANDONED and last.reason else "no run of it has begun"
 
 
 def alive_daemons(instance: dg.DagsterInstance) -> list[str]:

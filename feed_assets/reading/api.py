@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
@@ -20,7 +21,7 @@ def read(
     to: str | None = None,
     *,
     as_of: datetime | None = None,
-    blackboard: str | None = None,
+    blackboard: str | Path | None = None,
     batches: bool = False,
     grain: str | None = None,
     partial: bool = False,
@@ -33,7 +34,7 @@ def read(
         partition: A key such as `2026-06-01` or `2026-06-01/men`, '' for a feed without partitions, or several keys.
         to: The end of a range that begins with `partition`, a day or an hour; `to` itself is not in it.
         as_of: Of each partition the newest update with an id of then or before; timezone-aware.
-        blackboard: A URL, or a name in FEED_ASSETS_BLACKBOARDS; by default FEED_ASSETS_BLACKBOARD.
+        blackboard: A URL, a `Path`, or a name in FEED_ASSETS_BLACKBOARDS; by default FEED_ASSETS_BLACKBOARD.
         batches: The feed is appendable: of each partition every batch that is in effect.
         grain: The size of a range's partitions: `day`, `hour`, or minutes such as `15min`; by default as its ends are.
         partial: Leave out partitions without a valid update, and name them in `left_out`, if there is another one.
@@ -48,8 +49,11 @@ def read(
         BlackboardError: The store is not there, refuses, or does not answer.
         InvalidSetting: No blackboard of this name.
     """
-    name, moment = Feed.parse(feed), _checked(as_of)
-    look = Looker(board_at(settings(), blackboard), moment, batches)
+    name, moment = Feed.parse(_text(feed, "the name of a feed as a text, such as 'plant/daily/v1.0'")), _checked(as_of)
+    if grain and to is None:
+        raise InvalidName(f"grain={grain!r} is of a range, and `to` is not given: expected {_RANGE}. Leave out grain.")
+    url = blackboard.resolve().as_uri() if isinstance(blackboard, Path) else blackboard
+    look = Looker(board_at(settings(), url), moment, batches)
     looked = look.each(_listed(name, partition)) if to is None else look.between(name, _key(partition), _key(to), grain)
     absent = [each for each in looked if each.error]
     if absent and not (partial and len(absent) < len(looked)):
@@ -77,8 +81,12 @@ def _listed(feed: Feed, partition: str | Iterable[str]) -> list[Partition]:
 
 def _key(given: object) -> str:
     """What is given as a key of one partition, if it is a text."""
+    return _text(given, "the key of a partition as a text, such as '2026-06-01'")
+
+
+def _text(given: object, expected: str) -> str:
     if not isinstance(given, str):
-        raise InvalidName(f"found {given!r}, expected the key of a partition as a text, such as '2026-06-01'.")
+        raise InvalidName(f"found {given!r}, expected {expected}.")
     return given
 
 

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 
 from feed_assets.core.errors import NoValidUpdate
-from feed_assets.core.feeds import Feed, Partition, Skipped, Update, is_update_id
+from feed_assets.core.feeds import Feed, Partition, Skipped, Update, Version, is_update_id
 from feed_assets.core.limits import check_partition
 from feed_assets.core.words import some
 from feed_assets.feeds import batches, read
@@ -61,14 +62,20 @@ class Looker:
         wanted = [check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, names)]
         there = {each for each in wanted if each.key.partition("/")[0] in names}
         absent = [Looked(each, error=_nothing(each)) for each in wanted if each not in there]
-        return sorted([*self.each(sorted(there)), *absent], key=lambda each: each.partition)
+        asked = {check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, ())}
+        looked = [each for each in self.each(sorted(there)) if each.partition in asked or not self._is_empty(each)]
+        return sorted([*looked, *absent], key=lambda each: each.partition)
+
+    def _is_empty(self, looked: Looked) -> bool:
+        """Whether nothing is there: a name by itself, as of a folder that outlives its objects, is no partition."""
+        return bool(looked.error) and not self.board.children(looked.partition.path)
 
     def refusal(self, looked: Sequence[Looked]) -> NoValidUpdate:
         """The error of partitions that have no valid update: of one its own, of several the first ones' reasons."""
         absent = [(each.partition, each.error) for each in looked if each.error]
         partition, error = absent[0]
         if len(looked) == 1:
-            return type(error)(f"{error}{self._hint(partition)}")
+            return type(error)(f"{error}{self._hint(partition) or self._near(partition)}")
         reasons = " ".join(str(error) for _, error in absent[:_SHOWN])
         more = f" And {len(absent) - _SHOWN} more." if len(absent) > _SHOWN else ""
         return NoValidUpdate(
@@ -77,25 +84,54 @@ class Looker:
         )
 
     def _hint(self, partition: Partition) -> str:
-        """What a partition without updates holds instead, and how that is asked for; '' if it is nothing."""
-        below = [name for name in self.board.children(partition.path) if not is_update_id(name)]
-        if self.batches or not below:
+        """What a partition without updates holds instead, or what is near it, and how that is asked for."""
+        names = self.board.children(partition.path)
+        below = [name for name in names if not is_update_id(name)]
+        if self.batches:
+            return " It holds updates, and no batches: leave out batches=True." if len(below) < len(names) else ""
+        if not below:
             return ""
+        if versions := _versions(partition.path, below):
+            return versions
         return (
             f" It holds {some(below, _SHOWN)}: batches, if the feed is appendable, which batches=True reads; else ask "
-            f"for one of the partitions below it, such as {partition.batch(below[0]).key!r}."
+            f"for one of the partitions below it, such as {'/'.join(filter(None, (partition.key, below[0])))!r}."
         )
+
+    def _near(self, partition: Partition) -> str:
+        """What is there in place of a partition of which nothing is: keys of the feed, or a feed of a like name."""
+        place = str(partition.feed)
+        if self.board.children(partition.path):
+            return ""
+        if keys := [name for name in self.board.children(place) if not is_update_id(name)]:
+            if versions := _versions(place, keys):
+                return versions
+            like = get_close_matches(partition.key, keys, _SHOWN) or [keys[0], keys[-1]]
+            return f" The feed has {len(keys)} keys, such as {some([*dict.fromkeys(like)], _SHOWN)}."
+        while "/" in place:
+            above, _, name = place.rpartition("/")
+            if names := self.board.children(above):
+                like = get_close_matches(name, names, 1)
+                return f" Is {above}/{like[0]} meant?" if like else f" {above}/ has {some([*names], _SHOWN)}."
+            place = above
+        return ""
 
     def _newest(self, partition: Partition) -> Looked:
         found = read.latest(self.board, partition, self.as_of)
         if found.skipped and not found.update and not any(is_update_id(each.id) for each in found.skipped):
             raise NoValidUpdate(f"{partition} has no update of its own.")
-        return Looked(partition, (read.require(found),))
+        return Looked(partition, (read.require(found, self.as_of),))
 
     def _set(self, partition: Partition) -> Looked:
         found = batches.latest(self.board, partition, self.as_of)
         left_out = (Skipped(f"{partition.key}/{each.id}".lstrip("/"), each.reason) for each in found.left_out)
-        return Looked(partition, batches.require(found), tuple(left_out))
+        return Looked(partition, batches.require(found, self.as_of), tuple(left_out))
+
+
+def _versions(place: str, names: Sequence[str]) -> str:
+    """Which versions a feed has that was named without; '' if these names are none."""
+    found = [name for name in names if Version.parse(name)]
+    return f" It has {some(found, _SHOWN)}: say which, as in '{place}/{found[-1]}'." if found else ""
 
 
 def _nothing(partition: Partition) -> NoValidUpdate:

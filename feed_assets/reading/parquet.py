@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
 import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import UnreadableUpdate
@@ -21,11 +22,18 @@ from feed_assets.feeds.read import check_served
 from feed_assets.reading.columns import Found, fitted, plain, unified, with_column
 
 pa: Any = pyarrow  # It has no types.
+pc: Any = pyarrow.compute
 pq: Any = pyarrow.parquet
 
 _AT_A_TIME = 8
 _TAIL = 65_536
 """Bytes at a file's end that are read for its footer: most are shorter; of the others one more request has the rest."""
+
+_OLD_CALENDAR = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
+"""What a footer has where Spark was told to write days and moments as Hive reads them."""
+
+_1900 = -2_208_988_800
+"""1900-01-01, in seconds: before it the zones of Spark's old calendar differ, and before 1582 its days, too."""
 
 _END = 8
 """Bytes of the footer's length and the magic number after it."""
@@ -67,7 +75,11 @@ def to_pandas(table: Any) -> Any:
 
     names = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
     integers: Mapping[Any, Any] = {pa.type_for_alias(name.lower()): getattr(pd, f"{name}Dtype")() for name in names}
-    return table.to_pandas(types_mapper=integers.get)
+    found = table.to_pandas(types_mapper=integers.get)
+    for each in (each for each in table.schema if pa.types.is_nested(each.type)):
+        # Inside a list or struct, too, a NULL would make floats of integers.
+        found[each.name] = pd.Series(table.column(each.name).to_pylist(), dtype=object, index=found.index)
+    return found
 
 
 def _told(update: Update) -> Format:
@@ -98,7 +110,22 @@ def _footer(board: Blackboard, file: File) -> bytes:
 def _rows(board: Blackboard, schema: Any, file: File) -> Any:
     data, how = _bytes(board, file, 0), {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
     with _decoding(file), pq.ParquetFile(pa.BufferReader(data), **how) as opened:
-        return fitted(opened.read(), schema)
+        found, is_old = opened.read(), bool(_OLD_CALENDAR & {*(opened.metadata.metadata or ())})
+        fit = fitted(found, schema)
+    if is_old and (old := [*_before_1900(found)]):
+        raise UnreadableUpdate(
+            f"{file.key} was written by Spark in its old calendar, and {some(old, 3)} goes back to before 1900, where "
+            "that differs: expected the calendar of today. `.to_spark(session)` reads it as it is meant."
+        )
+    return fit
+
+
+def _before_1900(table: Any) -> Generator[str]:
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+            seconds = pc.min(column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())).as_py()
+            if seconds is not None and seconds < _1900:
+                yield name
 
 
 def _bytes(board: Blackboard, file: File, start: int) -> bytes:

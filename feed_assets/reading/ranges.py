@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 
 from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import check_segment, is_update_id
 from feed_assets.core.windows import DAY, HOUR, window_at, window_of
 from feed_assets.feeds.blackboard import Blackboard
 
@@ -34,10 +35,18 @@ def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str
     found, after = list[str](), start[:-1]  # Before everything that begins with `start`.
     while True:
         page = board.page(path, after)
-        found += [name for name in page.names if start <= name < end]
+        found += [name for name in page.names if start <= name < end and _is_of_partitions(name)]
         if page.is_last or page.names[-1] >= end:
             return found
         after = page.names[-1]
+
+
+def _is_of_partitions(name: str) -> bool:
+    """Whether a partition can be called so: what else lies there is passed over, as everywhere."""
+    try:
+        return check_segment(name, "partition key") == name and not is_update_id(name)
+    except InvalidName:
+        return False
 
 
 def _ends(first: str, to: str) -> tuple[str, str, str]:

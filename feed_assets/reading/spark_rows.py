@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.readable import Format, formats_of
+from feed_assets.core.schemas import check_schema
 from feed_assets.spark.read import read, read_parts
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ def rows(session: SparkSession, data: "FeedData", schema: str | None, form: Form
     """The frame; with a schema a tagged one. Raises InvalidDefinition, UnreadableUpdate and UpdateChanged."""
     updates = [update for update in data.updates if update.files]  # The others are valid, and have no rows.
     form = form or _told(data)
+    if schema is not None:
+        check_schema(data.feed, schema, form)
     if schema is not None and updates:
         return read(session, data.board, updates, form, schema)
     if form != "parquet" and schema is None:
@@ -23,7 +26,13 @@ def rows(session: SparkSession, data: "FeedData", schema: str | None, form: Form
             f"{data.feed} is {form.upper()}, whose columns have no types: expected the schema that it is declared by. "
             "Give it: to_spark(session, schema='id string, at timestamp')."
         )
-    return read_parts(session, data.board, updates, data.schema.names, merge=data.union_by_name)
+    names = data.schema.names
+    if alike := sorted(name for name in names if [each.lower() for each in names].count(name.lower()) > 1):
+        raise UnreadableUpdate(
+            f"{data.feed}: the columns {', '.join(alike)} are one to Spark, which knows no case: expected names that "
+            "differ otherwise. `.to_arrow()` tells them apart."
+        )
+    return read_parts(session, data.board, updates, names, merge=data.union_by_name)
 
 
 def _told(data: "FeedData") -> Format:

@@ -82,8 +82,10 @@ class _Transform:
         absent = {source.name: None for source in recipe.sources if source.name not in inputs}
         result = recipe.transform(**{**absent, **inputs, **_further_arguments(self.task, self._previous())})
         if not isinstance(result, DataFrame):
-            what = type(result).__name__
-            raise InvalidDefinition(f"{recipe.feed}: the function returned {what}: expected a DataFrame.")
+            what = "a DataFrame of pandas" if _is_of_pandas(result) else type(result).__name__
+            raise InvalidDefinition(
+                f"{recipe.feed}: the function returned {what}: expected a DataFrame of pyspark.sql. Return one."
+            )
         if is_tagged(result) != any(source.tagged and source.name in inputs for source in recipe.sources):
             raise InvalidDefinition(
                 f"{recipe.feed}: a function with a tagged input returns its rows with _raw, _file and _reasons, one "
@@ -150,3 +152,7 @@ def _partition_of_file(source: Source, updates: Sequence[Update]) -> Column:
     partitions = {(source.is_appendable and update.partition.parent) or update.partition for update in updates}
     file = sf.col("_file")
     return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(each.key)) for each in sorted(partitions)))
+
+
+def _is_of_pandas(result: object) -> bool:
+    return type(result).__module__.partition(".")[0] == "pandas"

@@ -272,7 +272,7 @@ def appended(shared):
 
 
 DAY = ("ads/shown/v1.0", "2019-11-24", "--batches")
-NO_MANIFEST = "it has no manifest: still being written, abandoned or invalidated"
+NO_MANIFEST = "it has no manifest: still being written, refused by its audit, abandoned or invalidated"
 HELD = [
     {"batch": "a", "id": NEW, "valid": True, "files": 1, "bytes": 15, "reason": ""},
     {"batch": "b", "id": OLD, "valid": True, "files": 1, "bytes": 15, "reason": ""},

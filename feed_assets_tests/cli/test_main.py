@@ -1,5 +1,6 @@
 """What `feed-assets` says of errors: one line, whoever raised it."""
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -113,3 +114,18 @@ def test_the_script_of_each_shell_asks_the_command(monkeypatch, capsys, shell):
         main()
     assert ended.value.code == 0
     assert "_FEED_ASSETS_COMPLETE=complete_" in capsys.readouterr().out
+
+
+def test_json_is_alone_on_stdout_whatever_else_prints_there():
+    """Python's print, and what a process below it writes to the same file."""
+    program = (
+        "import subprocess, sys; from feed_assets.cli.show import Values, json_alone, show\n"
+        "with json_alone():\n"
+        "    print('printed'); subprocess.run(['echo', 'echoed'], check=True); show(Values.of(a=1), as_json=True)\n"
+        "print('after')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    values, _, after = done.stdout.rpartition("}")
+    assert json.loads(values + "}") == {"a": 1}
+    assert after.strip() == "after"
+    assert sorted(done.stderr.split()) == ["echoed", "printed"]

@@ -146,3 +146,22 @@ def test_handlers_are_as_before_afterwards():
     with stopping():
         assert [signal.getsignal(number) for number in numbers] != before
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+IGNORES = """
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # As a shell does for what it starts in the background.
+with stopping():
+    signal.signal(signal.SIGINT, lambda *_: say("handled"))  # As Spark and Dagster do while a run goes on.
+    say("waits")
+    sys.stdin.readline()
+say("ended as it was" if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else "ended otherwise")
+"""
+
+
+def test_what_was_to_be_ignored_is_whoever_handles_it_meanwhile():
+    command = [sys.executable, "-c", HEAD + IGNORES]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate("\n")
+    assert (process.returncode, out) == (0, "ended as it was\n")

@@ -200,7 +200,7 @@ FILES = (File("u/a", 1), File("u/b", 2))
     [
         (b"2", FILES, None),
         (b"0", (), None),
-        (None, FILES, "it has no manifest: still being written, abandoned or invalidated"),
+        (None, FILES, "it has no manifest: still being written, refused by its audit, abandoned or invalidated"),
         (b"3", FILES, "its manifest says 3 files and there are 2"),
         (b"1", FILES, "its manifest says 1 files and there are 2"),
         (b"", FILES, "its manifest is empty"),

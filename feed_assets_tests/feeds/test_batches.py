@@ -11,7 +11,7 @@ from feed_assets.feeds.write import invalidate, publish
 from feed_assets_tests.feeds.stores import FEED, NEW, OLD, Counting, tree, write
 
 DAY = Partition(FEED, "2019-11-24")
-NO_MANIFEST = "it has no manifest: still being written, abandoned or invalidated"
+NO_MANIFEST = "it has no manifest: still being written, refused by its audit, abandoned or invalidated"
 MOMENT = datetime(2019, 11, 26, 12, tzinfo=UTC)
 
 

@@ -80,7 +80,10 @@ def test_every_skipped_update_has_its_own_reason_newest_first(board):
     assert latest(board, MEN).skipped == (
         Skipped("20191129.000000", "its manifest says 7 files and there are 2"),
         Skipped("20191128.000000", "its manifest is empty"),
-        Skipped("20191127.000000", "it has no manifest: still being written, abandoned or invalidated"),
+        Skipped(
+            "20191127.000000",
+            "it has no manifest: still being written, refused by its audit, abandoned or invalidated",
+        ),
     )
 
 

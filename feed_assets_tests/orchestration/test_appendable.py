@@ -160,7 +160,7 @@ def test_explain_names_what_is_read_of_each_batch_and_which_are_left_out(tmp_pat
     world = appended()
     ids = {name: world.drop(RAW, f"{DAY}/{name}", rows(1)) for name in "abc"}
     world.invalidate(RAW, f"{DAY}/b", ids["b"])
-    why = f"{ids['b']}: it has no manifest: still being written, abandoned or invalidated"
+    why = f"{ids['b']}: it has no manifest: still being written, refused by its audit, abandoned or invalidated"
     said = CliRunner().invoke(app, ["explain", SUMS, DAY, "-m", "appendable_world"])
     lines = said.stdout.splitlines()
     assert lines[1] == f"{SUMS}  {DAY}  build  it has no valid update, and every input is there"

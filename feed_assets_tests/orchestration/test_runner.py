@@ -9,6 +9,7 @@ import pytest
 from dagster._daemon.types import DaemonHeartbeat
 
 from feed_assets.core.errors import DaemonRunning, NotIdle
+from feed_assets.orchestration.declare.declarations import WATCHED
 from feed_assets.orchestration.runner import STARTING_SPARK, Runner
 from feed_assets.runs.services import this_process
 from feed_assets.testing import Harness, PlainMaker
@@ -184,3 +185,15 @@ def test_metadata_of_an_update_survive_as_json():
     (reported,) = world.reported("t/picked", DAY)
     assert inputs_of(reported)[f"{SUMS}/{DAY}"] == world.newest(SUMS, DAY)
     assert reported.update_id == world.newest(PICKED, DAY)
+
+
+def test_a_run_makes_the_checks_of_its_dataset_and_none_that_a_sensor_tells_of():
+    """One that a failed run had planned, and not made, would be shown as failed until somebody looks."""
+    world = short()
+    world.drop(RAW, DAY, rows(101))
+    world.run_until_idle()
+    (run,) = [each for each in world.instance.get_runs() if not each.is_success]
+    planned = world.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED)
+    checks = {each.get_dagster_event().asset_check_planned_data.check_name for each in planned}
+    assert "within_n" in checks
+    assert checks.isdisjoint(WATCHED)

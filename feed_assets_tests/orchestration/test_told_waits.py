@@ -1,10 +1,13 @@
 """Why a partition waits, where people look for it: an observation on its page, and the message of the tick."""
 
 import dagster as dg
+import pytest
 
-from feed_assets import Late, feed_asset
+from feed_assets import Late, feed_asset, with_automation
 from feed_assets.orchestration.declare.declarations import KEY
-from feed_assets.orchestration.ticks import waits
+from feed_assets.orchestration.location import NOTHING_LATE
+from feed_assets.orchestration.ticks import sensors, waits
+from feed_assets.orchestration.ticks.tick import Step
 from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows, short
 
 OTHER = "t/other/v1.0"
@@ -117,3 +120,36 @@ def test_a_declaration_is_a_line_for_people():
     assert text.startswith("foreign t/raw/v1.0, ")
     assert "worlds.py:" in text
     assert "schema" not in text
+
+
+def test_the_same_reason_after_another_run_is_told_again():
+    world = short()
+    for number in (101, 102):
+        world.drop(RAW, DAY, rows(number))
+        world.run_until_idle()
+    assert len(observed(world, "t/sums")) == 2
+
+
+def test_a_tick_that_fails_after_all_has_told_nothing(monkeypatch):
+    """Dagster drops the reports of a tick that raises, so that they count as told only in one that does not."""
+    world, fails = joined(), [True]
+
+    def failing(tick, out_of_time):
+        if fails:
+            raise RuntimeError(fails.pop())
+
+    monkeypatch.setattr(sensors, "FEEDS", (*sensors.FEEDS, Step("fails", 1, failing)))
+    world.definitions = with_automation(dg.Definitions(assets=[*world.definitions.assets]))
+    world.drop(RAW, DAY, rows(1))
+    with pytest.raises(RuntimeError):
+        world.tick()
+    assert observed(world) == []
+    world.run_until_idle()
+    assert [day for day, _ in observed(world)] == [DAY]
+
+
+def test_late_data_that_nothing_is_to_be_done_about_say_so_in_the_tick_of_their_sensor():
+    world = short()
+    sensor = world.definitions.resolve_sensor_def("late_data")
+    with dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="late_data") as context:
+        assert sensor.evaluate_tick(context).skip_message == NOTHING_LATE

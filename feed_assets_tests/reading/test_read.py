@@ -1,7 +1,7 @@
 """What `feed_assets.read` finds, on local disk and on S3."""
 
 import re
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -102,8 +102,8 @@ def test_what_lacks_in_a_range_is_named_and_left_out_only_if_that_is_asked_for(l
     assert str(refused.value) == (
         f"{DAILY}: 2 of 3 partitions have no valid update. {DAILY} {TUESDAY} has no update: there is nothing at "
         f"{DAILY}/{TUESDAY}/. {DAILY} {WEDNESDAY} has no valid update. {OLD}: it has no manifest: still being written, "
-        "abandoned or invalidated. Publish it again. Wait for them, or read what is there by partial=True, which names "
-        "the others."
+        "refused by its audit, abandoned or invalidated. Who makes it has to publish it again. Wait for them, or read "
+        "what is there by partial=True, which names the others."
     )
     found = lake.read(MONDAY, THURSDAY, partial=True)
     assert [left.id for left in found.left_out] == [TUESDAY, WEDNESDAY]
@@ -312,3 +312,51 @@ def test_a_reading_costs_what_a_look_at_each_partition_costs_and_no_file_is_open
     monkeypatch.setattr(Blackboard, "stream", lambda *args: opened.append(args))
     assert len(local_lake.read(MONDAY, WEDNESDAY).paths) == 2
     assert opened == []
+
+
+def test_what_was_asked_for_before_its_first_update_says_so(lake):
+    lake.put(MONDAY, {"n": [1]})
+    with pytest.raises(NoValidUpdate, match=r"has no update of 2019-01-01 00:00:00 UTC or before\."):
+        lake.read(MONDAY, as_of=datetime(2019, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("feed", "key", "said"),
+    [
+        ("plant/dayly/v1.0", MONDAY, "Is plant/daily meant?"),
+        ("plant/daily", MONDAY, "It has v1.0: say which, as in 'plant/daily/v1.0'"),
+        (DAILY, "2026-6-1", "The feed has 1 keys, such as 2026-06-01."),
+    ],
+)
+def test_a_misspelt_name_or_key_is_told_what_is_there(lake, feed, key, said):
+    lake.put(MONDAY, {"n": [1]})
+    with pytest.raises(NoValidUpdate, match=said):
+        feed_assets.read(feed, key, blackboard=lake.board.url)
+
+
+def test_what_is_no_name_of_a_partition_is_in_the_way_of_no_range_and_of_no_reason(lake):
+    lake.put(MONDAY, {"n": [1]})
+    for name in ("2026-06-01~tmp", "2026-06-01-_x", "20260601.000000"):
+        lake.board.put(f"{DAILY}/{name}/x.parquet", b"x")
+    assert [*lake.read(MONDAY, TUESDAY).update_ids] == [MONDAY]
+    lake.board.put(f"{DAILY}/{TUESDAY}/_temporary/x", b"x")
+    with pytest.raises(NoValidUpdate):
+        lake.read(TUESDAY)
+
+
+def test_a_grain_is_of_a_range(lake):
+    with pytest.raises(InvalidName, match="grain='day' is of a range, and `to` is not given"):
+        lake.read(MONDAY, grain="day")
+
+
+def test_a_blackboard_may_be_a_path(tmp_path):
+    with pytest.raises(NoValidUpdate):
+        feed_assets.read(DAILY, MONDAY, blackboard=tmp_path)
+    with pytest.raises(InvalidSetting, match=f"A folder is {tmp_path.as_uri()}"):
+        feed_assets.read(DAILY, MONDAY, blackboard=str(tmp_path))
+
+
+@pytest.mark.parametrize("given", [None, 3])
+def test_a_feed_is_a_text(given):
+    with pytest.raises(InvalidName, match="expected the name of a feed as a text"):
+        feed_assets.read(given)

@@ -280,3 +280,27 @@ def test_what_is_in_this_process_alone_has_rows_and_no_paths(home, monkeypatch):
     assert lake.rows(MONDAY) == [(1,)]
     with pytest.raises(InvalidName, match="memory"):
         _ = lake.read(MONDAY).paths
+
+
+def test_what_is_nested_is_not_rounded_for_pandas_where_there_is_a_null(lake):
+    rows = pa.table(
+        {
+            "many": pa.array([[2**53 + 1, None], None], pa.list_(pa.int64())),
+            "one": pa.array([{"a": 2**53 + 1}, {"a": None}], pa.struct([("a", pa.int64())])),
+        }
+    )
+    lake.put(MONDAY, parquet(rows))
+    frame = lake.read(MONDAY).to_pandas()
+    assert [*frame["many"]] == [[2**53 + 1, None], None]
+    assert [*frame["one"]] == [{"a": 2**53 + 1}, {"a": None}]
+
+
+@pytest.mark.parametrize(("day", "is_read"), [(date(1899, 12, 31), False), (date(1900, 1, 1), True)])
+def test_days_of_sparks_old_calendar_are_refused_where_they_would_be_others(lake, day, is_read):
+    old = pa.table({"day": [day]}).replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
+    lake.put(MONDAY, parquet(old))
+    if is_read:
+        assert lake.rows(MONDAY) == [(day,)]
+        return
+    with pytest.raises(UnreadableUpdate, match="was written by Spark in its old calendar, and day goes back to before"):
+        lake.rows(MONDAY)

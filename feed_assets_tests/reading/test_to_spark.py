@@ -90,3 +90,17 @@ def test_what_is_gone_or_has_no_files_is_no_empty_frame(local_lake, spark):
     local_lake.board.sweep(found.updates[0].path)
     with pytest.raises(UpdateChanged):
         found.to_spark(spark)
+
+
+def test_columns_that_differ_in_case_alone_are_one_to_spark_and_are_refused(local_lake, spark):
+    local_lake.put(MONDAY, {"x": [1]}, {"X": [2]})
+    found = local_lake.read(MONDAY, union_by_name=True)
+    assert found.to_arrow().to_pylist() == [{"x": 1, "X": None}, {"x": None, "X": 2}]
+    with pytest.raises(UnreadableUpdate, match="the columns X, x are one to Spark, which knows no case"):
+        found.to_spark(spark)
+
+
+def test_a_schema_that_spark_cannot_parse_is_said_before_anything_is_read(local_lake, spark):
+    local_lake.put(MONDAY, {"id": [1]})
+    with pytest.raises(InvalidDefinition, match="schema 'id strung'"):
+        local_lake.read(MONDAY).to_spark(spark, "id strung")

@@ -64,7 +64,7 @@ def test_a_batch_that_is_gone_or_invalid_is_read_no_more_and_is_named(lake):
     said: list[str] = []
     outcome = built(lake, services=stepping(lake, said.append))
     assert (ids(lake), pins(outcome)) == ([1], [(f"{DAY}/a", first.id)])
-    reason = "it has no manifest: still being written, abandoned or invalidated"
+    reason = "it has no manifest: still being written, refused by its audit, abandoned or invalidated"
     assert f"b of {HELD} is left out: {spoilt.id}: {reason}" in said
     with lake.services.ledger.read() as connection:
         assert [pin.partition.name for pin in sets.pins_of(connection, [HELD])[HELD]] == ["a"]

@@ -83,8 +83,8 @@ class _Body:
         yield from self.results(outcome)
         if isinstance(outcome, Refused):
             raise dg.Failure(
-                f"The audit failed, and nothing is published: {outcome.reason}. Readers keep the update before. "
-                "Mend the input or the function, then materialize this partition again.",
+                f"The audit failed, and nothing is published: {outcome.reason}. Readers keep "
+                "what they had. Mend the input, which builds it again; or the function, and materialize it.",
                 allow_retries=False,
             )
 

@@ -25,6 +25,7 @@ from feed_assets.ledger.log import Change
 from feed_assets.ledger.marks import Made
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.repartitioned import look_at_repartitioned
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
@@ -37,6 +38,9 @@ DECISIONS_AT_ONCE = 100
 
 _known: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
 """The datasets that this process has decided about, by the definitions that they are of."""
+
+_heard: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
+"""The datasets of which the ledger knows how they are partitioned now, by the definitions that they are of."""
 
 _logger = logging.getLogger(__name__)
 
@@ -157,6 +161,7 @@ def fan_out_to(
 
     False if something is left.
     """
+    _look_at_repartitioned(graph, datasets, ledger, now)
     edges = {(str(node.feed), str(feed)) for node in datasets for feed in graph.heard(node)}
 
     @cache
@@ -167,6 +172,13 @@ def fan_out_to(
     kept = {each.feed for each in declared if isinstance(each, Dataset) and each.reprocess == "never"}
     made = Made(partial(_windows_read, graph), kept)
     return fan_out(ledger, edges, affected, now, out_of_time, made=made)
+
+
+def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
+    """Ask the ledger once for each process and its definitions, of which a change is another."""
+    known = _heard.setdefault(graph.assets, set())
+    look_at_repartitioned(graph, [node for node in datasets if node.feed not in known], ledger, now)
+    known |= {node.feed for node in datasets}
 
 
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress]:

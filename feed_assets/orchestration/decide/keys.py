@@ -121,7 +121,8 @@ def _nearest(definition: dg.PartitionsDefinition[str], key: str) -> str:
     """The existing keys that are most like one, or the first and the last of those in order of time."""
     if isinstance(definition, dg.TimeWindowPartitionsDefinition):
         first, last = definition.get_first_partition_key(), definition.get_last_partition_key()
-        return f"expected {first} to {last} in place of {key!r}" if first else "none exists yet"
+        said = f"expected {first} to {last} in place of {key!r}, or a range, FIRST...LAST"
+        return said if first else "none exists yet"
     keys = definition.get_partition_keys()
     like = get_close_matches(key, keys, NEAREST)
     return f"expected {some(like or keys, NEAREST)} in place of {key!r}" if keys else "none exists yet"

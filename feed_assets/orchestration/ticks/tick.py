@@ -22,6 +22,7 @@ from feed_assets.core.words import some
 from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.due import Listed
+from feed_assets.ledger.told import forget
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.runs.services import Services, utc_now
@@ -90,6 +91,8 @@ class Tick:
     """What was in progress when it was decided."""
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
+    told: list[Listed] = field(default_factory=list[Listed])
+    """What waits and is among the reports: not told after all if the tick fails."""
     partitions: Sequence[dg.AddDynamicPartitionsRequest] = ()
     """What Dagster is to have as partitions once the tick is over."""
     problems: dict[str, str] = field(default_factory=dict[str, str])
@@ -168,6 +171,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
     tick = _look(Tick(context, graph, ledger, utc_now(), Budget(settings().tick_seconds), source), steps)
     tick = _listened(tick, [each for each in steps if each.hears])
     if tick.raised:
+        forget(ledger, tick.told)
         raise tick.raised
     if tick.unreadable and tick.is_complete and not tick.has_effect:
         raise SourceUnavailable(f"the event source {source}: {tick.unreadable}")

@@ -12,11 +12,14 @@ TOLD = 100
 
 
 def tell_waits(tick: Tick, _: OutOfTime) -> None:
-    """Observe each partition that waits for another reason than was told last."""
-    nodes = {node.feed: node for node in tick.graph.datasets_of(tick.source)}
-    found = to_tell(tick.ledger, nodes.keys(), TOLD)
+    """Observe each partition that waits for another reason than was told last; none in a tick that fails."""
+    if tick.raised:
+        return
+    nodes, most = {node.feed: node for node in tick.graph.datasets_of(tick.source)}, min(TOLD, tick.budget.reports)
+    found = to_tell(tick.ledger, nodes.keys(), most)
+    tick.told += found
     tick.reports = [*tick.reports, *(_observation(nodes[each.partition.feed], each) for each in found)]
-    tick.is_complete &= len(found) < TOLD
+    tick.is_complete &= len(found) < most
 
 
 def _observation(node: Node, item: Listed) -> dg.AssetObservation:

@@ -1,0 +1,95 @@
+"""Datasets whose partitions, or those of what they read, are declared otherwise than before.
+
+A change is mapped to outputs once, when it is heard: one that was no partition then would never be decided about.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from hashlib import sha256
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Partition
+from feed_assets.ledger import due, events, inbox, log, updates
+from feed_assets.ledger.database import Ledger, get_cursors, put_cursors
+from feed_assets.ledger.due import Woken
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.partitions import Existence, existence
+
+_logger = logging.getLogger(__name__)
+
+
+def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger, now: datetime) -> None:
+    """Decide about every partition of datasets that are partitioned otherwise than this ledger has heard.
+
+    Once for each change of a declaration, and of a new dataset not at all: it hears the log from its beginning. The
+    list, the inboxes and what is declared move in one transaction, so that a kill leaves it all.
+    """
+    forms = {_name(node): (node, _form(graph, node)) for node in datasets}
+    if not forms:
+        return
+    with ledger.read() as connection:
+        known = get_cursors(connection, forms.keys())
+    for name, (node, form) in forms.items():
+        if known.get(name) != form:
+            try:
+                _look_at(graph, node if name in known else None, ledger, now, {name: form})
+            except Exception:  # A mapping may be anybody's: the next process tries again.
+                _logger.exception("%s is partitioned otherwise, and it cannot be said what that affects", node.feed)
+
+
+def there(connection: sa.Connection, node: Node) -> set[Partition]:
+    """The partitions of an input that have an update; of an event table all, as its events tell what is there."""
+    known = {*node.partitions}
+    if node.source:
+        return known
+    published = {Partition(node.feed, key) for key in updates.published_keys(connection, node.feed)}
+    return known & ({each.parent for each in published} if node.is_appendable else published)
+
+
+def _name(node: Node) -> str:
+    return f"partitions of {node.feed}"
+
+
+def _form(graph: Graph, node: Node) -> str:
+    """Digest of the partitions of a dataset and of what it reads."""
+    declared = [(str(each.feed), repr(each.partitions_def)) for each in [node, *graph.parents(node)]]
+    return sha256(repr(declared).encode()).hexdigest()[:16]
+
+
+def _look_at(graph: Graph, node: Node | None, ledger: Ledger, now: datetime, form: Mapping[str, str]) -> None:
+    with ledger.change() as connection:
+        put_cursors(connection, form)
+        if node is None:
+            return
+        listed = due.listed(connection, node.feed)
+        gone = [each for each in listed if existence(node.partitions_def, each.partition.key, now) is Existence.NEVER]
+        due.remove(connection, gone)
+        found = {parent: there(connection, parent) for parent in graph.parents(node)}
+        outputs = {each for parent, some in found.items() for each in graph.downstream(parent, node, some)}
+        number = log.last(connection)
+        due.wake(connection, [Woken(output, number, now) for output in sorted(outputs)], now)
+        if node.by_events:
+            _deliver(graph, connection, node, outputs - _with_history(connection, node), found, now)
+
+
+def _with_history(connection: sa.Connection, node: Node) -> set[Partition]:
+    """The outputs that have consumed something, or have something to consume: these have heard of their events."""
+    consumed = {Partition(node.feed, row["partition"]) for row in inbox.markers(connection, node.feed)}
+    return consumed | {output for output in inbox.outputs(connection) if output.feed == node.feed}
+
+
+def _deliver(
+    graph: Graph,
+    connection: sa.Connection,
+    node: Node,
+    new: Collection[Partition],
+    found: Mapping[Node, Collection[Partition]],
+    now: datetime,
+) -> None:
+    read = [partition for some in found.values() for partition in some]
+    for partition, numbers in events.since(connection, dict.fromkeys(read, 0)).items():
+        outputs = [output for output, _ in graph.affected(node, partition, now) or () if output in new]
+        inbox.deliver(connection, [(output, number) for output in outputs for number in numbers])
