@@ -1,5 +1,9 @@
-"""When an event of a table is late: it was expected at a tick of a cron, and has not come within the tolerance."""
+"""When an event of a table is late: it was expected at a tick of a cron, and has not come within the tolerance.
 
+Of what has partitions of time each partition is expected: see `core.expected`.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -21,26 +25,28 @@ _TICKS = 1000
 @typed
 @dataclass(frozen=True)
 class Cadence:
-    """How often a table has events: one for each tick of a cron.
+    """When partitions or events are expected: by the ticks of a cron, or each partition once a later one has come.
 
-    Where clocks change, ticks are those of Debian's cron: what falls into the hour that is left out comes at its end,
-    in the repeated hour once.
+    A partition of time is expected at the first tick at or after its end, and is late until it is there. Where the cron
+    has more ticks than there are partitions, or these have no time, an event is expected at each tick. Where clocks
+    change, ticks are those of Debian's cron: what falls into the hour that is left out comes at its end, in the
+    repeated hour once.
 
     Args:
-        cron: A cron of five fields, such as `0 6 * * *`.
-        tolerance: The event may come so much before its tick, and so much after it.
+        cron: A cron of five fields, such as `0 6 * * *`; None: no partition of time may be left out, whenever it comes.
+        tolerance: It may come so much after its tick, or after a later partition; an event also so much before.
         timezone: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the tolerance is below 0, or the cron or zone is none.
     """
 
-    cron: str
+    cron: str | None = None
     tolerance: Age = timedelta(hours=1)
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        check_cron("Cadence", self.cron, self.timezone)
+        check_cron("Cadence", "0 0 * * *" if self.cron is None else self.cron, self.timezone)
 
 
 def check_cron(declared: str, cron: str, timezone: str) -> None:
@@ -66,16 +72,33 @@ def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datet
     An event at `last` counts for each tick c with c - tolerance <= last; the next is late once now >= c + tolerance.
     Ticks before `since`, when the table was declared, are not waited for. All times are timezone-aware.
     """
+    if cadence.cron is None:
+        return None
     known = since - timedelta(microseconds=1)  # The tick at `since` itself is waited for.
     known = max(known, last + cadence.tolerance) if last else known
     tick = tick_after(cadence.cron, cadence.timezone, known)
     return tick if tick and tick + cadence.tolerance <= now else None
 
 
-def longest_pause(cadence: Cadence) -> timedelta:
-    """The longest time between an event and the next that is not late yet, by the ticks of a while."""
+def longest_pause(cadence: Cadence) -> timedelta | None:
+    """The longest time between an event and the next that is not late yet, by the ticks of a while; None: no cron."""
+    if cadence.cron is None:
+        return None
     ticks = [each.astimezone(UTC) for each in islice(CronSim(cadence.cron, _ANY), _TICKS)]
     return max(after - before for before, after in pairwise(ticks)) + 2 * cadence.tolerance
+
+
+def is_finer(cadence: Cadence, ends: Sequence[datetime]) -> bool:
+    """Whether the cron has more ticks than partitions end, which follow each other: then it is about events.
+
+    One more is none: where clocks change, a day of one zone may have two of the ticks that another has once a day.
+    """
+    if cadence.cron is None:
+        return False
+    tick, count = tick_after(cadence.cron, cadence.timezone, ends[0]), 0
+    while tick and tick <= ends[-1] and count <= len(ends):
+        tick, count = tick_after(cadence.cron, cadence.timezone, tick), count + 1
+    return count > len(ends)
 
 
 def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:

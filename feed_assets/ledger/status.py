@@ -52,11 +52,11 @@ class Stale:
 def known(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, Known]:
     """What the ledger knows of each partition."""
     partitions = [each.partition for each in asked]
-    there = _published(connection, asked)
-    uncounted = {each.partition: _UNCOUNTED for each in asked if each.windows and each.partition in there}
+    published = there(connection, asked)
+    uncounted = {each.partition: _UNCOUNTED for each in asked if each.windows and each.partition in published}
     kinds = (_listed(connection, partitions), uncounted | _windows(connection, asked), _said(connection, asked))
     found = {at: {key: value for kind in kinds for key, value in kind.get(at, {}).items()} for at in partitions}
-    return {at: Known(published=at in there, **values) for at, values in found.items()}
+    return {at: Known(published=at in published, **values) for at, values in found.items()}
 
 
 def _said(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, dict[str, Any]]:
@@ -110,7 +110,7 @@ def _run(run: runs.Run) -> str:
     return f"a run of it goes on since {run.started:%Y-%m-%d %H:%M:%S} UTC{by}"
 
 
-def _published(connection: sa.Connection, asked: Iterable[Asked]) -> set[Partition]:
+def there(connection: sa.Connection, asked: Iterable[Asked]) -> set[Partition]:
     """What has a valid update, itself or a batch of it, or an event: one seek for each."""
     kinds: dict[Callable[[sa.CTE], sa.Exists], list[Partition]] = {}
     for each in asked:

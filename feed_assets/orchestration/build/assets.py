@@ -20,6 +20,7 @@ from feed_assets.core.waits import Wait
 from feed_assets.orchestration.build.body import body_of
 from feed_assets.orchestration.decide.automation import late_rerun
 from feed_assets.orchestration.declare.by_events import ByEvents
+from feed_assets.orchestration.declare.cadences import check_cadence
 from feed_assets.orchestration.declare.datasets import (
     as_batches,
     check_spec_of,
@@ -133,6 +134,7 @@ def feed_asset(
             "of time windows. Add one, or remove wait."
         )
 
+    check_cadence(found, cadence, partitions_def)
     check_late(found, partitions_def, [late, *(each.late for each in read.values())])
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:

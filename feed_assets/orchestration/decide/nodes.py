@@ -12,6 +12,7 @@ from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
 from feed_assets.core.limits import check_partition
 from feed_assets.core.members import Tracked
 from feed_assets.orchestration.declare.by_events import ByEvents
+from feed_assets.orchestration.declare.cadences import expects_partitions
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
     Declaration,
@@ -76,6 +77,11 @@ class Node:
     def cadence(self) -> Cadence | None:
         """When its events are expected, if that is known."""
         return None if isinstance(self.declaration, Rejects | StateTable) else self.declaration.cadence
+
+    @property
+    def expects_partitions(self) -> bool:
+        """Whether its cadence is about each partition of time, and not about its events alone."""
+        return expects_partitions(self.cadence, self.partitions_def)
 
     @property
     def tracked(self) -> Tracked | None:

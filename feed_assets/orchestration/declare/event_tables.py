@@ -8,6 +8,7 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
+from feed_assets.orchestration.declare.cadences import check_cadence
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
 from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
 from feed_assets.orchestration.declare.partitions import Partitions
@@ -46,6 +47,7 @@ def event_table(
         InvalidDefinition: A value is of a wrong type.
     """
     found = declared_feed(name)
+    check_cadence(found, cadence, partitions_def)
     return dg.AssetSpec(
         asset_key(found, version_in_key),
         partitions_def=partitions_def,

@@ -21,6 +21,7 @@ from feed_assets.core.retention import Retention
 from feed_assets.core.rules import BoardName, Owner
 from feed_assets.core.schemas import check_event_time, check_schema
 from feed_assets.core.typed import typed
+from feed_assets.orchestration.declare.cadences import check_cadence
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
     Declaration,
@@ -134,6 +135,7 @@ def foreign_feed(
         _check_pushed(found, format, partitions_def, event_time)
     if isinstance(intake, Pull):
         _check_pulled(found, intake, partitions_def)
+    check_cadence(found, cadence, partitions_def)
     appendable = appendable or intake is not None
     tracked = tracked_of(found, completeness, regions)
     if blackboard:

@@ -4,12 +4,14 @@ A path has one segment for each dimension, the time dimension first and the othe
 `men|2019-11-24` of the dimensions campaign and date is the path `2019-11-24/men`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
 from functools import lru_cache
 from itertools import product
+from math import prod
 
 import dagster as dg
 
@@ -227,6 +229,46 @@ def paths_within(partitions_def: Partitions, start: datetime, end: datetime, val
         for name, part in by_dimension(partitions_def).items()
     ]
     return ["/".join(keys) for keys in product(*found)]
+
+
+def ended_within(
+    partitions_def: Partitions, after: datetime, upto: datetime, count: int
+) -> tuple[dict[str, datetime], datetime]:
+    """The paths whose windows end in `(after, reached]`, in order, with their ends; and `reached`, which is `upto`
+    unless these would be more than `count`. It is always later than `after`: of one window all are returned.
+    """
+    times = times_of(partitions_def)
+    if times is None or after >= upto:
+        return {}, upto
+    start, end = bounds(times, times.get_partition_key_for_timestamp(after.timestamp()))
+    windows = max(1, count // max(1, _keys_of_a_window(partitions_def)))
+    reached = min(upto, max(end, after + (windows - 1) * (end - start)))
+    ends = {path: extent_of(partitions_def, path).end for path in paths_within(partitions_def, after, reached, {})}
+    return {path: its for path, its in ends.items() if its and after < its <= reached}, reached
+
+
+def _keys_of_a_window(partitions_def: Partitions) -> int:
+    beside = [part for part in by_dimension(partitions_def).values() if not _is_time(part)]
+    return prod(len(part.get_partition_keys()) for part in beside)
+
+
+def still_partitions(partitions_def: Partitions, paths: Iterable[str]) -> list[str]:
+    """Those of some paths that the definition has, of windows that are over or not: keys may be removed."""
+    parts = by_dimension(partitions_def).values()
+    known = [
+        None if isinstance(part, dg.TimeWindowPartitionsDefinition) else {*part.get_partition_keys()} for part in parts
+    ]
+    return [
+        path for path in paths if len(keys := path.split("/")) == len(known) and all(map(_is_known, parts, known, keys))
+    ]
+
+
+def _is_known(part: dg.PartitionsDefinition[str], known: set[str] | None, key: str) -> bool:
+    if isinstance(part, dg.TimeWindowPartitionsDefinition):
+        with suppress(ValueError):
+            return _is_kept(part, *bounds(part, key))
+        return False
+    return known is not None and key in known
 
 
 def is_before_the_first(partitions_def: Partitions, path: str) -> bool:

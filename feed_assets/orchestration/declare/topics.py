@@ -7,11 +7,12 @@ from typing import Annotated
 import dagster as dg
 from pydantic import Field, ValidationError
 
-from feed_assets.core.cadence import Cadence, longest_pause
+from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.rules import Owner
 from feed_assets.core.topics import TOPIC_NAME, Topic, dead_letters_of, signals_of
 from feed_assets.core.typed import typed
+from feed_assets.orchestration.declare.cadences import check_cadence, freshness_of
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
 from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
 from feed_assets.sources.declared import CountedTopic, EventSource, SignalTopic, TopicCounts
@@ -64,14 +65,16 @@ def kafka_topic(
     counted = (CountedTopic(topic, counts),) if counts else ()
     source = EventSource(_source_of(topic), (SignalTopic(topic, counts), *counted))
     limits = _limits(topic, key=tuple(key), messages=messages, seconds=seconds, operation=operation, gzip=gzip)
+    partitions_def = dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")
+    check_cadence(found, cadence, partitions_def)
     return dg.AssetSpec(
         asset_key(found),
-        partitions_def=dg.DynamicPartitionsDefinition(name=f"kafka/{topic}"),
+        partitions_def=partitions_def,
         description=description or f"The chunks of the Kafka topic {topic}.",
         group_name=group_of(found),
         kinds={"kafka"},
         owners=owners,
-        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=longest_pause(cadence)) if cadence else None,
+        freshness_policy=freshness_of(cadence),
         metadata=metadata_of(EventTable(found, source, topic, cadence, limits, lag)),
     )
 

@@ -6,10 +6,11 @@ from typing import Annotated
 import dagster as dg
 from pydantic import Field
 
-from feed_assets.core.cadence import Cadence, longest_pause
+from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
+from feed_assets.orchestration.declare.cadences import check_cadence, freshness_of
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
     Declaration,
@@ -66,6 +67,7 @@ def warehouse_table(
         raise InvalidDefinition(f"{name} has a lag, which counts messages: {loaded.name} has none. Remove it.")
     source = EventSource(f"warehouse_{warehouse.replace('-', '_')}", (LoadedTables(warehouse),))
     declared = EventTable(found, source, table_of(warehouse, loaded.name), cadence, lag=lag, loaded=loaded)
+    check_cadence(found, cadence, upstream.partitions_def)
     what = "Kafka topic" if isinstance(loaded, LoadedTopic) else "dataset"
     said = f"The table of the {what} {loaded.name} in the warehouse {warehouse}."
     return dg.AssetSpec(
@@ -76,7 +78,7 @@ def warehouse_table(
         group_name=group_of(found),
         kinds={"table"},
         owners=owners or upstream.owners,
-        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=longest_pause(cadence)) if cadence else None,
+        freshness_policy=freshness_of(cadence),
         metadata={**metadata_of(declared), "dagster/table_name": loaded.name},
     )
 

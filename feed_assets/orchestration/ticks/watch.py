@@ -8,9 +8,7 @@ import dagster as dg
 import sqlalchemy as sa
 
 from feed_assets import alerts as channels
-from feed_assets.core.cadence import missing
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due, Propagation
 from feed_assets.core.reachability import unreachable
@@ -37,6 +35,7 @@ from feed_assets.orchestration.declare.declarations import (
     StateTable,
     declaration_of,
 )
+from feed_assets.orchestration.ticks.cadences import by_events_alone, late, with_cadence
 from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
 from feed_assets.orchestration.ticks.reruns import report_reruns
 from feed_assets.orchestration.ticks.staleness import stale_states
@@ -54,17 +53,19 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
     """Open and resolve alerts as of now, and deliver what is not delivered yet; what of that could not be done."""
     _first_seen(graph, ledger, now)
     ours = Ours(graph, ledger, now)
-    alerts.keep(ledger, LATE, _late(graph, ledger, now), now, ours.has_feed)
+    with ledger.read() as connection:
+        since = _since(connection, [*by_events_alone(graph), *with_deadlines(graph)], now)
+    alerts.keep(ledger, LATE, late(graph, ledger, since, now), now, ours.has_feed)
     found = _on_their_way(graph, ledger, now)
     alerts.keep(ledger, UNDECIDED, found.undecided, now, ours.has_feed)
     alerts.keep(ledger, STUCK, found.stuck, now, ours.has_feed)
     alerts.keep(ledger, UNREACHABLE, found.unreachable, now, ours.has_feed)
     with ledger.read() as connection:
         refused, waits = _refused(graph, connection), _waits_for_a_person(graph, connection)
-        late = missed(graph, connection, _since(connection, with_deadlines(graph), now), now)
+        of_deadlines = missed(graph, connection, since, now)
     alerts.keep(ledger, AUDIT, refused, now, ours.has_feed)
     alerts.keep(ledger, PERSON, waits, now, ours.has_feed)
-    alerts.keep(ledger, DEADLINE, late, now, ours.has_feed)
+    alerts.keep(ledger, DEADLINE, of_deadlines, now, ours.has_feed)
     _judge(graph, ledger, now)
     report_reruns(graph, ledger, now)
     return _deliver(ledger, now, out_of_time)
@@ -102,10 +103,6 @@ def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> 
     return {}
 
 
-def _with_cadence(graph: Graph) -> list[Node]:
-    return [node for node in graph.by_feed.values() if node.cadence]
-
-
 def _seen(feed: Feed) -> str:
     return f"watched since {feed}"
 
@@ -119,33 +116,12 @@ def _since(connection: sa.Connection, nodes: Iterable[Node], now: datetime) -> d
 
 def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """A table that is declared now is not late for what was before."""
-    names = {_seen(node.feed) for node in [*_with_cadence(graph), *with_deadlines(graph)]}
+    names = {_seen(node.feed) for node in [*by_events_alone(graph), *with_deadlines(graph)]}
     with ledger.read() as connection:
         new = names - get_cursors(connection, names).keys()
     if new:
         with ledger.write() as connection:
             put_cursors(connection, dict.fromkeys(new, now.isoformat()))
-
-
-def _late(graph: Graph, ledger: Ledger, now: datetime) -> Reasons:
-    nodes = _with_cadence(graph)
-    with ledger.read() as connection:
-        since = _since(connection, nodes, now)
-        last = events.newest_of(connection, [node.feed for node in nodes])
-    reasons = {str(node.feed): _why_late(node, last.get(node.feed), since[str(node.feed)], now) for node in nodes}
-    return {name: reason for name, reason in reasons.items() if reason}
-
-
-def _why_late(node: Node, last: Recorded | None, since: datetime, now: datetime) -> str | None:
-    cadence = node.cadence
-    expected = missing(cadence, last.time if last else None, since, now) if cadence else None
-    if not expected or not cadence:
-        return None
-    came = f"the last one came {last.time:%Y-%m-%d %H:%M} UTC" if last else "none has ever come"
-    return (
-        f"no event of {node.feed} for {expected:%Y-%m-%d %H:%M} UTC ({cadence.cron}, tolerance "
-        f"{cadence.tolerance}): {came}. Ask its owner; `feed-assets events ls {node.feed}` lists them."
-    )
 
 
 @dataclass
@@ -226,7 +202,7 @@ def _is_expected(declared: Dataset | Foreign | EventTable) -> bool:
 
 def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """Record open alerts and what is out of date as the states of the checks that no run makes: warnings at most."""
-    expected = {node.feed for node in [*_with_cadence(graph), *with_deadlines(graph)]}
+    expected = {node.feed for node in [*with_cadence(graph), *with_deadlines(graph)]}
     checks = [(feed, ON_TIME) for feed in sorted(expected)]
     followers = followers_of(graph)
     checks += [(each.feed, CAUGHT_UP) for each in followers if each.lag]
@@ -252,7 +228,7 @@ _SAID = {
     CAUGHT_UP: "Its messages are taken as fast as they come.",
     LOADED: "It is loaded, with every row.",
     NO_DEAD_LETTERS: "All of its messages are records, or somebody has dealt with those that are none.",
-    ON_TIME: "Its events come when they are expected.",
+    ON_TIME: "Its partitions, or its events, come when they are expected.",
     PROPAGATION: "No update is stuck on its way to it.",
     STALE: "What was built of it is up to date.",
 }

@@ -1,0 +1,40 @@
+"""What a cadence is about: each partition of time, or the events of a table."""
+
+from functools import lru_cache
+
+import dagster as dg
+
+from feed_assets.core.cadence import Cadence, is_finer, longest_pause
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed
+from feed_assets.orchestration.declare.partitions import Partitions, bounds, ends_from, times_of
+
+_PARTITIONS_COMPARED = 400
+"""Partitions whose ends are compared with the ticks of a cron: more than a year of days."""
+
+
+def check_cadence(feed: Feed, cadence: Cadence | None, partitions_def: Partitions) -> None:
+    """Raise InvalidDefinition for a cadence without a cron of what has no partitions of time."""
+    if cadence and cadence.cron is None and times_of(partitions_def) is None:
+        raise InvalidDefinition(
+            f"{feed} has a cadence without a cron, and no partitions of time, of which a later one could tell that one "
+            "is missing: expected a cron, such as Cadence('0 6 * * *')."
+        )
+
+
+def freshness_of(cadence: Cadence | None) -> dg.FreshnessPolicy | None:
+    """Dagster's freshness policy of a cadence with a cron."""
+    pause = longest_pause(cadence) if cadence else None
+    return dg.FreshnessPolicy.time_window(fail_window=pause) if pause else None
+
+
+def expects_partitions(cadence: Cadence | None, partitions_def: Partitions) -> bool:
+    """Whether each partition of time is expected by a cadence, and not only some event at each tick."""
+    times = times_of(partitions_def)
+    return cadence is not None and times is not None and not _is_finer(cadence, times)
+
+
+@lru_cache(maxsize=16_384)
+def _is_finer(cadence: Cadence, times: dg.TimeWindowPartitionsDefinition) -> bool:
+    _, first = bounds(times, times.get_partition_key_for_timestamp(times.start.timestamp()))
+    return is_finer(cadence, ends_from(times, first, _PARTITIONS_COMPARED))
