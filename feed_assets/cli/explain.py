@@ -180,7 +180,7 @@ def _caveat(unread: "UnreadView | Unread") -> str:
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
-    from feed_assets.ledger import due, sets, updates
+    from feed_assets.ledger import due, expected, sets, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.decide.needs import deadline_said, waits_for
 
@@ -195,9 +195,11 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         (verdict,) = verdicts(graph, connection, [output], services.now())
         newest, gone = sets.newest(connection, [output]).get(output), updates.gone(connection, output)
         more = _known(connection, output)
+        late = expected.late(connection, [output])
     told = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
     told += _queued(graph, output) if "requested" in more else []
     told += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
+    told += late.values() if newest is None else []
     more |= {"went_without": newest.went_without if newest else (), "deadline": waits_for(node, output).deadline}
     more |= {"left_out": left_out, "reason": "; ".join([verdict.reason, *told])}
     return VerdictView.model_validate(verdict).model_copy(update=more)

@@ -123,7 +123,8 @@ def close(
 ) -> None:
     """Make partitions final: no run makes them again, no late data count, no report changes them. Logged.
 
-    Of a dataset its partitions, of a state table its windows, with all that lies in them.
+    Of a dataset its partitions, of a state table its windows, with all that lies in them. Of what others write with
+    a cadence: the partitions are not expected any more. They do come if their owner writes them after all.
     """
     from feed_assets.ledger import closures
 
@@ -189,10 +190,10 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
 
     graph = load_graph(module)
     node = graph.node(dataset)
-    if not isinstance(node.declaration, Dataset | StateTable):
+    if not isinstance(node.declaration, Dataset | StateTable) and not node.expects_partitions:
         raise InvalidName(
-            f"{dataset} is written by others, whom nothing here can stop: expected a dataset or a state table. Close "
-            "what is made of it."
+            f"{dataset} is written by others, whom nothing here can stop: expected a dataset, a state table, or a feed "
+            "whose partitions are expected by a cadence. Close what is made of it."
         )
     with dynamic_partitions(graph):
         keys = keys_of(node, within(node, typed), datetime.now(UTC))

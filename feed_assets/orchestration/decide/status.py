@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge
 from feed_assets.core.readiness import Need, State
 from feed_assets.core.windows import WindowAddress, tiles, window_at, window_of
-from feed_assets.ledger import pauses, quality, status, waiting
+from feed_assets.ledger import expected, pauses, quality, status, waiting
 from feed_assets.ledger.states.watermarks import Line, Watermarks, next_done, watermarks
 from feed_assets.ledger.status import Asked, Stale
 from feed_assets.orchestration.decide.decisions import decide_needs
@@ -36,6 +36,9 @@ DECISIONS = 1000
 
 STALE_SHOWN = 100
 """Partitions that are out of date of which the page says why: `--stale` lists all."""
+
+
+_COMES_BY_ITSELF = (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def status_of(graph: Graph, connection: sa.Connection, nodes: Sequence[Node], sl
     shown, unbuilt = _shown(connection, [(node, asked[node.feed]) for node in mine], now)
     shown |= _decided(graph, connection, shown, now)
     shown |= _missed(graph, (shown[at] for at in unbuilt), now)
+    shown |= _expected(connection, [shown[at] for at in unbuilt])
     shown = _with_stopped(connection, mine, shown)
     rows = [row for node in mine for row in _rows(node, asked[node.feed], shown)]
     marked = tuple(_with_marks(connection, rows))
@@ -160,10 +164,19 @@ def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Parti
     found: dict[Partition, Shown] = {}
     for each in unbuilt:
         node = graph.by_feed[each.partition.feed]
-        is_late = _is_built(node) and each.state in (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
+        is_late = _is_built(node) and each.state in _COMES_BY_ITSELF
         if is_late and (said := deadline_said(node, each.partition, now, only_missed=True)):
             found[each.partition] = replace(each, why="; ".join(filter(None, [each.why, said])))
     return found
+
+
+def _expected(connection: sa.Connection, unbuilt: Sequence[Shown]) -> dict[Partition, Shown]:
+    """What is late by a cadence, as its alert has it, with since when it is expected."""
+    by_itself = {each.partition: each for each in unbuilt if each.state in _COMES_BY_ITSELF}
+    said = expected.late(connection, by_itself)
+    return {
+        at: replace(by_itself[at], why="; ".join(filter(None, [by_itself[at].why, why]))) for at, why in said.items()
+    }
 
 
 def _decided(
