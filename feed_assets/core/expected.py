@@ -69,7 +69,7 @@ def expected_since(cadence: Cadence, expected: Expected, end: datetime) -> datet
     """Since when a partition that ends then is expected, one of those that end by `due_upto`."""
     if cadence.cron:
         return tick_after(cadence.cron, cadence.timezone, end - _INSTANT) or end
-    return next(heard for start, heard in expected.came if start >= end)
+    return next((heard for start, heard in expected.came if start >= end), end)
 
 
 def looked(expected: Expected, upto: datetime, position: int, missing: Mapping[str, datetime]) -> Expected:

@@ -162,6 +162,10 @@ def test_without_a_cron_a_partition_is_expected_since_the_first_later_one_came()
     assert [expected_since(NO_HOLES, known, day(number)[1]) for number in (13, 14)] == [at(16), at(16, 2)]
 
 
+def test_where_a_cron_was_taken_away_what_it_expected_is_expected_since_its_end():
+    assert expected_since(NO_HOLES, begin(SIX, at(10), 0), at(5)) == at(5)
+
+
 def test_what_came_is_forgotten_once_it_was_looked_at_but_for_the_last():
     known = heard((12, at(13)), (14, at(16)), (15, at(16, 2)))
     assert looked(known, at(12), 9, {}).came == ((at(14), at(16)), (at(15), at(16, 2)))

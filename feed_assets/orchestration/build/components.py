@@ -9,7 +9,14 @@ from pydantic import Field
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.members import Regions
 from feed_assets.orchestration.build.profiled import profiled
-from feed_assets.orchestration.build.yaml_models import CheckModel, CompletenessModel, ProfileModel, object_at, placed
+from feed_assets.orchestration.build.yaml_models import (
+    CadenceModel,
+    CheckModel,
+    CompletenessModel,
+    ProfileModel,
+    object_at,
+    placed,
+)
 from feed_assets.orchestration.declare.event_tables import event_table
 from feed_assets.orchestration.declare.inputs import foreign_feed
 from feed_assets.orchestration.declare.partitions import windows_from
@@ -49,6 +56,7 @@ class ForeignFeed(_Profiled):
     """The name of the blackboard of others that it is on."""
     version_in_key: bool = False
     """Whether its asset key has the version: of a newer one beside an older one."""
+    cadence: CadenceModel | None = None
 
 
 class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -58,7 +66,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
         start_date: Their first day, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
         feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`,
-            `blackboard`, `version_in_key`, and `profile`, `deep_checks` and `rows`, which make its companion.
+            `blackboard`, `version_in_key`, `cadence`, and `profile`, `deep_checks` and `rows`, which make its companion.
     """
 
     start_date: str
@@ -83,6 +91,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
             event_time=each.event_time,
             blackboard=each.blackboard,
             version_in_key=each.version_in_key,
+            cadence=each.cadence.value if each.cadence else None,
         )
 
 
@@ -93,6 +102,7 @@ class Table(dg.Model):
     table_name: str | None = None
     start_date: str | None = None
     """Its first day, if it is partitioned by day."""
+    cadence: CadenceModel | None = None
 
 
 class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -100,7 +110,7 @@ class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
     Args:
         source: The arguments of their `EventSource`.
-        tables: The tables, each with `table`, `table_name` and `start_date`.
+        tables: The tables, each with `table`, `table_name`, `start_date` and `cadence`.
     """
 
     source: dict[str, Any]
@@ -115,7 +125,8 @@ class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
 def _event_table(each: Table, source: EventSource) -> dg.AssetSpec:
     days = dg.DailyPartitionsDefinition(each.start_date) if each.start_date else None
-    return event_table(each.table, source=source, table_name=each.table_name, partitions_def=days)
+    cadence = each.cadence.value if each.cadence else None
+    return event_table(each.table, source=source, table_name=each.table_name, partitions_def=days, cadence=cadence)
 
 
 class StateTable(_Profiled):

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from pkgutil import resolve_name
 from typing import Any, Literal, Self
 
 import dagster as dg
-from pydantic import BaseModel, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import BaseModel, Field, ModelWrapValidatorHandler, TypeAdapter, ValidationError, model_validator
 
+from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import GRAINS, RATIO, Completeness
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
 from feed_assets.core.places import declared_at, declaring
@@ -65,6 +67,27 @@ class CompletenessModel(dg.Model):
     def value(self) -> Completeness:
         """As it is declared in Python. Raises InvalidDefinition."""
         return Completeness(tuple(self.grains), self.ratio, tuple(self.tiers), self.tz)
+
+
+class CadenceModel(dg.Model):
+    """When partitions or events are expected: the arguments of `Cadence`."""
+
+    cron: str | None = None
+    tolerance: str = "PT1H"
+    timezone: str = "UTC"
+
+    @property
+    def value(self) -> Cadence:
+        """As it is declared in Python. Raises InvalidDefinition."""
+        try:
+            tolerance = _DURATION.validate_python(self.tolerance)
+        except ValidationError as error:
+            found = f"the tolerance of the cadence is {self.tolerance!r}"
+            raise InvalidDefinition(f"{found}: expected a duration, such as PT1H or P2D.") from error
+        return Cadence(self.cron, tolerance, self.timezone)
+
+
+_DURATION = TypeAdapter(timedelta)
 
 
 class ProfileModel(dg.Model):

@@ -234,15 +234,16 @@ def paths_within(partitions_def: Partitions, start: datetime, end: datetime, val
 def ended_within(
     partitions_def: Partitions, after: datetime, upto: datetime, count: int
 ) -> tuple[dict[str, datetime], datetime]:
-    """The paths whose windows end in `(after, reached]`, in order, with their ends; and `reached`, which is `upto`
-    unless these would be more than `count`. It is always later than `after`: of one window all are returned.
+    """The paths whose windows end in `(after, reached]`, in order, with their ends; and `reached`.
+
+    That is `upto`, unless these would be more than about `count`; of one window all are returned.
     """
     times = times_of(partitions_def)
     if times is None or after >= upto:
         return {}, upto
     start, end = bounds(times, times.get_partition_key_for_timestamp(after.timestamp()))
     windows = max(1, count // max(1, _keys_of_a_window(partitions_def)))
-    reached = min(upto, max(end, after + (windows - 1) * (end - start)))
+    reached = min(upto, max(end, after + windows * (end - start)))
     ends = {path: extent_of(partitions_def, path).end for path in paths_within(partitions_def, after, reached, {})}
     return {path: its for path, its in ends.items() if its and after < its <= reached}, reached
 
