@@ -66,7 +66,8 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
         start_date: Their first day, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
         feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`,
-            `blackboard`, `version_in_key`, `cadence`, and `profile`, `deep_checks` and `rows`, which make its companion.
+            `blackboard`, `version_in_key`, `cadence`, and `profile`, `deep_checks` and `rows`, which make its
+            companion.
     """
 
     start_date: str
