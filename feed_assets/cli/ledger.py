@@ -7,7 +7,7 @@ import typer
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
-from feed_assets.cli.views import RebuiltView
+from feed_assets.cli.views import PrunedLedgerView, RebuiltView
 
 app = typer.Typer(help="The global state store.", no_args_is_help=True)
 
@@ -32,6 +32,28 @@ def upgrade(as_json: AsJson = False) -> None:
         show(Values.of(schema=schema), as_json)
     else:
         typer.echo(f"the ledger has schema {schema}")
+
+
+@app.command("prune")
+def prune(
+    apply: Annotated[bool, typer.Option("--apply", help="Remove it. Otherwise nothing is removed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old changes, events, rejects and reports that nobody needs, or say how many would go.
+
+    Old is what FEED_ASSETS_LOG_DAYS says, and of reports FEED_ASSETS_STATE_REPORT_DAYS. The sensor `orphans` does so
+    once a day. What a subscriber has not got, a propagation needs or `events stats` looks at stays.
+    """
+    from datetime import UTC, datetime
+
+    from feed_assets.ledger.retention import prune_log
+    from feed_assets.settings import settings
+
+    ledger, now = ledger_of_settings(makes=False), datetime.now(UTC)
+    pruned = prune_log(ledger, now, settings().log_days, settings().state_report_days, apply=apply)
+    held = f"; changes stay for a subscriber: {pruned.held_by}" if pruned.held_by else ""
+    done = f"{pruned.total} rows removed" if apply else f"{pruned.total} rows would go: --apply removes them"
+    show(PrunedLedgerView.model_validate(pruned), as_json, f"{done}{held}")
 
 
 @app.command("rebuild")

@@ -133,6 +133,19 @@ class PrunedView(View):
     updates: tuple[Judgement, ...] = Field(validation_alias="judged")
 
 
+class PrunedLedgerView(View):
+    """How many rows of the ledger go, which were older than `before`; `applied`: they are gone."""
+
+    before: datetime
+    changes: int
+    events: int
+    rejects: int
+    reports: int
+    reports_before: datetime
+    applied: bool
+    held_by: str | None
+
+
 class CompactedView(View):
     """Batches that are put together into one; `applied`: it is there."""
 

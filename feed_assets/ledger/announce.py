@@ -24,7 +24,7 @@ from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.increments import numbers_in, told_last
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import events, inbox, propagation
-from feed_assets.ledger.tables import event, run, update
+from feed_assets.ledger.tables import event, forgotten, run, update
 
 if TYPE_CHECKING:
     from feed_assets.ledger.updates import Row
@@ -87,7 +87,10 @@ def _without_new_data(row: "Row", at: Partition, incoming: set[str], now: dateti
 
 
 def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[tuple[Partition, str], ...]:
-    """Announce every published update of some feeds whose event is not there; which these were. Repeatable."""
+    """Announce every published update of some feeds whose event is not there; which these were. Repeatable.
+
+    Those from before what was removed as it was old had theirs.
+    """
     from feed_assets.ledger import updates
 
     mine = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state == "published")
@@ -96,7 +99,10 @@ def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> t
     here = (event.c.partition == update.c.partition) | (event.c.partition == built)
     same = (event.c.feed == update.c.feed) & here & (event.c.marker == update.c.id)
     has_event = sa.select(event.c.sequence).where(same, event.c.source == events.OURS).exists()
-    rows = connection.execute(sa.select(*updates.COLUMNS).where(mine, ~has_event).order_by(update.c.id)).mappings()
+    its = (forgotten.c.feed == update.c.feed) & (forgotten.c.marker >= update.c.id)
+    is_old = sa.exists().where(its, (forgotten.c.partition == update.c.partition) | (forgotten.c.partition == built))
+    query = sa.select(*updates.COLUMNS).where(mine, ~has_event, ~is_old).order_by(update.c.id)
+    rows = connection.execute(query).mappings()
     found = [updates.row_of(row) for row in rows.all()]
     for row in found:
         announce(connection, row, now)

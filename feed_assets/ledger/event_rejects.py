@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.limits import as_text
-from feed_assets.ledger.database import insert_missing
+from feed_assets.ledger.database import Ledger, insert_missing
 from feed_assets.ledger.tables import event_reject
 
 REJECTS_KEPT = 10_000
@@ -23,6 +23,22 @@ def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected],
         mine = event_reject.c.source == source
         oldest = sa.select(event_reject.c.at).where(mine).order_by(event_reject.c.at.desc()).offset(REJECTS_KEPT)
         connection.execute(sa.delete(event_reject).where(mine, event_reject.c.at < oldest.limit(1).scalar_subquery()))
+
+
+def prune(ledger: Ledger, before: datetime, limit: int, *, apply: bool) -> int:
+    """Remove what was rejected before then, so many in a transaction; how many that is. It is only looked at by people.
+
+    There are `REJECTS_KEPT` of a source at most, so all of them are looked through.
+    """
+    old, key = event_reject.c.at < before, (event_reject.c.source, event_reject.c.digest)
+    with ledger.read() as connection:
+        going = connection.execute(sa.select(sa.func.count()).where(old)).scalar_one()
+    while apply:
+        with ledger.write() as connection:
+            some = sa.tuple_(*key).in_(sa.select(*key).where(old).limit(limit))
+            if not connection.execute(sa.delete(event_reject).where(some)).rowcount:
+                break
+    return going
 
 
 def _digest(rejected: Rejected) -> str:

@@ -22,10 +22,11 @@ from feed_assets.core.events import (
     check_kind,
     check_order,
     encode,
+    in_words,
     is_moment,
 )
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import bulk, event_rejects, log, wanted
+from feed_assets.ledger import bulk, event_rejects, forgetting, log, wanted
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import event
 
@@ -42,11 +43,12 @@ def publish(
 ) -> bool:
     """Record an event of ours; False if it is known: publishing again is harmless.
 
+    So is one from before what was removed as it was old (`forgetting`): it cannot be told from a repeat.
     `updated_at` is the range of its rows, both ends included. Raises EventOutOfOrder, InvalidEvent and InvalidName.
     """
     check_event(new)
     partition, marker = new.partition, encode(new.marker)
-    if _known(connection, OURS, [new]):
+    if _known(connection, OURS, [new]) or forgetting.may_be_known(connection, [new]):
         return False
     kinds = _kinds(connection, [str(partition.feed)])
     check_kind(new, moments=kinds.setdefault(str(partition.feed), is_moment(marker)))
@@ -72,7 +74,8 @@ def record(
 ) -> tuple[Rejected, ...]:
     """Record events in the order in which they were read; those that cannot be are kept with the reason, and returned.
 
-    One whose marker comes before its table's last is refused, or recorded with a flag. What is known stays as it is.
+    One whose marker comes before its table's last is refused, or recorded with a flag. What is known stays as it is; so
+    does what was removed as it was old. What is new and from before that is refused: nobody can say what it covers.
     """
     rejected: list[Rejected] = []
     is_ours = source == OURS
@@ -122,10 +125,15 @@ def _doubtful(
 ) -> list[dict[str, Any]]:
     """Those of the events that do not come last which are to be recorded: not known, and without new data or late."""
     known, before = _known(connection, source, doubtful), _before(connection, doubtful)
+    removed = forgetting.may_be_known(connection, doubtful)
     rows: list[dict[str, Any]] = []
     for each in doubtful:
         key, marker = (each.table_name, each.partition_key), encode(each.marker)
         if _identity(each) in known:
+            continue
+        if (published := removed.get((*key, marker))) is not None:
+            if source != OURS and encode(each.event_marker) > published:
+                rejected.append(Rejected(event_rejects.in_json(each), _too_old(each, marker)))
             continue
         try:
             check_order(each, last[key])
@@ -138,6 +146,14 @@ def _doubtful(
             insort(before[key], marker)
         known.add(_identity(each))
     return rows
+
+
+def _too_old(new: WriteEvent, marker: str) -> str:
+    return (
+        f"{new.partition} {in_words(marker)} is from before the events that were removed as they were old "
+        "(FEED_ASSETS_LOG_DAYS), and was published after them: what it covers is not known any more. Publish what has "
+        "changed with a later marker."
+    )
 
 
 def _identity(new: WriteEvent) -> tuple[str, str, str, str]:
@@ -198,7 +214,7 @@ def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection
 
 
 def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, list[str]]:
-    """By table's partition the markers that come right before those of some events, in order."""
+    """By table's partition the markers that come right before those of some events, in order; also one that is gone."""
     asked = wanted.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
     mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
     mine &= event.c.marker.contains(".") == asked.c.marker.contains(".")
@@ -206,6 +222,8 @@ def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, 
     found: dict[_Key, set[str]] = {}
     for feed, partition, marker in connection.execute(sa.select(asked.c.feed, asked.c.partition, last)):
         found.setdefault((feed, partition), set()).update({marker} - {None})
+    for key, marker in forgetting.upto(connection, found.keys()).items():
+        found[key].add(marker)
     return {key: sorted(markers) for key, markers in found.items()}
 
 

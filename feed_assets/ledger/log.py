@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import bulk, wanted
+from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.sessions import CHANGES
 from feed_assets.ledger.tables import change, subscription
 
@@ -128,10 +129,8 @@ def newest(
 
 def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Numbered, ...]:
     """The changes with these numbers, in order, without those that were overtaken; no event is."""
-    asked = wanted.rows(connection, ("sequence",), [[str(each)] for each in sequences])
-    mine = change.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
     kept = ~_overtaken() | (change.c.after == INVALIDATED) | (change.c.kind == EVENT)
-    query = sa.select(*_COLUMNS).where(mine, kept).order_by(change.c.sequence)
+    query = sa.select(*_COLUMNS).where(_numbered_so(connection, sequences), kept).order_by(change.c.sequence)
     return tuple(_numbered(row) for row in connection.execute(query)) if sequences else ()
 
 
@@ -180,11 +179,50 @@ def _overtaken() -> sa.ColumnElement[bool]:
     return sa.exists().where(same, later.c.sequence > change.c.sequence)
 
 
-def prune(connection: sa.Connection, before: datetime) -> int:
-    """Remove the changes that are older and that every subscriber has; how many went.
+def goes(before: datetime) -> sa.ColumnElement[bool]:
+    """Whether a change may go: it is older, every subscriber has it, and it is not the last of its partition and kind.
 
-    Of each partition the last of each kind stays: a new subscriber begins with these, as with a snapshot.
+    The last ones stay: a new subscriber begins with these, as with a snapshot.
     """
     everybody_has = sa.select(sa.func.min(subscription.c.position)).scalar_subquery()
-    old = (change.c.at < before) & (change.c.sequence <= everybody_has)
-    return connection.execute(sa.delete(change).where(old, _overtaken())).rowcount
+    return (change.c.at < before) & (change.c.sequence <= everybody_has) & _overtaken()
+
+
+def last_before(connection: sa.Connection, moment: datetime) -> int:
+    """The number before the first change that is not older; halving what is between: a seek for each step.
+
+    Changes that are not older are never removed. Clocks that differ put it off by as many rows, until another day.
+    """
+    low, high = 0, last(connection)
+    while low < high:
+        middle = (low + high) // 2
+        query = sa.select(change.c.sequence, change.c.at).where(change.c.sequence > middle)
+        following = connection.execute(query.order_by(change.c.sequence).limit(1)).one()
+        if following.at < moment:
+            low = following.sequence
+        else:
+            high = middle
+    return low
+
+
+def prune_some(
+    ledger: Ledger, before: datetime, after: int, upto: int, limit: int, *, apply: bool
+) -> tuple[int, int | None]:
+    """Of the next changes with numbers in `(after, upto]`: how many go, and the last number; None if these were all.
+
+    What goes is looked for without a lock, and looked at again where it is removed.
+    """
+    mine = (change.c.sequence > after) & (change.c.sequence <= upto)
+    query = sa.select(change.c.sequence, goes(before)).where(mine).order_by(change.c.sequence).limit(limit)
+    with ledger.read() as connection:
+        looked = [*connection.execute(query)]
+    going = [number for number, each in looked if each]
+    if going and apply:
+        with ledger.write() as connection:
+            connection.execute(sa.delete(change).where(_numbered_so(connection, going), goes(before)))
+    return len(going), looked[-1].sequence if len(looked) == limit else None
+
+
+def _numbered_so(connection: sa.Connection, sequences: Collection[int]) -> sa.ColumnElement[bool]:
+    asked = wanted.rows(connection, ("sequence",), [[str(each)] for each in sequences])
+    return change.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))

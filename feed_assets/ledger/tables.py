@@ -281,6 +281,15 @@ sa.Index(
 sa.Index("event_by_correlation", event.c.correlation, event.c.feed)
 sa.Index("event_by_table", event.c.feed, event.c.sequence)
 
+forgotten = sa.Table(
+    "forgotten",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True),
+    sa.Column("marker", TEXT, nullable=False, comment="the greatest of its events that were removed, as they were old"),
+    sa.Column("event_marker", TEXT, nullable=False, comment="the greatest of the same events"),
+)
+
 event_reject = sa.Table(
     "event_reject",
     metadata,
@@ -327,6 +336,7 @@ taken = sa.Table(
     sa.Column("run", TEXT, primary_key=True, comment="run whose update it went into"),
 )
 sa.Index("taken_by_run", taken.c.run)
+sa.Index("taken_by_event", taken.c.sequence)
 
 marker = sa.Table(
     "marker",

@@ -27,32 +27,37 @@ def updates(connection: sa.Connection, wanted: Iterable[tuple[Partition, str]], 
     return rows(connection, ("feed", "partition", name), ((str(at.feed), at.key, value) for at, value in wanted))
 
 
-def rows(connection: sa.Connection, names: tuple[str, ...], values: Iterable[Sequence[str | int | None]]) -> sa.CTE:
-    """Rows with these columns, which are texts in the database."""
-    return table(connection.dialect.name, names, **given(values))
+def rows(
+    connection: sa.Connection,
+    names: tuple[str, ...],
+    values: Iterable[Sequence[str | int | None]],
+    called: str = "wanted",
+) -> sa.CTE:
+    """Rows with these columns, which are texts in the database; two in one statement are called differently."""
+    return table(connection.dialect.name, names, called, **given(values, called))
 
 
-def table(dialect: str, names: tuple[str, ...], **parameter: str) -> sa.CTE:
+def table(dialect: str, names: tuple[str, ...], called: str = "wanted", **parameter: str) -> sa.CTE:
     """The table; in a statement that is kept it has no parameter, which each execution brings."""
-    return _select(dialect, names).bindparams(**parameter).columns(*_columns(names)).cte("wanted")
+    return _select(dialect, names, called).bindparams(**parameter).columns(*_columns(names)).cte(called)
 
 
-def given(values: Iterable[Sequence[str | int | None]]) -> dict[str, str]:
+def given(values: Iterable[Sequence[str | int | None]], called: str = "wanted") -> dict[str, str]:
     """The parameter that has the rows."""
-    return {"wanted": json.dumps([[*row] for row in values])}
+    return {called: json.dumps([[*row] for row in values])}
 
 
 _TABLES = {
-    "sqlite": "json_each(:wanted) AS given",
-    "postgresql": "jsonb_array_elements(CAST(:wanted AS jsonb)) AS given",
+    "sqlite": "json_each(:{called}) AS given",
+    "postgresql": "jsonb_array_elements(CAST(:{called} AS jsonb)) AS given",
 }
 _CELLS = {"sqlite": "json_extract(given.value, '$[{at}]') AS {name}", "postgresql": "given.value->>{at} AS {name}"}
 
 
 @cache
-def _select(dialect: str, names: tuple[str, ...]) -> sa.TextClause:
+def _select(dialect: str, names: tuple[str, ...], called: str) -> sa.TextClause:
     cells = ", ".join(_CELLS[dialect].format(at=at, name=f'"{name}"') for at, name in enumerate(names))
-    return sa.text(f"SELECT {cells} FROM {_TABLES[dialect]}")  # noqa: S608 (names are ours)
+    return sa.text(f"SELECT {cells} FROM {_TABLES[dialect].format(called=called)}")  # noqa: S608 (names are ours)
 
 
 def _columns(names: tuple[str, ...]) -> list[sa.ColumnClause[Any]]:

@@ -16,7 +16,7 @@ from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
 from feed_assets.orchestration.declare.declarations import declarations_of, specs_of
 from feed_assets.orchestration.declare.versions import with_versions
-from feed_assets.orchestration.retention import prune_jobs
+from feed_assets.orchestration.retention import prune_jobs, prune_ledger_job
 from feed_assets.orchestration.ticks.orphans import orphans_sensor
 from feed_assets.orchestration.ticks.sensors import sensors_of
 from feed_assets.orchestration.ticks.watch import watch_checks
@@ -64,7 +64,8 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     """Add what makes datasets run by themselves: sensors, late re-runs, and an in-process executor by default.
 
-    The job `prune` comes with them, if any feed has a retention, and the job `catch_up`, if there is a Kafka topic.
+    The job `prune_ledger` comes with them, the job `prune`, if any feed has a retention, and the job `catch_up`, if
+    there is a Kafka topic.
 
     Args:
         definitions: The datasets and feeds of a code location, with whatever else it has.
@@ -80,7 +81,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     assets = with_versions(agreed(definitions))
     declared = declarations_of(assets)
     sensors = [*sensors_of(declared), *catch_up_sensors(declared), *_late_data_sensors(assets), orphans_sensor]
-    checks, jobs = watch_checks(specs_of(assets)), [*prune_jobs(declared), *catch_up_jobs(declared)]
+    checks, jobs = watch_checks(specs_of(assets)), [*prune_jobs(declared), prune_ledger_job(), *catch_up_jobs(declared)]
     own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=jobs, executor=executor)
     return dg.Definitions.merge(assets, own)
 

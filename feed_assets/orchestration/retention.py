@@ -1,4 +1,4 @@
-"""The job `prune`: it removes what the declared retentions do not keep, once it is told to."""
+"""The jobs `prune` and `prune_ledger`: they remove what is kept no longer, once they are told to."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,6 +8,7 @@ from pydantic import Field
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
+from feed_assets.ledger.retention import lines_of, prune_log
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, StateTable
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.services import Services
@@ -15,7 +16,7 @@ from feed_assets.settings import settings
 
 
 class Prune(dg.Config):
-    """Run configuration of the job `prune`."""
+    """Run configuration of the jobs `prune` and `prune_ledger`."""
 
     apply: bool = Field(False, description="Remove what goes. Otherwise the log says what would go, and nothing does.")
 
@@ -25,6 +26,23 @@ def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
     found = {each.feed: each.retention for each in declarations if not isinstance(each, EventTable | StateTable)}
     policies = {feed: policy for feed, policy in sorted(found.items()) if policy}
     return [_job(policies)] if policies else []
+
+
+def prune_ledger_job() -> dg.JobDefinition:
+    """The job `prune_ledger`: what the sensor `orphans` does once a day, seen before or done at once."""
+
+    @dg.op(name="prune_old_rows")
+    def prune_old_rows(context: dg.OpExecutionContext, config: Prune) -> None:
+        """Remove what is old in the ledger and what nobody needs."""
+        days, report_days = settings().log_days, settings().state_report_days
+        services = Services.of(settings())
+        pruned = prune_log(services.ledger, services.now(), days, report_days, apply=config.apply)
+        for line in lines_of(pruned):
+            context.log.info(line)
+
+    graph = dg.GraphDefinition("prune_ledger", node_defs=[prune_old_rows])
+    described = "Remove old changes, events, rejects and reports of the ledger. A dry run unless `apply` is set."
+    return dg.JobDefinition(graph_def=graph, description=described)
 
 
 def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:

@@ -196,18 +196,27 @@ def test_changes_of_other_feeds_are_not_read(ledger):
         assert log.after(connection, 0, 10, 10, [new_run("x").output.feed]) == ()
 
 
+def pruned(ledger, before=NOW + MINUTE, *, apply=True):
+    with ledger.read() as connection:
+        upto = log.last_before(connection, before)
+    return log.prune_some(ledger, before, 0, upto, 100, apply=apply)[0]
+
+
 def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledger):
     with ledger.change() as connection:
         append(connection, 3)
         updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+    assert pruned(ledger) == 0  # Nobody has anything yet.
     with ledger.write() as connection:
-        assert log.prune(connection, NOW + MINUTE) == 0  # Nobody has anything yet.
         subscriptions.advance(connection, "ahead", 10)
         subscriptions.advance(connection, "behind", 1)
-        assert log.prune(connection, NOW) == 0
-        assert log.prune(connection, NOW + MINUTE) == 1
+    assert pruned(ledger, NOW) == 0
+    assert pruned(ledger, apply=False) == 1
+    assert pruned(ledger) == 1
+    with ledger.write() as connection:
         subscriptions.advance(connection, "behind", 10)
-        assert log.prune(connection, NOW + MINUTE) == 1
+    assert pruned(ledger) == 1
+    with ledger.read() as connection:
         assert [each.sequence for each in log.after(connection, 0, 10, 10)] == [3, 4, 5]
     with ledger.change() as connection:
         assert append(connection) == 6

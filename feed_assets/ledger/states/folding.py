@@ -53,6 +53,27 @@ def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP
     return done
 
 
+def fold_all(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP, *, apply: bool) -> int:
+    """Fold all of these; how many go, or would, as a dry run."""
+    after, before, done = json.loads(_BEGINNING), now - timedelta(days=days), 0
+    while True:
+        with ledger.read() as connection:
+            looked = _after(connection, after, limit)
+        for name in _names(looked):
+            mine = _of(looked, name)
+            done += _fold(ledger, name, mine, now, before) if apply else _to_fold(ledger, name, mine, before)
+        if len(looked) < limit:
+            return done
+        after = looked[-1]
+
+
+def _to_fold(ledger: Ledger, name: str, keys: Sequence[_Key], before: datetime) -> int:
+    dataset = Feed.parse(name)
+    with ledger.read() as connection:
+        tracked = datasets.tracked(connection, [dataset])[dataset]
+        return len(_Folding(connection, dataset, tracked, before).old(keys))
+
+
 def _after(connection: sa.Connection, after: _Key, limit: int) -> list[_Key]:
     """The keys of the next reports, by key: a range of the primary key's index."""
     columns = [report.c[name] for name in _KEY]

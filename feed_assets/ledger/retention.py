@@ -1,0 +1,122 @@
+"""What is old in the ledger and what nobody needs goes: changes, events, reports and what was rejected.
+
+One function for the command, the job and the sensor. Each step is one short transaction, and whoever is killed between
+two has removed so many: the next one finds the rest. A dry run asks the same questions, and removes nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+
+from feed_assets.ledger import event_rejects, log
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.old_events import OldEvents
+from feed_assets.ledger.states.folding import fold_all
+from feed_assets.ledger.tables import subscription
+
+ROWS_PER_STEP = 500
+"""Rows that are looked at, and removed, at a time: then the time is looked at."""
+
+CHANGES, EVENTS = "changes", "events"
+
+Step = Callable[[int], tuple[int, int | None]]
+"""From the number after which it goes on to how many of the next rows go, and the last of these; None at the end."""
+
+
+@dataclass(frozen=True)
+class PrunedLog:
+    """How many rows go of each table. `applied`: they are gone; else they would go.
+
+    `held_by`: the subscriber (and the feed) that has the least of the log, if changes older than that wait for it.
+    `stopped`: where the next call goes on if the time was over; empty if all was looked at.
+    """
+
+    before: datetime
+    reports_before: datetime
+    changes: int = 0
+    events: int = 0
+    rejects: int = 0
+    reports: int = 0
+    applied: bool = False
+    held_by: str | None = None
+    stopped: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows that go by what they are, of what is as old as the setting says."""
+        return {"changes": self.changes, "events": self.events, "rejects": self.rejects}
+
+    @property
+    def total(self) -> int:
+        """All rows that go."""
+        return self.changes + self.events + self.rejects + self.reports
+
+
+def lines_of(pruned: PrunedLog) -> list[str]:
+    """What goes, in words, and what keeps the rest there."""
+    goes = "removed" if pruned.applied else "would go"
+    old, long_complete = (f"{each:%Y-%m-%d %H:%M} UTC" for each in (pruned.before, pruned.reports_before))
+    lines = [f"{count} {what} of before {old} {goes}" for what, count in pruned.counts.items()]
+    lines += [f"{pruned.reports} reports of windows that are complete since before {long_complete} {goes}"]
+    return [*lines, *([f"changes stay for a subscriber: {pruned.held_by}"] if pruned.held_by else [])]
+
+
+def prune_log(
+    ledger: Ledger,
+    now: datetime,
+    days: int,
+    report_days: int,
+    *,
+    apply: bool = False,
+    out_of_time: Callable[[], bool] = lambda: False,
+    after: str = "",
+) -> PrunedLog:
+    """Remove what is older than so many days, or say how much would go; `after`: where another call has stopped.
+
+    Changes go before events, which stay as long as their changes do. Of reports those of windows that have long been
+    complete become one row (`states/folding.py`), by days of their own.
+    """
+    before = now - timedelta(days=days)
+    with ledger.read() as connection:
+        upto, held_by = log.last_before(connection, before), None
+        if upto:
+            held_by = _held_by(connection, upto)
+    old = OldEvents(ledger, before, upto)
+    steps: dict[str, Step] = {
+        CHANGES: lambda last: log.prune_some(ledger, before, last, upto, ROWS_PER_STEP, apply=apply),
+        EVENTS: lambda last: old.prune_some(last, ROWS_PER_STEP, apply=apply),
+    }
+    gone, stopped = _walk(steps, out_of_time, after)
+    counts = {"rejects": 0, "reports": 0}
+    if not stopped:
+        counts["rejects"] = event_rejects.prune(ledger, before, ROWS_PER_STEP, apply=apply)
+        counts["reports"] = fold_all(ledger, now, report_days, apply=apply)
+    reports_before = now - timedelta(days=report_days)
+    return PrunedLog(before, reports_before, **gone, **counts, applied=apply, held_by=held_by, stopped=stopped)
+
+
+def _walk(steps: dict[str, Step], out_of_time: Callable[[], bool], after: str) -> tuple[dict[str, int], str]:
+    """How many rows go of each table, and where the time was over."""
+    gone, (begin, _, number) = dict.fromkeys(steps, 0), after.partition(" ")
+    left = [*steps][[*steps].index(begin) if begin in steps else 0 :]
+    for name in left:
+        last: int | None = int(number) if name == begin and number else 0
+        while last is not None:
+            count, last = steps[name](last)
+            gone[name] += count
+            if last is not None and out_of_time():
+                return gone, f"{name} {last}"
+    return gone, ""
+
+
+def _held_by(connection: sa.Connection, upto: int) -> str | None:
+    """Who has least of the log, if that keeps old changes there."""
+    order = subscription.c.position, subscription.c.subscriber, subscription.c.feed
+    first = connection.execute(sa.select(*order).order_by(*order).limit(1)).first()
+    if first is None:
+        return "nobody has subscribed to the log yet"
+    if first.position >= upto:
+        return None
+    return f"{first.subscriber}{f' of {first.feed}' if first.feed else ''} has it up to number {first.position} alone"
