@@ -27,6 +27,7 @@ from feed_assets.core.forms import (
     Sinks,
     Smtp,
     Store,
+    Times,
     Warehouses,
     Webhook,
     Words,
@@ -126,6 +127,10 @@ class Settings(Declaring):
 
     state_report_days: int = Field(default=30, ge=1)
     """Days for which a window has to be complete before the reports of it are one row, and it takes no more."""
+
+    slower_factor: Times = Field(default=2, ge=0)
+    """How many times as long updates of a dataset by events take with its newest code than with that before, until it
+    is an alert; 0: it is none."""
 
     alert_webhook: Webhook | None = None
     """URL that alerts are posted to, with `alert_secret`; secret because some services have their key in it."""

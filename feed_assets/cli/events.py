@@ -1,6 +1,7 @@
 """`feed-assets events`: publish and list write events, and say what is due for whom."""
 
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from getpass import getuser
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,15 +30,18 @@ from feed_assets.core.events import (
     parse_marker,
 )
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.words import first_line
+from feed_assets.core.readiness import NAMED
+from feed_assets.core.words import first_line, some
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import sqlalchemy as sa
 
+    from feed_assets.core.durations import Trend
     from feed_assets.core.propagation import Due
+    from feed_assets.ledger.database import Ledger
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
     from feed_assets.runs.services import Services
@@ -109,12 +113,15 @@ def ls(
     """List the newest write events, newest first."""
     from feed_assets.ledger import event_rejects, events
 
-    with ledger_of_settings(makes=False).read() as connection:
+    ledger, feed = ledger_of_settings(makes=False), Feed.parse(table) if table else None
+    if feed:
+        _check_known(ledger, [feed])
+    with ledger.read() as connection:
         if rejected:
             found = event_rejects.rejects(connection, limit)
             show([Values.of(source=name, at=at, reason=one.reason, raw=one.raw) for name, one, at in found], as_json)
         else:
-            show(EventView.each(events.newest(connection, limit, Feed.parse(table) if table else None)), as_json)
+            show(EventView.each(events.newest(connection, limit, feed)), as_json)
 
 
 @app.command()
@@ -209,10 +216,45 @@ def stats(
     limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """Say how long updates take from one table to another, by the version of the second one's code."""
+    """Say how long updates take from one table to another, by the version of the second one's code, the newest last.
+
+    The median of each version is compared with that of the version before.
+    """
     from feed_assets.core.durations import trend
     from feed_assets.ledger.durations import durations
 
-    with ledger_of_settings(makes=False).read() as connection:
-        trends = trend(durations(connection, Feed.parse(first), Feed.parse(last), limit))
-    show(TrendView.each(trends), as_json, "" if trends else f"no update has gone from {first} to {last} yet")
+    ledger, begin, end = ledger_of_settings(makes=False), Feed.parse(first), Feed.parse(last)
+    _check_known(ledger, [begin, end])
+    with ledger.read() as connection:
+        trends = trend(durations(connection, begin, end, limit))
+    show(TrendView.each(trends), as_json, _said(trends) or f"no update has gone from {first} to {last} yet")
+
+
+def _said(trends: "Sequence[Trend]") -> str:
+    """Which version is slower than which, and by how much; empty without any update."""
+    from feed_assets.core.durations import UPDATES_COMPARED, compared
+
+    if not trends:
+        return ""
+    found, factor = compared(trends), settings().slower_factor
+    if not found:
+        return f"no two versions have {UPDATES_COMPARED} updates each: fewer are not compared"
+    if found.times <= 1:
+        return f"{found}: it is not slower"
+    is_alert = factor and found.times > factor
+    return f"{found}: it is slower{f', by more than {factor:g} times, which is an alert' if is_alert else ''}"
+
+
+def _check_known(ledger: "Ledger", tables: "Sequence[Feed]") -> None:
+    """Raise InvalidName for a table that the ledger has never heard of."""
+    from feed_assets.ledger.durations import known_tables
+    from feed_assets.orchestration.decide.unknown import known_feeds
+
+    with ledger.read() as connection:
+        known = known_tables(connection)
+    heard_of = {*known} | known_feeds(ledger, [str(table) for table in tables])
+    for table in tables:
+        if str(table) not in heard_of:
+            near = get_close_matches(str(table), sorted(known), 1)
+            there = f"is {near[0]} meant?" if near else f"it has events of {some(known, NAMED) or 'no table yet'}."
+            raise InvalidName(f"the ledger has never heard of {table}: {there} Correct the name.")

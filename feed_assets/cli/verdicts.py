@@ -99,13 +99,14 @@ class ConsumerView(View):
 
 
 class TrendView(View):
-    """How long updates take, in seconds, under one version of code."""
+    """How long updates take, in seconds, under one version of code; `change` is a share of `against`'s median."""
 
     code_version: str | None
     count: int
     median: Annotated[float, Seconds]
     p95: Annotated[float, Seconds]
-    change: float | None
+    change: Annotated[float | None, Share]
+    against: str | None
 
 
 class GroupView(View):

@@ -1,11 +1,15 @@
 """How long updates take from one table to another, and whether a change of code made that longer.
 
-Source: "Data Orchestration via Events" (2024): trends in the duration from A to B, with each code change.
+Source: "Data Orchestration via Events" (2024): trends in the duration from A to B, as a regression analysis with each
+code change.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
+
+UPDATES_COMPARED = 5
+"""Updates of a version that are enough to compare it: the median of fewer is chance."""
 
 
 @dataclass(frozen=True)
@@ -20,27 +24,62 @@ class Duration:
 
 @dataclass(frozen=True)
 class Trend:
-    """The durations under one version of the second table's code; `change` is against the version before."""
+    """The durations under one version of the second table's code.
+
+    `change` of the median is against the version before, `against`: 0.5 is half as long again. None of the first.
+    """
 
     code_version: str | None
     count: int
     median: float
     p95: float
     change: float | None
+    against: str | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The newest version with enough updates, the last one before it that has them, and how much longer it takes."""
+
+    new: Trend
+    old: Trend
+
+    @property
+    def times(self) -> float:
+        """How many times as long the new one takes, by the medians."""
+        return self.new.median / self.old.median
+
+    def __str__(self) -> str:
+        new, old = (f"{_named(each)} (median {each.median:.3f} s of {each.count})" for each in (self.new, self.old))
+        return f"{new} takes {self.times:.2f} times as long as {old}"
 
 
 def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
-    """By code version, in the order in which they were first seen; seconds."""
+    """By code version, in the order in which they were last seen: who goes back to a version has it at the end."""
     groups: dict[str | None, list[float]] = {}
     for each in durations:
-        groups.setdefault(each.code_version, []).append(each.seconds)
+        seconds = groups.pop(each.code_version, list[float]())  # Put in again: at the end.
+        seconds.append(each.seconds)
+        groups[each.code_version] = seconds
     found: list[Trend] = []
     for version, seconds in groups.items():
-        middle = median(seconds)
-        before = found[-1].median if found else 0
-        change = (middle - before) / before if before else None
-        found.append(Trend(version, len(seconds), middle, _p95(seconds), change))
+        middle, last = median(seconds), found[-1] if found else None
+        change = (middle - last.median) / last.median if last and last.median else None
+        found.append(Trend(version, len(seconds), middle, _p95(seconds), change, last.code_version if last else None))
     return tuple(found)
+
+
+def compared(trends: Sequence[Trend], least: int = UPDATES_COMPARED) -> Compared | None:
+    """The newest version against the one before it, of those with enough updates; None if there are no two.
+
+    What no code made, and what took no time, is compared with nothing.
+    """
+    enough = [each for each in trends if each.count >= least and each.code_version is not None and each.median > 0]
+    return Compared(enough[-1], enough[-2]) if len(enough) > 1 else None
+
+
+def _named(each: Trend) -> str:
+    return f"code {each.code_version}"
 
 
 def _p95(seconds: list[float]) -> float:

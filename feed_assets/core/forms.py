@@ -90,6 +90,15 @@ Webhook = Annotated[
     ),
 ]
 Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
+
+
+def _times(value: float) -> float:
+    if 0 < value <= 1:
+        raise ValueError("expected a number greater than 1, or 0 for no alert")
+    return value
+
+
+Times = Annotated[float, AfterValidator(_times)]
 LINEAGE = "openlineage+"
 """What the URL of a sink for lineage begins with."""
 GLUE = "glue:"

@@ -1,11 +1,12 @@
 """From one table's event to another's, for each update that went through both."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from feed_assets.core.durations import Duration
+from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import events, wanted
 from feed_assets.ledger.tables import event
@@ -19,27 +20,58 @@ def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) ->
 
     An update that several went into counts from the last of these that came by `first`.
     """
-    reached = events.newest(connection, limit, last)
-    origins = {each.sequence: {each.correlation, *each.parents} for each in reached}
-    began = _began(connection, first, {each for some in origins.values() for each in some})
-    found: list[Duration] = []
-    for each in reversed(reached):
-        starts = [start for origin in origins[each.sequence] for start in began.get(origin, ()) if start <= each.time]
-        if starts:
-            seconds = (each.time - max(starts)).total_seconds()
-            code = each.context.get("code_version")
-            found.append(Duration(each.correlation, each.partition.key, seconds, None if code is None else str(code)))
-    return tuple(found)
+    return durations_of(connection, {last: [first]}, limit)[first, last]
 
 
-def _began(connection: sa.Connection, first: Feed, correlations: Collection[str]) -> dict[str, list[datetime]]:
-    """By correlation id the times of a table's events: one index seek for each."""
-    found: dict[str, list[datetime]] = {}
+def durations_of(
+    connection: sa.Connection, pairs: Mapping[Feed, Collection[Feed]], limit: int
+) -> dict[tuple[Feed, Feed], tuple[Duration, ...]]:
+    """The same by tables where updates begin and that they reach, which `pairs` has the other way round."""
+    reached = _newest(connection, pairs, limit)
+    ids = {each.sequence: {each.correlation, *each.parents} for some in reached.values() for each in some}
+    firsts = {first for some in pairs.values() for first in some}
+    began = _began(connection, firsts, {each for some in ids.values() for each in some})
+    return {
+        (first, last): tuple(
+            _duration(each, start)
+            for each in reached.get(last, ())
+            if (start := _start(each, [at for one in ids[each.sequence] for at in began.get((first, one), ())]))
+        )
+        for last, some in pairs.items()
+        for first in some
+    }
+
+
+def _newest(connection: sa.Connection, tables: Collection[Feed], limit: int) -> dict[Feed, list[Recorded]]:
+    """The newest events of each table, oldest first."""
+    floors = shown_from(connection, limit, tables)
+    asked = wanted.rows(connection, ("feed", "first"), floors.items())
+    mine = (event.c.feed == asked.c.feed) & (event.c.sequence >= sa.cast(asked.c.first, sa.BigInteger))
+    found: dict[Feed, list[Recorded]] = {}
+    for row in connection.execute(sa.select(event).join(asked, mine).order_by(event.c.sequence)).mappings():
+        found.setdefault(Feed.parse(row["feed"]), []).append(events.recorded_of(row))
+    return found
+
+
+def _start(reached: Recorded, starts: Iterable[datetime]) -> datetime | None:
+    return max((start for start in starts if start <= reached.time), default=None)
+
+
+def _duration(reached: Recorded, start: datetime) -> Duration:
+    code, seconds = reached.context.get("code_version"), (reached.time - start).total_seconds()
+    return Duration(reached.correlation, reached.partition.key, seconds, None if code is None else str(code))
+
+
+def _began(
+    connection: sa.Connection, tables: Collection[Feed], correlations: Collection[str]
+) -> dict[tuple[Feed, str], list[datetime]]:
+    """By table and correlation id the times of its events: one index seek for each."""
+    found: dict[tuple[Feed, str], list[datetime]] = {}
     asked = wanted.rows(connection, ("correlation",), [[each] for each in correlations])
-    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & (event.c.feed == str(first))
+    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(map(str, tables)))
     for row in connection.execute(sa.select(event).where(mine)).mappings():
         recorded = events.recorded_of(row)
-        found.setdefault(recorded.correlation, []).append(recorded.time)
+        found.setdefault((recorded.partition.feed, recorded.correlation), []).append(recorded.time)
     return found
 
 
@@ -48,7 +80,7 @@ def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | N
 
     A seek for each table, and its newest events: never through all of its history.
     """
-    names = _tables(connection) if tables is None else sorted(map(str, tables))
+    names = known_tables(connection) if tables is None else sorted(map(str, tables))
     asked = wanted.rows(connection, ("feed",), [[name] for name in names])
     history = event.alias()
     mine = sa.select(history.c.sequence).where(history.c.feed == asked.c.feed).correlate(asked)
@@ -56,7 +88,7 @@ def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | N
     return {feed: number or 0 for feed, number in connection.execute(sa.select(asked.c.feed, first))}
 
 
-def _tables(connection: sa.Connection) -> list[str]:
+def known_tables(connection: sa.Connection) -> list[str]:
     """The names of all tables that have events: from one to the next in the index."""
     found = sa.select(sa.func.min(event.c.feed).label("feed")).cte("found", recursive=True)
     after = sa.select(sa.func.min(event.c.feed)).where(event.c.feed > found.c.feed).correlate(found).scalar_subquery()

@@ -43,7 +43,10 @@ def test_an_event_is_published_once_and_listed() -> None:
     header, line = said("events", "ls", "shop/orders").splitlines()
     assert header.split()[:5] == ["sequence", "table", "partition", "marker", "operation"]
     assert line.split()[1:6] == ["shop/orders", DAY, "7", "OVERWRITE", "X"]
-    assert said("events", "ls", "shop/others") == "nothing\n"
+    with pytest.raises(InvalidName, match=r"never heard of shop/others: is shop/orders meant\? Correct the name"):
+        said("events", "ls", "shop/others")
+    with pytest.raises(InvalidName, match=r"never heard of x: it has events of shop/orders\. Correct the name"):
+        said("events", "stats", "shop/orders", "x")
 
 
 def test_without_a_correlation_id_it_is_that_of_table_partition_and_marker() -> None:
@@ -152,12 +155,34 @@ def test_stats_tell_how_long_updates_take_and_whether_new_code_made_it_longer() 
     with open_ledger(settings().ledger).change() as connection:
         events.record(connection, events.OURS, new, now, refuse_out_of_order=False)
     assert said("events", "stats", "a", "b").splitlines() == [
-        "code_version  count  median    p95       change",
+        "code_version  count  median    p95       change   against",
         "1             2      15.000 s  19.500 s",
-        "2             1      30.000 s  30.000 s  1.000",
+        "2             1      30.000 s  30.000 s  +100.0%  1",
+        "no two versions have 5 updates each: fewer are not compared",
     ]
     assert [each["count"] for each in json.loads(said("events", "stats", "a", "b", "--json"))] == [2, 1]
     assert said("events", "stats", "b", "a") == "no update has gone from b to a yet\n"
+
+
+def test_stats_say_which_code_is_slower_than_which_and_by_how_much() -> None:
+    now, new = utc_now(), []
+    for number in range(10):
+        begun, code = now + timedelta(hours=number), "1" if number < 5 else "2"
+        done = begun + timedelta(seconds=10 if code == "1" else 25)
+        new.append(WriteEvent("a", begun, begun, f"X{number}"))
+        new.append(WriteEvent("b", done, done, f"X{number}", context={"code_version": code}))
+    with open_ledger(settings().ledger).change() as connection:
+        events.record(connection, events.OURS, new, now, refuse_out_of_order=False)
+    assert said("events", "stats", "a", "b").splitlines()[-1] == (
+        "code 2 (median 25.000 s of 5) takes 2.50 times as long as code 1 (median 10.000 s of 5): it is slower, by more "
+        "than 2 times, which is an alert"
+    )
+    _, last = json.loads(said("events", "stats", "a", "b", "--json"))
+    assert {name: last[name] for name in ("code_version", "against", "change")} == {
+        "code_version": "2",
+        "against": "1",
+        "change": 1.5,
+    }
 
 
 def test_reconcile_publishes_events_that_were_lost() -> None:

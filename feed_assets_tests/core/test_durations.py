@@ -2,7 +2,7 @@
 
 import pytest
 
-from feed_assets.core.durations import Duration, Trend, trend
+from feed_assets.core.durations import Duration, Trend, compared, trend
 
 
 def took(*seconds, code="1"):
@@ -20,7 +20,7 @@ def took(*seconds, code="1"):
         (took(4) + took(1, code="2"), [Trend("1", 1, 4, 4, None), Trend("2", 1, 1, 1, -0.75)]),
         (took(0) + took(5, code="2"), [Trend("1", 1, 0, 0, None), Trend("2", 1, 5, 5, None)]),
         (took(2) + took(4, code=None), [Trend("1", 1, 2, 2, None), Trend(None, 1, 4, 4, 1.0)]),
-        (took(2) + took(9, code="2") + took(4), [Trend("1", 2, 3, 3.9, None), Trend("2", 1, 9, 9, 2.0)]),
+        (took(2) + took(9, code="2") + took(3), [Trend("2", 1, 9, 9, None), Trend("1", 2, 2.5, 2.95, -13 / 18)]),
     ],
 )
 def test_the_trend_of_durations_by_code_version(durations, expected):
@@ -29,6 +29,22 @@ def test_the_trend_of_durations_by_code_version(durations, expected):
     assert [each.median for each in found] == [each.median for each in expected]
     assert [each.p95 for each in found] == pytest.approx([each.p95 for each in expected])
     assert [each.change for each in found] == [each.change for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("durations", "said"),
+    [
+        (took(2, 2, 2) + took(5, 5, 5, code="2"), "code 2 (median 5.000 s of 3) takes 2.50 times as long as code 1"),
+        (took(2, 2, 2) + took(5, 5, code="2"), None),
+        (took(2, 2, 2) + took(9, code="2") + took(5, 5, 5, code="3"), "2.50 times as long as code 1 (median 2.000 s"),
+        (took(2, 2, 2) + took(5, 5, 5, code=None), None),
+        (took(0, 0, 0) + took(5, 5, 5, code="2"), None),
+    ],
+    ids=["slower", "too few", "one with too few between them", "no code", "no time at all"],
+)
+def test_versions_with_enough_updates_are_compared(durations, said):
+    found = compared(trend(durations), 3)
+    assert (said in str(found)) if said else found is None
 
 
 def test_one_slow_update_of_twenty_is_not_in_the_median():

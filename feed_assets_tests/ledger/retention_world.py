@@ -192,7 +192,7 @@ class World:
 
 def acts(random: Random, number: int) -> Iterator[Act]:
     """Acts by chance: mostly updates that reach all tables, some that never do, over years."""
-    names, hours = [*CONSUMERS], [1, 5, 24, 72, 24 * 20, 24 * 40]
+    names, hours = [*CONSUMERS], [1, 24, 72, 24 * 20, 24 * 40]
     for at in range(number):
         kind = random.random()
         correlation = f"c{at}"

@@ -38,6 +38,7 @@ from feed_assets.orchestration.declare.declarations import (
 from feed_assets.orchestration.ticks.cadences import by_events_alone, late, with_cadence
 from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
 from feed_assets.orchestration.ticks.reruns import report_reruns
+from feed_assets.orchestration.ticks.slower import keep_slower
 from feed_assets.orchestration.ticks.staleness import stale_states
 from feed_assets.orchestration.ticks.topics import BEHIND, DEAD_LETTERS, NOT_LOADED, followers_of
 from feed_assets.settings import settings
@@ -66,6 +67,7 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
     alerts.keep(ledger, AUDIT, refused, now, ours.has_feed)
     alerts.keep(ledger, PERSON, waits, now, ours.has_feed)
     alerts.keep(ledger, DEADLINE, of_deadlines, now, ours.has_feed)
+    keep_slower(graph, ledger, now, ours)
     _judge(graph, ledger, now)
     report_reruns(graph, ledger, now)
     return _deliver(ledger, now, out_of_time)

@@ -1,0 +1,69 @@
+"""Datasets by events whose newest code is slower than the code before: an alert that resolves itself.
+
+Source: "Data Orchestration via Events" (2024): a regression analysis of the duration from A to B with each code change.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from feed_assets.core.durations import Duration, compared, trend
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import alerts, events
+from feed_assets.ledger.alerts import Alert
+from feed_assets.ledger.database import Ledger, get_cursors, put_cursors
+from feed_assets.ledger.durations import durations_of
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.ours import Ours
+from feed_assets.settings import settings
+
+SLOWER = "slower"
+"""Kind of alerts. The names go on with the dataset, `|`, and the table where its updates begin."""
+
+UPDATES_LOOKED_AT = 100
+"""The newest updates of a dataset: once so many are of the new code, that is how long it takes."""
+
+
+def keep_slower(graph: Graph, ledger: Ledger, now: datetime, ours: Ours) -> None:
+    """Open and resolve these alerts: only datasets with an event since the last look are looked at, in one go.
+
+    Of the others what is open stays. The cursors move last: a kill before that repeats the look.
+    """
+    factor = settings().slower_factor
+    pairs = {node.feed: [each.feed for each in graph.parents(node)] for node in graph.datasets() if node.by_events}
+    with ledger.read() as connection:
+        newest = events.newest_of(connection, pairs)
+        last = {_cursor(feed): f"{each.sequence} {factor}" for feed, each in newest.items()}
+        known = get_cursors(connection, last.keys())
+        new = {feed: firsts for feed, firsts in pairs.items() if last.get(_cursor(feed)) != known.get(_cursor(feed))}
+        found = durations_of(connection, new, UPDATES_LOOKED_AT) if new and factor else {}
+        opened = alerts.open_alerts(connection)
+    kept = {key: why for feed, key, why in _open(opened) if feed in pairs.keys() - new.keys()}
+    alerts.keep(ledger, SLOWER, kept | _slower(found, factor), now, ours.has_feed)
+    if moved := {name: value for name, value in last.items() if known.get(name) != value}:
+        with ledger.write() as connection:
+            put_cursors(connection, moved)
+
+
+def _cursor(feed: Feed) -> str:
+    return f"durations looked at of {feed}"
+
+
+def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
+    """By dataset what is open, by the rest of the alert's name."""
+    for each in opened:
+        kind, _, key = each.name.partition(":")
+        if kind == SLOWER:
+            yield Feed.parse(key.partition("|")[0]), key, each.reason
+
+
+def _slower(found: Mapping[tuple[Feed, Feed], Iterable[Duration]], factor: float) -> dict[str, str]:
+    """By the rest of the alert's name why it is open."""
+    reasons: dict[str, str] = {}
+    for (first, last), durations in found.items():
+        seen = compared(trend(durations))
+        if seen and seen.times > factor:
+            reasons[f"{last}|{first}"] = (
+                f"{last} is slower since its code has changed: from {first} {seen}; more than {factor:g} times is an "
+                f"alert. See `feed-assets events stats {first} {last}`, and FEED_ASSETS_SLOWER_FACTOR."
+            )
+    return reasons
