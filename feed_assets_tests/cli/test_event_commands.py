@@ -174,8 +174,8 @@ def test_stats_say_which_code_is_slower_than_which_and_by_how_much() -> None:
     with open_ledger(settings().ledger).change() as connection:
         events.record(connection, events.OURS, new, now, refuse_out_of_order=False)
     assert said("events", "stats", "a", "b").splitlines()[-1] == (
-        "code 2 (median 25.000 s of 5) takes 2.50 times as long as code 1 (median 10.000 s of 5): it is slower, by more "
-        "than 2 times, which is an alert"
+        "code 2 (median 25.000 s of 5) takes 2.50 times as long as code 1 (median 10.000 s of 5): it is slower, by "
+        "more than 2 times, which is an alert"
     )
     _, last = json.loads(said("events", "stats", "a", "b", "--json"))
     assert {name: last[name] for name in ("code_version", "against", "change")} == {

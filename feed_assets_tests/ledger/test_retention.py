@@ -2,14 +2,23 @@
 
 import os
 import shutil
+from dataclasses import replace
+from datetime import timedelta
 from random import Random
 
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.ledger import durations
+from feed_assets.core.events import Operation, Rejected, WriteEvent
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.slices import Slice
+from feed_assets.ledger import awaited, claims, durations, event_rejects, events, retention, subscriptions, updates
+from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import open_ledger
-from feed_assets_tests.ledger.retention_world import World, acts
+from feed_assets.ledger.retention import prune_log
+from feed_assets.ledger.tables import change, event, taken
+from feed_assets_tests.ledger.records import deliver, scanned, statements
+from feed_assets_tests.ledger.retention_world import DAYS, START, World, acts
 
 
 @pytest.fixture
@@ -56,3 +65,161 @@ SEEDS = [int(os.environ["FAULT_SEED"])] if "FAULT_SEED" in os.environ else [*ran
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nobody_sees_that_old_rows_are_gone(worlds, seed):
     assert live(*worlds, seed, 70) > 15
+
+
+def tell(ledger, marker, *, correlation=None, table="team/a", day=0, context=None, event_day=None):
+    """Record an event of a team's table some days after the beginning."""
+    published = START + timedelta(days=day if event_day is None else event_day)
+    new = WriteEvent(table, marker, published, correlation or f"c{marker}", Operation.UPSERT, context=context or {})
+    with ledger.change() as connection:
+        return events.record(connection, "team", [new], START + timedelta(days=day), refuse_out_of_order=False)
+
+
+def heard(ledger, position=10**6):
+    with ledger.write() as connection:
+        subscriptions.advance(connection, "somebody", position)
+
+
+def prune(ledger, day=100, **options):
+    return prune_log(ledger, START + timedelta(days=day), DAYS, DAYS, **({"apply": True} | options))
+
+
+def numbers(ledger, table=event):
+    with ledger.read() as connection:
+        return [*connection.execute(sa.select(table.c.sequence).order_by(table.c.sequence)).scalars()]
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """`events stats` looks at the newest event of each table."""
+    monkeypatch.setattr(durations, "SHOWN", 1)
+
+
+def test_what_is_old_goes_and_the_dry_run_says_so_before(ledger, few):
+    for marker in range(1, 5):
+        tell(ledger, marker, day=marker)
+    tell(ledger, 5, day=99)
+    heard(ledger)
+    would = prune(ledger, apply=False)
+    assert (would.changes, would.events, would.applied, numbers(ledger)) == (4, 4, False, [1, 2, 3, 4, 5])
+    assert prune(ledger) == replace(would, applied=True)
+    assert (numbers(ledger), numbers(ledger, change)) == ([5], [5])
+    assert prune(ledger).total == 0
+
+
+def test_an_event_stays_as_long_as_its_change_does(ledger, few):
+    for marker in range(1, 5):
+        tell(ledger, marker)
+    heard(ledger, 2)
+    pruned = prune(ledger)
+    assert (pruned.changes, pruned.events, numbers(ledger)) == (2, 2, [3, 4])
+    assert pruned.held_by == "somebody has it up to number 2 alone"
+
+
+def test_the_last_marker_stays_though_others_came_after_it(ledger, few):
+    tell(ledger, 10)
+    tell(ledger, 5)
+    tell(ledger, 7)
+    heard(ledger)
+    prune(ledger)
+    assert numbers(ledger) == [1, 3], "the last marker, and the last that came"
+    with ledger.read() as connection:
+        assert events.last_marker(connection, Partition(Feed.parse("team/a"))) == f"{10:020d}"
+
+
+def test_the_newest_that_stats_look_at_stay_with_what_went_into_them(ledger, few):
+    tell(ledger, 1, correlation="x")
+    tell(ledger, 2, correlation="y")
+    tell(ledger, 3)
+    tell(ledger, 1, correlation="x", table="team/b")
+    heard(ledger)
+    prune(ledger)
+    assert numbers(ledger) == [1, 3, 4]
+
+
+def test_what_waits_for_a_partition_that_does_not_exist_stays(ledger, few):
+    for marker in range(1, 5):
+        tell(ledger, marker)
+    heard(ledger)
+    with ledger.write() as connection:
+        absent = Awaited("gamma/x/v1", Partition(Feed.parse("team/a")), 2, None, None)
+        awaited.put(connection, [absent], START)
+    prune(ledger)
+    assert numbers(ledger) == [2, 3, 4]
+
+
+def test_what_is_told_again_after_it_went_is_known_and_what_is_new_from_then_is_refused(ledger, few):
+    for marker in (10, 20, 30):
+        tell(ledger, marker, day=1)
+    heard(ledger)
+    prune(ledger)
+    assert numbers(ledger) == [3]
+    assert tell(ledger, 10, day=101, event_day=1) == ()
+    (rejected,) = tell(ledger, 15, day=101)
+    assert (
+        "team/a 15 is from before the events that were removed as they were old (FEED_ASSETS_LOG_DAYS)"
+        in rejected.reason
+    )
+    assert numbers(ledger) == [3]
+    assert tell(ledger, 25, day=101) == ()
+    with ledger.read() as connection:
+        (late, _) = events.newest(connection, 5)
+    assert (late.previous, late.flag) == (f"{20:020d}", events.OUT_OF_ORDER), "it covers what is after what went"
+
+
+def test_what_was_rejected_long_ago_goes(ledger):
+    with ledger.write() as connection:
+        for day in (1, 2, 99):
+            event_rejects.reject(connection, "team", [Rejected(f"raw {day}", "why")], START + timedelta(days=day))
+    assert prune(ledger, apply=False).rejects == 2
+    assert prune(ledger).rejects == 2
+    with ledger.read() as connection:
+        assert [one.raw for _, one, _ in event_rejects.rejects(connection, 10)] == ["raw 99"]
+
+
+def test_whoever_is_out_of_time_or_killed_goes_on_and_all_goes_in_the_end(ledger, few, monkeypatch):
+    monkeypatch.setattr(retention, "ROWS_PER_STEP", 2)
+    for marker in range(1, 8):
+        tell(ledger, marker)
+    heard(ledger)
+    total, after = 0, ""
+    while (pruned := prune(ledger, out_of_time=lambda: True, after=after)).stopped:
+        total, after = total + pruned.total, pruned.stopped
+    assert (total + pruned.total, numbers(ledger), numbers(ledger, change)) == (12, [7], [7])
+
+
+def test_taken_rows_go_with_their_events_and_those_of_a_current_update_stay(ledger, few):
+    output = Partition(Feed.parse("gamma/x/v1"))
+    for number in range(1, 5):
+        tell(ledger, number, day=number)
+        deliver(ledger, output, [Feed.parse("team/a")], START)
+        with ledger.change() as connection:
+            before = f"{number - 1:020d}" if number > 1 else None
+            piece = Slice(Partition(Feed.parse("team/a")), before, f"{number:020d}", frozenset())
+            new, now = f"2024010{number}.000000", START + timedelta(days=number)
+            claims.claim(connection, f"run {number}", [(output, new)], [], "1", now, [piece])
+            updates.publish(connection, output, new, now, version=f"{number}")
+    heard(ledger)
+    prune(ledger)
+    with ledger.read() as connection:
+        left = connection.execute(sa.select(taken.c.run).order_by(taken.c.run)).scalars().all()
+    assert left == ["run 3", "run 4"], "the newest valid update, and the one before it"
+
+
+def test_no_step_goes_through_a_whole_table(sqlite_ledger, few):
+    for marker in range(1, 5):
+        tell(sqlite_ledger, marker)
+    heard(sqlite_ledger)
+    with statements(sqlite_ledger) as executed:
+        prune(sqlite_ledger)
+    asked = [(each, values) for each, values in executed if "event_reject" not in each and "report" not in each]
+    with sqlite_ledger.read() as connection:
+        plans = [
+            (step.detail, each)
+            for each, values in asked
+            if each.startswith(("SELECT", "WITH", "DELETE"))
+            for step in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {each}", values)
+        ]
+    fine = ("inbox", "floors", "found", "every")
+    bad = [step for step, _ in plans if scanned([step]) and not any(name in step for name in fine)]
+    assert bad == []
