@@ -42,6 +42,7 @@ READING = {
     "events stats": ["events", "stats", "a", "b"],
     "events resume": ["events", "resume", SUMMARY, *MODULE],
     "feed prune": ["feed", "prune", RAW, "--keep", "3"],
+    "ledger prune": ["ledger", "prune"],
     "feed revalidate": ["feed", "revalidate", RAW, "2019-11-24/men", "20191125.060000"],
 }
 

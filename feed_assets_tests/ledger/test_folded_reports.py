@@ -11,7 +11,7 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.reports import FOLDED, Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.counts import COUNTER
-from feed_assets.ledger.states import backfills, windows
+from feed_assets.ledger.states import backfills, folding, windows
 from feed_assets.ledger.states.folding import fold
 from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.tables import event_reject
@@ -139,3 +139,12 @@ def test_the_reports_of_feeds_are_kept_and_go_on_to_correct(ledger):
         (row,) = windows.known(connection, [WindowAddress(FOO, "", "hour", "2026-01-01-15:00")]).values()
     assert (str(row.state), row.records) == ("open", 3)
     assert report(ledger, [part("0", 3, tier="web", version=9)], LATER).rejected
+
+
+def test_a_dry_run_of_all_of_them_says_how_many_go_and_changes_nothing(complete):
+    before = parts(complete), states(complete)
+    assert folding.fold_all(complete, LATER, 30, 2, apply=False) == 4
+    assert (parts(complete), states(complete)) == before
+    assert folding.fold_all(complete, LATER, 30, 2, apply=True) == 4
+    assert parts(complete) == FOLDED_ROWS
+    assert folding.fold_all(complete, LATER, 30, 2, apply=True) == 0

@@ -1,0 +1,65 @@
+"""`feed-assets ledger prune`, as a user types it."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.core.events import WriteEvent
+from feed_assets.ledger import durations, events, subscriptions
+from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.services import utc_now
+from feed_assets.settings import settings
+
+
+@pytest.fixture(autouse=True)
+def ledger(home, monkeypatch):
+    """Three events of a hundred days ago, and one of today, which somebody has."""
+    monkeypatch.setattr(durations, "SHOWN", 1)
+    opened = open_ledger(settings().ledger)
+    for marker, age in enumerate((100, 100, 100, 0), 1):
+        now = utc_now() - timedelta(days=age)
+        with opened.change() as connection:
+            events.publish(connection, WriteEvent("team/a", marker, now, f"c{marker}"), now)
+            subscriptions.advance(connection, "somebody", marker - 1)
+    return opened
+
+
+def prune(*options: str) -> str:
+    return CliRunner().invoke(app, ["ledger", "prune", *options], catch_exceptions=False).stdout
+
+
+def kept(ledger) -> int:
+    with ledger.read() as connection:
+        return len(events.newest(connection, 10))
+
+
+def test_it_says_what_would_go_and_removes_it_when_it_is_told_to(ledger):
+    header, row, note = prune().splitlines()
+    assert header.split() == ["before", "changes", "events", "rejects", "reports", "reports_before", "applied"]
+    assert row.split()[3:7] == ["3", "3", "0", "0"]
+    assert note == "6 rows would go: --apply removes them"
+    assert kept(ledger) == 4
+    assert prune("--apply").splitlines()[-1] == "6 rows removed"
+    assert kept(ledger) == 1
+    assert prune().splitlines()[-1] == "0 rows would go: --apply removes them"
+
+
+def test_it_says_whom_old_changes_stay_for(ledger):
+    with ledger.write() as connection:
+        subscriptions.subscribe(connection, [("ads/x/v1", "team/a")])
+    assert prune().splitlines()[-1] == (
+        "0 rows would go: --apply removes them; changes stay for a subscriber: ads/x/v1 of team/a has it up to number "
+        "0 alone"
+    )
+    found = json.loads(prune("--json"))
+    assert (found["events"], found["applied"]) == (0, False)
+    assert found["held_by"] == "ads/x/v1 of team/a has it up to number 0 alone"
+
+
+def test_how_old_is_a_setting(ledger, monkeypatch):
+    monkeypatch.setenv("FEED_ASSETS_LOG_DAYS", "101")
+    settings.cache_clear()
+    assert prune().splitlines()[-1].startswith("0 rows")

@@ -1,0 +1,73 @@
+"""The job `prune_ledger`, and the sensor `orphans`, which does the same once a day."""
+
+from datetime import timedelta
+
+import dagster as dg
+import pytest
+
+from feed_assets.core.events import WriteEvent
+from feed_assets.ledger import durations, events, retention, subscriptions
+from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.services import utc_now
+from feed_assets.settings import settings
+from feed_assets_tests.orchestration.test_orphans import look
+from feed_assets_tests.orchestration.worlds import harness, raw_feed
+
+
+@pytest.fixture
+def aged(monkeypatch):
+    """A world with old events, which nobody waits for."""
+    monkeypatch.setattr(durations, "SHOWN", 1)
+    made = harness(raw_feed())
+    ledger = open_ledger(settings().ledger)
+    for marker in range(1, 5):
+        now = utc_now() - timedelta(days=100)
+        with ledger.change() as connection:
+            events.publish(connection, WriteEvent("team/a", marker, now, f"c{marker}"), now)
+            subscriptions.advance(connection, "somebody", marker)
+    return made
+
+
+def kept() -> int:
+    with open_ledger(settings().ledger).read() as connection:
+        return len(events.newest(connection, 10))
+
+
+def run_job(world, **config) -> bool:
+    given = {"ops": {"prune_old_rows": {"config": config}}} if config else {}
+    job: dg.JobDefinition = world.definitions.resolve_job_def("prune_ledger")
+    return job.execute_in_process(run_config=given, instance=world.instance).success
+
+
+def test_the_job_says_what_would_go_and_removes_it_once_it_is_told_to(aged, capfd):
+    assert run_job(aged)
+    said = capfd.readouterr().err
+    assert "3 changes of before " in said
+    assert "3 events of before " in said
+    assert "UTC would go" in said
+    assert kept() == 4
+    assert run_job(aged, apply=True)
+    assert kept() == 1
+
+
+def test_the_sensor_does_so_once_a_day(aged):
+    assert look(aged) == "6 old rows of the ledger removed"
+    assert kept() == 1
+    later = utc_now() + timedelta(hours=23)
+    ledger = open_ledger(settings().ledger)
+    with ledger.change() as connection:
+        for marker in (5, 6):
+            events.publish(
+                connection, WriteEvent("team/a", marker, later, f"c{marker}"), utc_now() - timedelta(days=100)
+            )
+        subscriptions.advance(connection, "somebody", 6)
+    assert look(aged, hours=23) == "No orphans."
+    assert look(aged, hours=25) == "4 old rows of the ledger removed"
+
+
+def test_the_sensor_goes_on_where_its_time_was_over(aged, setting, monkeypatch):
+    monkeypatch.setattr(retention, "ROWS_PER_STEP", 2)
+    setting(tick_seconds=0.000001)
+    for hours in range(0, 20, 2):
+        look(aged, hours=hours)
+    assert kept() == 1
