@@ -72,11 +72,8 @@ class OldEvents:
     def _is_of_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
         """It is the last word on an update that may be read again."""
         same = (update.c.feed == event.c.feed) & (update.c.partition == event.c.partition)
-        later = event.alias()
-        again = sa.and_(*(later.c[name] == event.c[name] for name in ("feed", "partition", "marker")))
-        is_last = ~sa.exists().where(again, later.c.sequence > event.c.sequence).correlate(event)
         its = same & (update.c.id == event.c.marker) & self._is_current(floors)
-        return is_last & sa.exists().where(its).correlate(event)
+        return sa.exists().where(its).correlate(event) & ~_is_passed_on()
 
     def _was_taken(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
         """It is due again if an update that has consumed it is invalidated."""
@@ -133,11 +130,18 @@ def _is_last() -> sa.ColumnElement[bool]:
     Of those of ours that pass on an old update at its marker the last; others' are known by their markers alone.
     """
     later = event.alias()
-    same = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
-    same &= later.c.marker.contains(".") == event.c.marker.contains(".")
-    again = (later.c.marker == event.c.marker) & (later.c.sequence > event.c.sequence)
-    after = (later.c.marker > event.c.marker) | (again & (event.c.source == events.OURS))
-    return ~sa.exists().where(same, after).correlate(event)
+    after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
+    after &= (later.c.marker > event.c.marker) & (later.c.marker.contains(".") == event.c.marker.contains("."))
+    # Two seeks: one condition of both would go through all that the partition has.
+    return ~sa.exists().where(after).correlate(event) & ~((event.c.source == events.OURS) & _is_passed_on())
+
+
+def _is_passed_on() -> sa.ColumnElement[bool]:
+    """Whether a later event has the same marker."""
+    later = event.alias()
+    same = sa.and_(*(later.c[name] == event.c[name] for name in ("feed", "partition", "marker")))
+    # No bare column: the index by table and number would be taken, and gone through.
+    return sa.exists().where(same, later.c.sequence + 0 > event.c.sequence).correlate(event)
 
 
 def _is_of_a_batch() -> sa.ColumnElement[bool]:

@@ -9,15 +9,26 @@ from random import Random
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.events import Operation, Rejected, WriteEvent
+from feed_assets.core.events import PARENTS, Operation, Rejected, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import awaited, claims, durations, event_rejects, events, retention, subscriptions, updates
+from feed_assets.ledger import (
+    announce,
+    awaited,
+    claims,
+    durations,
+    event_rejects,
+    events,
+    retention,
+    subscriptions,
+    updates,
+)
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.retention import prune_log
 from feed_assets.ledger.tables import change, event, taken
-from feed_assets_tests.ledger.records import deliver, scanned, statements
+from feed_assets_tests.ledger.records import deliver, scanned, statements, waiting
 from feed_assets_tests.ledger.retention_world import DAYS, START, World, acts
 
 
@@ -223,3 +234,89 @@ def test_no_step_goes_through_a_whole_table(sqlite_ledger, few):
     fine = ("inbox", "floors", "found", "every")
     bad = [step for step, _ in plans if scanned([step]) and not any(name in step for name in fine)]
     assert bad == []
+
+
+def build(ledger, number, *slices, pins=()):
+    """A published update of a dataset, a day after the one before, that consumes slices of tables."""
+    new, now = f"202401{number:02d}.000000", START + timedelta(days=number)
+    pieces = [Slice(Partition(Feed.parse(table)), None, f"{end:020d}", frozenset()) for table, end in slices]
+    with ledger.change() as connection:
+        claims.claim(connection, f"run {number}", [(OUTPUT, new)], pins, "1", now, pieces)
+        updates.publish(connection, OUTPUT, new, now, version=f"{number}")
+
+
+OUTPUT = Partition(Feed.parse("gamma/x/v1"))
+TEAM_A = Partition(Feed.parse("team/a"))
+
+
+def test_what_would_be_due_again_stays_whatever_id_the_update_carries_on(ledger, few):
+    for number in range(1, 5):
+        tell(ledger, 1, correlation=f"a{number}", table=f"team/a{number}")
+        tell(ledger, 2, correlation=f"later a{number}", table=f"team/a{number}")
+        tell(ledger, 1, correlation=f"b{number}", table=f"team/b{number}")
+        deliver(ledger, OUTPUT, [Feed.parse(f"team/{name}{number}") for name in "ab"], START)
+        build(ledger, number, (f"team/a{number}", 1), (f"team/b{number}", 1))
+    deliver(ledger, OUTPUT, [Feed.parse(f"team/{name}{number}") for name in "ab" for number in range(1, 5)], START)
+    heard(ledger)
+    prune(ledger)
+    with ledger.read() as connection:
+        found = {str(each.partition.feed): each.marker for each in events.newest(connection, 100)}
+        ends = [number for number in range(1, 5) if marks(connection, f"team/a{number}") == [1, 2]]
+    assert ends == [3, 4], "of the newest update and the one before"
+    assert len(found) == 9
+    with ledger.change() as connection:
+        updates.change(connection, OUTPUT, "20240104.000000", updates.INVALIDATED, START + timedelta(days=101))
+    due = [each.correlation for each in waiting(ledger, OUTPUT.feed)[""]]
+    assert [each for each in due if not each.startswith("later")] == ["a4", "b4"]
+
+
+def marks(connection, table):
+    return sorted(int(each.marker) for each in events.newest(connection, 100, Feed.parse(table)))
+
+
+def test_the_events_of_the_newest_update_and_the_one_before_stay(ledger, few):
+    for number in range(1, 5):
+        with ledger.change() as connection:
+            new, at = f"202401{number:02d}.000000", START + timedelta(days=number)
+            updates.insert(connection, OUTPUT, new, updates.FOREIGN, updates.PUBLISHED, at)
+            updates.insert(connection, Partition(OUTPUT.feed, str(number)), new, updates.FOREIGN, updates.PUBLISHED, at)
+    heard(ledger)
+    prune(ledger)
+    with ledger.read() as connection:
+        found = sorted(each.marker for each in events.newest(connection, 100, OUTPUT.feed) if not each.partition.key)
+    assert found == ["20240103.000000", "20240104.000000"]
+
+
+def test_what_the_newest_update_was_built_up_to_stays(ledger, few):
+    for marker in (1, 2, 3):
+        tell(ledger, marker)
+    build(ledger, 5, pins=[Pin(TEAM_A, f"{1:020d}", "")])
+    heard(ledger)
+    prune(ledger)
+    with ledger.read() as connection:
+        assert marks(connection, "team/a") == [1, 3]
+
+
+def test_what_was_joined_of_something_that_stays_stays(ledger, few):
+    tell(ledger, 1, correlation="x")
+    tell(ledger, 1, correlation="j", table="team/b", context={PARENTS: ["w", "x"]})
+    tell(ledger, 2, correlation="k", table="team/b", context={PARENTS: ["w", "y"]})
+    tell(ledger, 3, table="team/b")
+    heard(ledger)
+    prune(ledger)
+    with ledger.read() as connection:
+        assert marks(connection, "team/b") == [1, 3]
+
+
+def test_what_was_announced_and_went_is_not_announced_again(ledger, few):
+    for number in range(1, 5):
+        with ledger.change() as connection:
+            at = START + timedelta(days=number)
+            updates.insert(connection, OUTPUT, f"202401{number:02d}.000000", updates.FOREIGN, updates.PUBLISHED, at)
+    heard(ledger)
+    assert prune(ledger).events == 2
+    with ledger.change() as connection:
+        assert announce.heal(connection, [OUTPUT.feed], START) == ()
+        updates.change(connection, OUTPUT, "20240101.000000", updates.INVALIDATED, START)
+        updates.publish(connection, OUTPUT, "20240101.000000", START)
+        assert len(events.newest(connection, 100)) == 2
