@@ -117,7 +117,7 @@ class Settings(Declaring):
     """What a second of a run costs, in the unit of `Late(value_per_gb=…)`; 0: re-runs are not weighed by their cost."""
 
     log_days: int = Field(default=90, ge=1)
-    """Days for which the ledger keeps its log of changes; the last change of each partition stays."""
+    """Days for which the ledger keeps changes, events and rejects; what somebody needs stays longer."""
 
     state_grains: Words = GRAINS
     """Sizes of the windows of datasets that nobody has declared, comma-separated in the environment."""

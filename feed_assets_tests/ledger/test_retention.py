@@ -138,14 +138,16 @@ def test_the_last_marker_stays_though_others_came_after_it(ledger, few):
         assert events.last_marker(connection, Partition(Feed.parse("team/a"))) == f"{10:020d}"
 
 
-def test_the_newest_that_stats_look_at_stay_with_what_went_into_them(ledger, few):
-    tell(ledger, 1, correlation="x")
-    tell(ledger, 2, correlation="y")
-    tell(ledger, 3)
-    tell(ledger, 1, correlation="x", table="team/b")
+def test_the_newest_that_stats_look_at_stay_with_what_went_into_them(ledger, monkeypatch):
+    monkeypatch.setattr(durations, "SHOWN", 2)
+    for marker, correlation in enumerate("wxyz", 1):
+        tell(ledger, marker, correlation=correlation)
+    for marker, correlation in enumerate("xv", 1):
+        tell(ledger, marker, correlation=correlation, table="team/b")
     heard(ledger)
     prune(ledger)
-    assert numbers(ledger) == [1, 3, 4]
+    with ledger.read() as connection:
+        assert (marks(connection, "team/a"), marks(connection, "team/b")) == ([2, 3, 4], [1, 2])
 
 
 def test_what_waits_for_a_partition_that_does_not_exist_stays(ledger, few):
@@ -246,7 +248,6 @@ def build(ledger, number, *slices, pins=()):
 
 
 OUTPUT = Partition(Feed.parse("gamma/x/v1"))
-TEAM_A = Partition(Feed.parse("team/a"))
 
 
 def test_what_would_be_due_again_stays_whatever_id_the_update_carries_on(ledger, few):
@@ -290,7 +291,9 @@ def test_the_events_of_the_newest_update_and_the_one_before_stay(ledger, few):
 def test_what_the_newest_update_was_built_up_to_stays(ledger, few):
     for marker in (1, 2, 3):
         tell(ledger, marker)
-    build(ledger, 5, pins=[Pin(TEAM_A, f"{1:020d}", "")])
+    tell(ledger, 1, correlation="b", table="team/b")
+    read = [Pin(Partition(Feed.parse(table)), f"{1:020d}", "") for table in ("team/a", "team/b")]
+    build(ledger, 5, pins=read)
     heard(ledger)
     prune(ledger)
     with ledger.read() as connection:
