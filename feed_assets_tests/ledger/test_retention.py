@@ -27,7 +27,7 @@ from feed_assets.ledger import (
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.retention import prune_log
-from feed_assets.ledger.tables import change, event, taken
+from feed_assets.ledger.tables import change, event, inbox, taken
 from feed_assets_tests.ledger.records import deliver, scanned, statements, waiting
 from feed_assets_tests.ledger.retention_world import DAYS, START, World, acts
 
@@ -323,3 +323,18 @@ def test_what_was_announced_and_went_is_not_announced_again(ledger, few):
         updates.change(connection, OUTPUT, "20240101.000000", updates.INVALIDATED, START)
         updates.publish(connection, OUTPUT, "20240101.000000", START)
         assert len(events.newest(connection, 100)) == 2
+
+
+def test_an_update_of_which_something_waits_stays_as_a_whole(ledger, few):
+    """Else it would look incomplete: what was consumed of it counts, too."""
+    for table in ("team/a", "team/b"):
+        tell(ledger, 1, correlation="x", table=table)
+        tell(ledger, 2, table=table)
+    deliver(ledger, OUTPUT, [Feed.parse("team/b")], START)
+    heard(ledger)
+    prune(ledger)
+    with ledger.read() as connection:
+        assert marks(connection, "team/a") == [1, 2]
+    with ledger.change() as connection:
+        connection.execute(sa.delete(inbox))
+    assert prune(ledger).events == 2
