@@ -125,7 +125,7 @@ def _doubtful(
 ) -> list[dict[str, Any]]:
     """Those of the events that do not come last which are to be recorded: not known, and without new data or late."""
     known, before = _known(connection, source, doubtful), _before(connection, doubtful)
-    removed = forgetting.may_be_known(connection, doubtful)
+    removed = forgetting.may_be_known(connection, doubtful, unless_there=source == OURS)
     rows: list[dict[str, Any]] = []
     for each in doubtful:
         key, marker = (each.table_name, each.partition_key), encode(each.marker)

@@ -17,7 +17,7 @@ _Position = tuple[str, str, str]
 
 
 def forget(connection: sa.Connection, going: Iterable[sa.RowMapping]) -> None:
-    """Note the markers of events that go, but those that others of their partition still have, or the last."""
+    """Note the greatest markers of events that go, of those that are not the last of their partition."""
     asked = wanted.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
     mine = event.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
     later = event.alias()
@@ -43,16 +43,19 @@ def upto(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
     return {(row.feed, row.partition): row.marker for row in rows}
 
 
-def may_be_known(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Position, str]:
-    """Those of some events' table, partition and marker that lie in what was removed, and are there no more.
+def may_be_known(
+    connection: sa.Connection, new: Iterable[WriteEvent], *, unless_there: bool = False
+) -> dict[_Position, str]:
+    """Those of some events' table, partition and marker that lie in what was removed; `unless_there`: if all of it was.
 
-    With the greatest event marker of what was removed: one that was published after that is none of these.
+    With the greatest event marker of what was removed: one that was published after that is none of these. What
+    passes on an update that is still current has its marker, and is told `unless_there`.
     """
     positions = {(each.table_name, each.partition_key, encode(each.marker)) for each in new}
     asked = wanted.rows(connection, ("feed", "partition", "marker"), sorted(positions))
     its = (forgotten.c.feed == asked.c.feed) & (forgotten.c.partition == asked.c.partition)
     its &= (asked.c.marker <= forgotten.c.marker) & _of_one_kind(asked.c.marker, forgotten.c.marker)
-    is_there = sa.exists().where(wanted.same(event, asked)).correlate(asked)
+    is_there = sa.exists().where(wanted.same(event, asked)).correlate(asked) if unless_there else sa.false()
     columns = [asked.c[name] for name in ("feed", "partition", "marker")]
     query = sa.select(*columns, forgotten.c.event_marker).join(forgotten, its).where(~is_there)
     rows = connection.execute(query).mappings()

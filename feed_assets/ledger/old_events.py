@@ -71,8 +71,7 @@ class OldEvents:
 
     def _is_of_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
         """It is the last word on an update that may be read again."""
-        same = (update.c.feed == event.c.feed) & (update.c.partition == event.c.partition)
-        its = same & (update.c.id == event.c.marker) & self._is_current(floors)
+        its = _its_update() & self._is_current(floors)
         return sa.exists().where(its).correlate(event) & ~_is_passed_on()
 
     def _was_taken(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
@@ -127,13 +126,20 @@ def _waits() -> sa.ColumnElement[bool]:
 def _is_last() -> sa.ColumnElement[bool]:
     """Whether no later marker of its partition is there: the next one is judged by it.
 
-    Of those of ours that pass on an old update at its marker the last; others' are known by their markers alone.
+    Of those that pass on an update of a feed, and all have its marker, the last is enough.
     """
     later = event.alias()
     after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
     after &= (later.c.marker > event.c.marker) & (later.c.marker.contains(".") == event.c.marker.contains("."))
     # Two seeks: one condition of both would go through all that the partition has.
-    return ~sa.exists().where(after).correlate(event) & ~((event.c.source == events.OURS) & _is_passed_on())
+    is_update = sa.exists().where(_its_update()).correlate(event)
+    return ~sa.exists().where(after).correlate(event) & ~(is_update & _is_passed_on())
+
+
+def _its_update() -> sa.ColumnElement[bool]:
+    """The update that an event tells of, if it is of a feed."""
+    same = (update.c.feed == event.c.feed) & (update.c.partition == event.c.partition)
+    return same & (update.c.id == event.c.marker)
 
 
 def _is_passed_on() -> sa.ColumnElement[bool]:
