@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.build.partner_component import PartnerComponent
     from feed_assets.orchestration.build.profiled import profiled
     from feed_assets.orchestration.build.topics_component import TopicsComponent
-    from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
+    from feed_assets.orchestration.declare.by_events import ByEvents, LineageFile, LineageTable
     from feed_assets.orchestration.declare.event_tables import event_table
     from feed_assets.orchestration.declare.inputs import Input, Watermark, foreign_feed
     from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
@@ -72,7 +72,7 @@ _MODULES = {
     "orchestration.build.partner_component": ("PartnerComponent",),
     "orchestration.build.profiled": ("profiled",),
     "orchestration.build.topics_component": ("TopicsComponent",),
-    "orchestration.declare.by_events": ("ByEvents", "LineageTable"),
+    "orchestration.declare.by_events": ("ByEvents", "LineageFile", "LineageTable"),
     "orchestration.build.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
     "orchestration.build.dataset_component": ("FeedAssetComponent",),
     "orchestration.declare.event_tables": ("event_table",),
@@ -115,6 +115,7 @@ __all__ = [
     "ForeignFeedsComponent",
     "Input",
     "Late",
+    "LineageFile",
     "LineageTable",
     "Member",
     "Operation",

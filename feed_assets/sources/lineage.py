@@ -1,19 +1,58 @@
-"""Which tables each pipeline writes, from a table that others own."""
+"""Which tables each pipeline writes, from a table or file that others own.
+
+Source: "Data Orchestration via Events" (2024), "More complex systems".
+"""
+
+from collections.abc import Collection, Iterable
 
 import sqlalchemy as sa
 
+from feed_assets.core.errors import SourceUnavailable
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.databases import columns_of, reading
+from feed_assets.sources.text_rows import json_object
+
+Lineage = dict[str, frozenset[str]]
+"""By pipeline the names of its tables."""
 
 
-def read_lineage(url: str, table: str, pipeline: str, table_name: str) -> dict[str, frozenset[str]]:
-    """By pipeline the names of its tables: one row for each. Raises SourceUnavailable.
-
-    Source: "Data Orchestration via Events" (2024), "More complex systems".
-    """
-    query = sa.select(sa.column(pipeline, sa.String), sa.column(table_name, sa.String)).select_from(sa.table(table))
+def read_lineage(url: str, table: str, pipeline: str, table_name: str, schema: str | None = None) -> Lineage:
+    """From a table or view with a row for each. Raises SourceUnavailable."""
+    names = sa.column(pipeline, sa.String), sa.column(table_name, sa.String)
     with reading(url) as connection:
-        columns_of(connection, table, None, (pipeline, table_name))
-        rows = connection.execute(query).all()
+        columns_of(connection, table, schema, (pipeline, table_name))
+        rows = connection.execute(sa.select(*names).select_from(sa.table(table, schema=schema)))
+        return _by_pipeline((name, each) for name, each in rows)
+
+
+def read_lineage_file(board: Blackboard, key: str, pipeline: str, table_name: str) -> Lineage:
+    """From a file of JSON lines with an object for each. Raises SourceUnavailable and Blackboard*."""
+    rows = rows_of_file(board, key, (pipeline, table_name))
+    if rows is None:
+        raise SourceUnavailable(f"{board.title} has no file {key}: correct its name, or have its owner publish it.")
+    return _by_pipeline((row[pipeline], row[table_name]) for row in rows)
+
+
+def rows_of_file(board: Blackboard, key: str, needed: Collection[str]) -> list[dict[str, str]] | None:
+    """The objects of a file of JSON lines, of which these texts are needed; None if it is not there.
+
+    Raises SourceUnavailable for a line that lacks one, and Blackboard*.
+    """
+    content = board.get(key)
+    return None if content is None else [_row(key, at, line, needed) for at, line in enumerate(content.splitlines(), 1)]
+
+
+def _row(key: str, number: int, line: bytes, needed: Collection[str]) -> dict[str, str]:
+    row = json_object(line.decode(errors="replace"))
+    if isinstance(row, str) or not all(isinstance(row.get(name), str) for name in needed):
+        raise SourceUnavailable(
+            f"{key} line {number}: found {line[:200].decode(errors='replace')!r}, expected a JSON object with texts as "
+            f"{', '.join(needed)}. Have its owner correct it."
+        )
+    return row
+
+
+def _by_pipeline(rows: Iterable[tuple[str, str]]) -> Lineage:
     found: dict[str, set[str]] = {}
     for name, each in rows:
         found.setdefault(name, set()).add(each)

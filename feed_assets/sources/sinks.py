@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from itertools import product
 from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -23,6 +24,9 @@ from feed_assets.sources.databases import answering, engine_of, translated
 
 SINK_SECONDS = 10
 """Seconds in which a database takes a batch: one tick publishes to all sinks, one after the other."""
+
+PIPELINES = "_pipelines"
+"""What the name of a table or folder of events goes on with in that of its pipelines (`sources/pipelines.py`)."""
 
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
@@ -68,7 +72,7 @@ def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[W
 
 
 def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
-    """The prefix of a sink on the blackboard. Raises InvalidDefinition unless that is a folder of its own."""
+    """The prefix of a sink on the blackboard. Raises InvalidDefinition unless it and its pipelines are no feed's."""
     scheme, _, rest = url.partition(":")
     prefix = rest.strip("/")
     if scheme != "blackboard" or not prefix:
@@ -77,9 +81,11 @@ def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
         Feed.parse(prefix)  # Its grammar; `_feed_assets` is not of it.
     except InvalidName as error:
         raise InvalidDefinition(f"{url} is no sink: expected a folder of its own. {error}") from error
-    for feed in feeds:
-        if f"{feed}/".startswith(f"{prefix}/") or f"{prefix}/".startswith(f"{feed}/"):
-            raise InvalidDefinition(f"{url} is no sink: the feed {feed} lives there. Name another folder.")
+    for feed, folder in product(feeds, (prefix, f"{prefix}{PIPELINES}")):
+        if f"{feed}/".startswith(f"{folder}/") or f"{folder}/".startswith(f"{feed}/"):
+            raise InvalidDefinition(
+                f"{url} is no sink: it writes to {folder}/, and the feed {feed} lives there. Name another folder."
+            )
     return prefix
 
 
@@ -103,7 +109,7 @@ class SqlSink:
         """Publish in one transaction; events that are there stay as they are. Raises SinkUnavailable."""
         with (
             translated(self.url, SinkUnavailable),
-            _engine(self.url).begin() as connection,
+            engine_to(self.url).begin() as connection,
             answering(connection, SINK_SECONDS),
         ):
             self.publish_on(connection, [event for _, event in events])
@@ -217,7 +223,8 @@ def line_of(sequence: int, event: WriteEvent) -> bytes:
 
 
 @cache
-def _engine(url: str) -> sa.Engine:
+def engine_to(url: str) -> sa.Engine:
+    """The engine of a sink, one for each URL in a process."""
     return engine_of(url)
 
 
@@ -225,15 +232,16 @@ def _row(event: WriteEvent) -> Mapping[str, Any]:
     return {
         "table_name": event.table_name,
         "partition_key": event.partition_key,
-        "marker": _text(event.marker),
-        "event_marker": _text(event.event_marker),
+        "marker": text_of(event.marker),
+        "event_marker": text_of(event.event_marker),
         "correlation_id": event.correlation_id,
         "write_operation": event.write_operation.value,
         "context": json.dumps(dict(event.context)),
     }
 
 
-def _text(marker: Marker) -> str:
+def text_of(marker: Marker) -> str:
+    """A marker as a text that sorts."""
     if isinstance(marker, datetime):
         return marker.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return f"{marker:0{_DIGITS}d}"

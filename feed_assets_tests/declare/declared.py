@@ -28,6 +28,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "EventSource": (feed_assets.EventSource, {"name": "shop", "parts": PARTS}),
     "Input": (feed_assets.Input, {"feed": RAW}),
     "Late": (feed_assets.Late, {}),
+    "LineageFile": (feed_assets.LineageFile, {"key": "events_pipelines/newest.jsonl"}),
     "LineageTable": (feed_assets.LineageTable, {"url": "sqlite:///shop.db", "table": "lineage"}),
     "Member": (feed_assets.Member, {}),
     "Plan": (feed_assets.Plan, {}),

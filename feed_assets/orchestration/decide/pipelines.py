@@ -1,13 +1,16 @@
 """Which tables each pipeline writes: as declared, as a lineage table says, or as it follows from the asset graph."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from feed_assets.core.feeds import Feed
+from feed_assets.core.pipelines import PipelineTable
 from feed_assets.core.propagation import Consumer
-from feed_assets.orchestration.declare.by_events import LineageTable, Pipelines
+from feed_assets.feeds.opened import open_board
+from feed_assets.orchestration.declare.by_events import LineageFile, LineageTable, Pipelines
 from feed_assets.orchestration.declare.declarations import EventTable, Foreign, StateTable
-from feed_assets.settings import expand
-from feed_assets.sources.lineage import read_lineage
+from feed_assets.settings import expand, settings
+from feed_assets.sources.lineage import Lineage, read_lineage, read_lineage_file
 
 if TYPE_CHECKING:
     from feed_assets.orchestration.decide.graph import Graph
@@ -15,36 +18,67 @@ from feed_assets.orchestration.decide.nodes import Node
 
 
 def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
-    """A dataset as a consumer of events; None if it is not built by them. Raises SourceUnavailable."""
+    """A dataset as a consumer of events; None if it is not built by them. Raises SourceUnavailable and Blackboard*."""
     by_events = node.by_events
     if by_events is None:
         return None
     lineage = by_events.pipelines
-    known = _lineage(graph, lineage) if isinstance(lineage, LineageTable) else _derived(graph, node)
+    is_read = isinstance(lineage, LineageTable | LineageFile)
+    known = _known(graph, _read(lineage)) if is_read else _by_origin(graph, graph.parents(node))
     return by_events.consumer(node.feed, frozenset(parent.feed for parent in graph.parents(node)), known)
 
 
-def _lineage(graph: "Graph", table: LineageTable) -> Pipelines:
-    found = read_lineage(expand(table.url), table.table, table.pipeline, table.table_name)
+def published(graph: "Graph") -> frozenset[PipelineTable]:
+    """The tables of all pipelines of a code location, under the names that our published events carry.
+
+    Event tables have none: their events are published by others.
+    """
+    own = {feed: graph.node(feed) for feed in graph.own()}  # Inputs first: each looks no further than these.
+    others = [node for node in graph.by_feed.values() if node.feed not in own]
+    versions = {feed: graph.assets.get(node.key).code_version or "" for feed, node in own.items()}
+    location = min((feed.name for feed in own), default="")
+    return frozenset(
+        PipelineTable(name, str(feed), versions.get(feed, ""), location)
+        for name, feeds in _by_origin(graph, [*others, *own.values()]).items()
+        for feed in feeds
+        if not isinstance(graph.node(feed).declaration, EventTable)
+    )
+
+
+def _read(lineage: LineageTable | LineageFile) -> Lineage:
+    if isinstance(lineage, LineageFile):
+        board = open_board(settings(), name=lineage.blackboard)
+        return read_lineage_file(board, lineage.key, lineage.pipeline, lineage.table_name)
+    return read_lineage(expand(lineage.url), lineage.table, lineage.pipeline, lineage.table_name, lineage.schema)
+
+
+def _known(graph: "Graph", lineage: Lineage) -> Pipelines:
     by_name = graph.by_table_name() | {str(feed): feed for feed in graph.by_feed}
-    return {name: frozenset(by_name[table] for table in tables if table in by_name) for name, tables in found.items()}
+    return {name: frozenset(by_name[table] for table in tables if table in by_name) for name, tables in lineage.items()}
 
 
-def _derived(graph: "Graph", node: "Node") -> Pipelines:
-    """The inputs of a dataset by where their correlation ids come from: those of one origin carry the same."""
-    found: dict[str, frozenset[Feed]] = {}
-    for parent in graph.parents(node):
-        name = _origin(graph, parent)
-        found[name] = found.get(name, frozenset()) | {parent.feed}
+def _by_origin(graph: "Graph", nodes: Iterable["Node"]) -> Pipelines:
+    """Some tables by where their correlation ids come from: those of one origin carry the same."""
+    known, found = dict[Feed, str](), dict[str, frozenset[Feed]]()
+    for node in nodes:
+        name = _origin(graph, node, known)
+        found[name] = found.get(name, frozenset()) | {node.feed}
     return found
 
 
-def _origin(graph: "Graph", node: "Node") -> str:
-    """What a correlation id is made of: one input's, the same; several, or many partitions of one, a new one."""
+def _origin(graph: "Graph", node: "Node", known: dict[Feed, str]) -> str:
+    """What a correlation id is made of; `known` has what was found already."""
+    if node.feed not in known:
+        known[node.feed] = _found(graph, node, known)
+    return known[node.feed]
+
+
+def _found(graph: "Graph", node: "Node", known: dict[Feed, str]) -> str:
+    """One input's, the same; several, or many partitions of one, a new one."""
     if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)
     parents = graph.parents(node)
     if any(not graph.is_one_to_one(parent, node) for parent in parents):
         return str(node.feed)
-    origins = sorted({_origin(graph, parent) for parent in parents})
+    origins = sorted({_origin(graph, parent, known) for parent in parents})
     return origins[0] if len(origins) == 1 else f"({' + '.join(origins)})"

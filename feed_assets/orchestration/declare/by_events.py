@@ -9,7 +9,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.plans import Rule
 from feed_assets.core.propagation import Consumer
-from feed_assets.core.rules import Url
+from feed_assets.core.rules import BoardName, Prefix, Url
 from feed_assets.core.typed import typed
 
 Pipelines = Mapping[str, frozenset[Feed]]
@@ -25,6 +25,7 @@ class LineageTable:
         table: Its name.
         pipeline: The column with the pipeline's name.
         table_name: The column with the name of a table that the pipeline writes.
+        schema: The database's schema that it is in.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or the URL is none.
@@ -34,6 +35,28 @@ class LineageTable:
     table: str
     pipeline: str = "pipeline"
     table_name: str = "table_name"
+    schema: str | None = None
+
+
+@typed
+@dataclass(frozen=True)
+class LineageFile:
+    """A file of JSON lines that says which tables each pipeline writes, an object for each.
+
+    Args:
+        key: Where it is on the blackboard, such as `events_pipelines/newest.jsonl`.
+        pipeline: The field with the pipeline's name.
+        table_name: The field with the name of a table that the pipeline writes.
+        blackboard: The name of the blackboard, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or the key none.
+    """
+
+    key: Prefix
+    pipeline: str = "pipeline"
+    table_name: str = "table_name"
+    blackboard: BoardName | None = None
 
 
 @typed
@@ -47,8 +70,8 @@ class ByEvents:
         wait_for: Build for `any` of the pipelines that has a complete update, or once `all` of them have one.
         on_incomplete: `skip` an incomplete update until it is complete, or let it `block` what came after it.
         merge: Whether one run may take several updates that wait together, or one of each pipeline.
-        pipelines: The tables that each pipeline writes, by its name, or the table that says so. By default they follow
-            from the asset graph: inputs that are made of the same inputs.
+        pipelines: The tables that each pipeline writes, by its name, or the table or file that says so. By default they
+            follow from the asset graph: inputs that are made of the same inputs.
         plans: How a run processes its slices: the plan of the first rule that holds; without one, incrementally.
         stuck_after: An update that is incomplete for longer raises an alert.
 
@@ -61,7 +84,7 @@ class ByEvents:
     wait_for: Literal["any", "all"] = "any"
     on_incomplete: Literal["skip", "block"] = "skip"
     merge: bool = True
-    pipelines: Mapping[str, Sequence[str]] | LineageTable | None = None
+    pipelines: Mapping[str, Sequence[str]] | LineageTable | LineageFile | None = None
     plans: Sequence[Rule] = ()
     stuck_after: timedelta = timedelta(days=1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import dagster as dg
@@ -17,8 +18,10 @@ from feed_assets.ledger import events, subscriptions
 from feed_assets.ledger.run_changes import run_changes
 from feed_assets.ledger.states.shown import Transition, transitions
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.pipelines import published
 from feed_assets.runs.services import Services
 from feed_assets.settings import expand, settings
+from feed_assets.sources.pipelines import pipelines_beside
 from feed_assets.sources.sinks import Sink, open_sink
 
 if TYPE_CHECKING:
@@ -53,13 +56,25 @@ def publish_events(
     problems: dict[str, str] = {}
     for url in (each.get_secret_value() for each in settings().events_to):
         with failing_alone(problems, shown(url)):
-            outlet = next((each for start, each in _BY_START.items() if url.startswith(start)), _events)
-            if foreign := _publish(services, outlet(url, services, graph, instance), out_of_time):
+            opened = next((each for start, each in _BY_START.items() if url.startswith(start)), _events)
+            outlet = opened(url, services, graph, instance)
+            with failing_alone(problems, shown(url)):
+                _publish_pipelines(outlet.sink, graph, services.now())
+            if foreign := _publish(services, outlet, out_of_time):
                 problems[shown(url)] = (
                     f"{some(foreign, NAMED)} not written by us, and left as found. Our events are beside it, and who "
                     "reads the files by name may have passed them over: remove it, and let nobody else write there."
                 )
     return problems
+
+
+def _publish_pipelines(sink: Sink[Any], graph: Graph, now: datetime) -> None:
+    """Before the events: who reads that of a new table knows already which others it is to wait for.
+
+    Events do not wait for this: that it could not be done is told, and readers go on with the version before.
+    """
+    if beside := pipelines_beside(sink):
+        beside.publish(published(graph), now)
 
 
 def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
