@@ -121,7 +121,7 @@ def _undecided(row: Any) -> Listed:
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Look now at what attempts have stopped, or the worth of late data: either may be another by new definitions.
+    """Look now at what attempts, the worth of late data or pipelines have stopped: by new definitions nothing may.
 
     What is on the list is read once for each start of a process.
     """
@@ -140,6 +140,7 @@ _STOPPED = (
     State.WAITS_FOR_ANOTHER_ATTEMPT,
     State.WAITS_FOR_LATE_DATA,
     State.SKIPS_LATE_DATA,
+    State.WAITS_FOR_PROPAGATION,
 )
 
 
@@ -167,6 +168,12 @@ def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
     ready = due.c.state.in_([State.BUILD.value, State.REBUILD.value])
     query = sa.select(*COLUMNS).where(ready, due.c.requested > 0).order_by(due.c.feed, due.c.partition)
     return tuple(listed_of(row) for row in connection.execute(query))
+
+
+def consumers_in(connection: sa.Connection, state: State) -> set[Feed]:
+    """The consumers of which something has this verdict."""
+    query = sa.select(due.c.feed).where(due.c.state == state.value).distinct()
+    return {Feed.parse(feed) for feed in connection.execute(query).scalars()}
 
 
 def in_state(connection: sa.Connection, state: str) -> tuple[Listed, ...]:

@@ -78,12 +78,12 @@ class SqlPipelines:
         return bool(rows)
 
     def _make(self, connection: sa.Connection) -> None:
-        self._log.create(connection, checkfirst=True)
+        log = self._log
+        log.create(connection, checkfirst=True)
         if not sa.inspect(connection).has_table(self.view, self.schema):
-            quoted = connection.dialect.identifier_preparer
-            newest = sa.select(sa.func.max(self._log.c[_PUBLISHED_AT])).scalar_subquery()
-            rows = sa.select(*self._log.c).where(self._log.c[_PUBLISHED_AT] == newest).compile(connection)
-            connection.exec_driver_sql(f"CREATE VIEW {quoted.format_table(self._view)} AS {rows}")
+            newest = sa.select(sa.func.max(log.alias("every").c[_PUBLISHED_AT])).scalar_subquery()
+            rows = sa.select(log).where(log.c[_PUBLISHED_AT] == newest)
+            connection.execute(sa.CreateView(rows, self.view, schema=self.schema))
 
     @property
     def _view(self) -> sa.TableClause:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
@@ -10,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import in_short
+from feed_assets.core.errors import FeedAssetsError, in_short
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due
@@ -26,6 +27,7 @@ from feed_assets.ledger.marks import Made
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.repartitioned import look_at_repartitioned
+from feed_assets.orchestration.declare.by_events import TOLD, Pipelines
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
@@ -36,8 +38,11 @@ if TYPE_CHECKING:
 DECISIONS_AT_ONCE = 100
 """Outputs that are decided about at a time: then the time is looked at."""
 
-_known: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""The datasets that this process has decided about, by the definitions that they are of."""
+_known: "WeakKeyDictionary[BaseAssetGraph[Any], dict[Feed, Pipelines | None]]" = WeakKeyDictionary()
+"""The datasets that this process has decided about, by the definitions that they are of, and by which pipelines.
+
+None of those whose pipelines do not change, or were not needed yet.
+"""
 
 _heard: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
 """The datasets of which the ledger knows how they are partitioned now, by the definitions that they are of."""
@@ -91,7 +96,7 @@ def decide_due(
     graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, limit: int, out_of_time: Callable[[], bool]
 ) -> Decided:
     """Decide what is on the list of some datasets until the time is over, and keep the verdicts there."""
-    _look_at_stopped(graph, {node.feed for node in datasets}, ledger, now)
+    _look_at_stopped(graph, datasets, ledger, now)
     with ledger.read() as connection:
         looked, before = due.look(connection, [node.feed for node in datasets], now, limit), log.last(connection)
     found: list[tuple[Listed, Verdict]] = []
@@ -104,12 +109,28 @@ def decide_due(
     return Decided(found, is_complete=len(looked) < limit and not moved)
 
 
-def _look_at_stopped(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
-    """Decide once more what attempts or a policy have stopped, when definitions are new to this process."""
-    known = _known.setdefault(graph.assets, set())
-    if new := datasets - known:
+def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
+    """Decide once more what has stopped by itself, when what it is judged by is new to this process."""
+    known = _known.setdefault(graph.assets, {})
+    told = _told(graph, datasets, ledger)
+    judged_by = {node.feed: told.get(node.feed, known.get(node.feed)) for node in datasets}
+    if new := {feed for feed, pipelines in judged_by.items() if feed not in known or known[feed] != pipelines}:
         due.look_at_stopped(ledger, new, now)
-        known |= new
+        known |= judged_by
+
+
+def _told(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, Pipelines]:
+    """By dataset that waits for an update the pipelines as others tell of them now: no event says that they change."""
+    theirs = [node for node in datasets if node.by_events and isinstance(node.by_events.pipelines, TOLD)]
+    if not theirs:
+        return {}
+    with ledger.read() as connection:
+        waiting = due.consumers_in(connection, State.WAITS_FOR_PROPAGATION)
+    found: dict[Feed, Pipelines] = {}
+    for node in [node for node in theirs if node.feed in waiting]:
+        with suppress(FeedAssetsError):  # It is said where something is decided.
+            found |= {node.feed: consumer.pipelines} if (consumer := graph.consumer(node)) else {}
+    return found
 
 
 def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: datetime) -> list[tuple[Listed, Verdict]]:

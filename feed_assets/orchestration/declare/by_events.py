@@ -59,6 +59,10 @@ class LineageFile:
     blackboard: BoardName | None = None
 
 
+TOLD = (LineageTable, LineageFile)
+"""Where others tell of their pipelines, and may change them."""
+
+
 @typed
 @dataclass(frozen=True)
 class ByEvents:

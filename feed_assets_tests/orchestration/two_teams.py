@@ -1,0 +1,97 @@
+"""Two teams with a home each, who share what one of them publishes: its events, and the pipelines of these."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets import EventFiles, EventSource, LineageFile, LineageTable, SqlTable
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.settings import settings
+from feed_assets.testing import Harness
+
+EVENTS, PIPELINES = "shared", "shared_pipelines"
+
+
+@dataclass
+class Team:
+    """A home, and the settings that are in force while its harness is driven."""
+
+    home: Path
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Have this process be the team's."""
+        before = dict(os.environ)
+        ours = {f"FEED_ASSETS_{name.upper()}": value for name, value in self.given.items()}
+        os.environ.update({"DAGSTER_HOME": str(self.home), **ours})
+        settings.cache_clear()
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+            settings.cache_clear()
+
+    def run(self, world: Harness) -> list[str]:
+        """Run until idle; which datasets were made, each with its partition."""
+        with self.at_work():
+            runs = world.run_until_idle()
+        assert [run.error for run in runs] == [None] * len(runs)
+        return [f"{run.assets[0]} {run.partition}" for run in runs]
+
+    def drop(self, world: Harness, feed: str, partition: str, data: str) -> str:
+        with self.at_work():
+            return world.drop(feed, partition, data)
+
+
+@dataclass
+class Place:
+    """Where one team publishes, as the settings have it, and as the other team declares it."""
+
+    setting: str
+    source: EventSource
+    lineage: LineageTable | LineageFile
+    others: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The blackboards of others that its reader needs."""
+
+    def versions(self) -> list[dict[str, set[str]]]:
+        """By pipeline its tables, of each version, in order."""
+        found: dict[str, dict[str, set[str]]] = {}
+        for row in self._rows():
+            found.setdefault(row["published_at"], {}).setdefault(row["pipeline"], set()).add(row["table_name"])
+        return [found[each] for each in sorted(found)]
+
+    def _rows(self) -> Iterator[Mapping[str, str]]:
+        if isinstance(self.lineage, LineageTable):
+            engine = sa.create_engine(self.lineage.url, poolclass=sa.NullPool)
+            with engine.connect() as connection:
+                yield from connection.execute(sa.text("SELECT * FROM shared_pipelines_log")).mappings()
+            return
+        for file in self.board.files(PIPELINES):
+            if not file.key.endswith("/newest.jsonl"):
+                yield from map(json.loads, (self.board.get(file.key) or b"").splitlines())
+
+    @property
+    def board(self) -> Blackboard:
+        """The publisher's, as its reader sees it."""
+        return Blackboard.open(self.others["url"], endpoint=self.others.get("endpoint"))
+
+
+def place_in_database(url: str) -> Place:
+    """Tables of a database."""
+    source = EventSource("theirs", (SqlTable(url, EVENTS, order_by="id"),))
+    return Place(f"{url}#{EVENTS}", source, LineageTable(url, PIPELINES))
+
+
+def place_on_blackboard(others: Mapping[str, Any]) -> Place:
+    """Folders of the publisher's blackboard."""
+    source = EventSource("theirs", (EventFiles(EVENTS, "jsonl", blackboard="theirs"),))
+    lineage = LineageFile(f"{PIPELINES}/newest.jsonl", blackboard="theirs")
+    return Place(f"blackboard:{EVENTS}", source, lineage, others)
