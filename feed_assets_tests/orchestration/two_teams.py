@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ class Team:
     given: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self) -> Generator[None]:
         """Have this process be the team's."""
         before = dict(os.environ)
         ours = {f"FEED_ASSETS_{name.upper()}": value for name, value in self.given.items()}
@@ -59,7 +59,9 @@ class Place:
     source: EventSource
     lineage: LineageTable | LineageFile
     others: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The blackboards of others that its reader needs."""
+    """The blackboard of others that its reader needs."""
+    url: str = ""
+    """The database that it is in, if it is in one."""
 
     def versions(self) -> list[dict[str, set[str]]]:
         """By pipeline its tables, of each version, in order."""
@@ -70,9 +72,9 @@ class Place:
 
     def _rows(self) -> Iterator[Mapping[str, str]]:
         if isinstance(self.lineage, LineageTable):
-            engine = sa.create_engine(self.lineage.url, poolclass=sa.NullPool)
-            with engine.connect() as connection:
-                yield from connection.execute(sa.text("SELECT * FROM shared_pipelines_log")).mappings()
+            with sa.create_engine(self.url, poolclass=sa.NullPool).connect() as connection:
+                rows = connection.execute(sa.text("SELECT * FROM shared_pipelines_log")).mappings()
+                yield from [{str(name): row[name] for name in row} for row in rows]
             return
         for file in self.board.files(PIPELINES):
             if not file.key.endswith("/newest.jsonl"):
@@ -84,10 +86,10 @@ class Place:
         return Blackboard.open(self.others["url"], endpoint=self.others.get("endpoint"))
 
 
-def place_in_database(url: str) -> Place:
-    """Tables of a database."""
-    source = EventSource("theirs", (SqlTable(url, EVENTS, order_by="id"),))
-    return Place(f"{url}#{EVENTS}", source, LineageTable(url, PIPELINES))
+def place_in_database(url: str, variable: str) -> Place:
+    """Tables of a database, whose URL its reader has in a variable."""
+    source = EventSource("theirs", (SqlTable(f"env:{variable}", EVENTS, order_by="id"),))
+    return Place(f"{url}#{EVENTS}", source, LineageTable(f"env:{variable}", PIPELINES), url=url)
 
 
 def place_on_blackboard(others: Mapping[str, Any]) -> Place:
