@@ -1,0 +1,26 @@
+"""What is published of pipelines, where several code locations do so."""
+
+from feed_assets.core.pipelines import PipelineTable, together
+
+OURS = [PipelineTable("raw", "raw", "", "a"), PipelineTable("raw", "a/v1.0", "1", "a")]
+THEIRS = [PipelineTable("raw", "raw", "", "z"), PipelineTable("raw", "z/v1.0", "1", "z")]
+
+
+def test_what_others_say_stays_and_what_we_said_is_replaced():
+    gone = PipelineTable("raw", "gone/v1.0", "1", "a")
+    assert together([*OURS, gone, *THEIRS], OURS) == tuple(sorted([*OURS, *THEIRS]))
+
+
+def test_we_are_known_by_a_feed_that_we_make_whatever_its_version_and_our_first_one():
+    before = [PipelineTable("raw", "0/v1.0", "1", "0"), PipelineTable("raw", "a/v0.9", "1", "0")]
+    assert together([*before, *THEIRS], OURS) == tuple(sorted([*OURS, *THEIRS]))
+
+
+def test_a_foreign_feed_that_both_declare_makes_nobody_the_other():
+    both = PipelineTable("raw", "z/v1.0", "", "a")
+    assert together(THEIRS, [*OURS, both]) == tuple(sorted([*OURS, both, *THEIRS]))
+
+
+def test_a_code_location_that_makes_nothing_replaces_what_it_said():
+    before, now = PipelineTable("b", "b", "", ""), PipelineTable("c", "c", "", "")
+    assert together([before, *THEIRS], [now]) == tuple(sorted([now, *THEIRS]))
