@@ -194,6 +194,17 @@ def test_pipelines_that_cannot_be_published_are_an_alert_and_hold_up_no_event(be
     assert gamma.run(consumer) == [f"gamma/report {DAY}"]
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_pipelines_are_there_before_the_events_that_are_judged_by_them(beta, place):
+    with sa.create_engine(place.url, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE shared (number integer)")
+    world = makes("picked")
+    beta.drop(world, RAW, DAY, rows(1))
+    beta.run(world)
+    assert "shared" in next(iter(opened(beta).values()))
+    assert len(place.versions()) == 1
+
+
 def in_the_way(place, beta):
     """Something of others where the pipelines belong; what takes it away."""
     if place.others:
@@ -233,6 +244,7 @@ def test_the_judgement_by_what_is_published_is_that_of_the_asset_graph(beta, gam
     derived = needed(world, "t/all/v1.0")
     assert read == derived
     assert len(derived) == 5
+    assert told.key.to_user_string() not in set().union(*place.versions()[-1].values())
 
 
 def needed(world, feed):
