@@ -11,9 +11,14 @@ def test_what_others_say_stays_and_what_we_said_is_replaced():
     assert together([*OURS, gone, *THEIRS], OURS) == tuple(sorted([*OURS, *THEIRS]))
 
 
-def test_we_are_known_by_a_feed_that_we_make_whatever_its_version_and_our_first_one():
-    before = [PipelineTable("raw", "0/v1.0", "1", "0"), PipelineTable("raw", "a/v0.9", "1", "0")]
+def test_we_are_known_by_a_feed_that_we_make_whatever_our_first_one_was():
+    before = [PipelineTable("raw", "0/v1.0", "1", "0"), PipelineTable("raw", "a/v1.0", "0", "0")]
     assert together([*before, *THEIRS], OURS) == tuple(sorted([*OURS, *THEIRS]))
+
+
+def test_who_makes_another_version_of_a_feed_is_somebody_else():
+    newer = [PipelineTable("raw", "a/v2.0", "1", "a/v2.0")]
+    assert together(newer, OURS) == together(OURS, newer) == tuple(sorted([*OURS, *newer]))
 
 
 def test_a_foreign_feed_that_both_declare_makes_nobody_the_other():

@@ -36,7 +36,7 @@ def published(graph: "Graph") -> frozenset[PipelineTable]:
     own = {feed: graph.node(feed) for feed in graph.own()}  # Inputs first: each looks no further than these.
     others = [node for node in graph.by_feed.values() if node.feed not in own]
     versions = {feed: graph.assets.get(node.key).code_version or "" for feed, node in own.items()}
-    location = min((feed.name for feed in own), default="")
+    location = min(map(str, own), default="")
     return frozenset(
         PipelineTable(name, str(feed), versions.get(feed, ""), location)
         for name, feeds in _by_origin(graph, [*others, *own.values()]).items()
