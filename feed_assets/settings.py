@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import Field, Secret, SecretStr, ValidationError
+from pydantic import Field, Secret, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -22,6 +22,7 @@ from feed_assets.core.forms import (
     Master,
     Place,
     Profiles,
+    Queue,
     Registry,
     Remote,
     Sinks,
@@ -31,6 +32,7 @@ from feed_assets.core.forms import (
     Warehouses,
     Webhook,
     Words,
+    check_queue,
 )
 from feed_assets.core.secrets import shown
 from feed_assets.core.warehouses import Warehouse
@@ -86,8 +88,13 @@ class Settings(Declaring):
     s3_endpoint: Endpoint | None = None
     """Endpoint of an S3-compatible store that is not AWS; credentials come from boto3's chain."""
 
+    blackboard_queue: Queue | None = None
+    """URL of the queue of SQS through which the blackboard's bucket tells of what is written there."""
+
     blackboards: Boards = Secret[dict[str, Place]]({})
-    """The blackboards of others by name, as a JSON object: `{"partner": {"url": …, "endpoint": …, "profile": …}}`."""
+    """The blackboards of others by name, as a JSON object: `{"partner": {"url": …, "endpoint": …, "profile": …,
+    "queue": …}}`.
+    """
 
     spark_master: Master = "local[2]"
     """Master of the Spark session, unless `spark_remote` is set."""
@@ -181,10 +188,21 @@ class Settings(Declaring):
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
 
+    @field_validator("blackboard_queue")
+    @classmethod
+    def _is_of_a_bucket(cls, queue: str | None, info: ValidationInfo) -> str | None:
+        check_queue(info.data.get("blackboard", "s3:"), queue)  # One that is wrong says so itself.
+        return queue
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether any blackboard tells of what is written there."""
+        return any(each.queue for each in (self.place(None), *self.blackboards.get_secret_value().values()))
+
     def place(self, name: str | None) -> Place:
         """Where a blackboard is: without a name ours. Raises InvalidSetting for one that is not set."""
         if name is None:
-            return Place(url=self.blackboard, endpoint=self.s3_endpoint)
+            return Place(url=self.blackboard, endpoint=self.s3_endpoint, queue=self.blackboard_queue)
         boards = self.blackboards.get_secret_value()
         if name not in boards:
             known = ", ".join(sorted(boards)) or "none"

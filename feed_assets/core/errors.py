@@ -39,6 +39,10 @@ class EventOutOfOrder(InvalidEvent):
     """A write event whose marker does not come after its table's last one."""
 
 
+class InvalidNotification(FeedAssetsError):
+    """A message that no store has written: it is of somebody else's queue, or of a form that we do not know."""
+
+
 class InvalidReport(FeedAssetsError):
     """A report of counts or quality that is none, names what its dataset has not, or contradicts one of its version."""
 
@@ -63,6 +67,10 @@ class IllegalTransition(InvalidReport):
 
 class SourceUnavailable(FeedAssetsError):
     """An event source cannot be read: its database or files do not answer, or lack what its declaration names."""
+
+
+class QueueUnavailable(FeedAssetsError):
+    """The queue through which a store tells of its objects does not answer, or refuses: the listing finds them."""
 
 
 class SinkUnavailable(FeedAssetsError):

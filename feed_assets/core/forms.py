@@ -1,9 +1,9 @@
 """What the value of a setting may be: texts of a form, and lists and objects as they stand in the environment."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Secret, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Secret, SecretStr, model_validator
 from pydantic_core import from_json
 from pydantic_settings import NoDecode
 
@@ -57,14 +57,38 @@ Database = Annotated[
 Endpoint = Annotated[str, _like("https?://[^/@?#][^@?#]*", "https://host or http://host:port, without keys")]
 
 
+Queue = Annotated[
+    str,
+    _like(
+        r"https?://[^/@?#\s]+/[^@?#\s]+",
+        "the URL of a queue of SQS, such as https://sqs.eu-west-1.amazonaws.com/123456789012/manifests, without keys",
+    ),
+]
+
+
+def check_queue(url: str, queue: str | None) -> None:
+    """Raise ValueError for a queue of a blackboard that is no bucket."""
+    if queue and not url.startswith("s3:"):
+        raise ValueError(f"expected a blackboard on s3://, whose bucket tells the queue, and it is {url}")
+
+
 class Place(BaseModel):
-    """Where a blackboard is, and as whom it is reached: of S3 by a profile of boto3, or by its own chain."""
+    """Where a blackboard is, and as whom it is reached: of S3 by a profile of boto3, or by its own chain.
+
+    `queue` is where its bucket tells of what is written there.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: Store
     endpoint: Endpoint | None = None
     profile: str | None = None
+    queue: Queue | None = None
+
+    @model_validator(mode="after")
+    def _has_bucket(self) -> Self:
+        check_queue(self.url, self.queue)
+        return self
 
 
 BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]

@@ -17,6 +17,7 @@ from feed_assets.orchestration.ticks.steps import (
     FINISH,
     FOLD,
     INGEST,
+    NOTIFIED,
     PULL,
     REPORT_CHECKS,
     REPORT_EVENTS,
@@ -29,7 +30,7 @@ from feed_assets.orchestration.ticks.steps import (
 )
 from feed_assets.orchestration.ticks.tick import Step, evaluate
 
-FEEDS = (FINISH, DECLARE, DISCOVER, COUNT, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST, TELL_WAITS)
+FEEDS = (FINISH, DECLARE, NOTIFIED, DISCOVER, COUNT, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST, TELL_WAITS)
 EVENTS = (EXTEND, INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST, TELL_WAITS)
 PULLS = (PULL,)
 WATCHES = (SINK, TOPICS, FOLD, WATCH, REPORT_CHECKS)

@@ -10,6 +10,7 @@ from feed_assets.orchestration.decide.requests import in_progress, requests_for
 from feed_assets.orchestration.ticks.counting import count
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
 from feed_assets.orchestration.ticks.left_runs import finish_left
+from feed_assets.orchestration.ticks.notified import hear_stores
 from feed_assets.orchestration.ticks.pull import pull_files
 from feed_assets.orchestration.ticks.reporter import report_checks, report_events, report_updates
 from feed_assets.orchestration.ticks.sinks import publish_events
@@ -126,6 +127,7 @@ def _request(tick: Tick, _: OutOfTime) -> None:
 EXTEND = Step("extend", 0.1, _extend)
 FINISH = Step("finish", 0.1, _finish)
 DECLARE = Step("declare", 0.1, _declare)
+NOTIFIED = Step("notified", 0.2, hear_stores)
 DISCOVER = Step("discover", 0.35, _discover)
 INGEST = Step("ingest", 0.35, _ingest)
 PULL = Step("pull", 0.8, pull_files)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Event, Lock, Thread
 from time import monotonic, sleep
 
 import dagster as dg
@@ -75,6 +75,31 @@ class Budget:
         return min(REPORTS, max(FEWEST_REPORTS, int(left / REPORT_SECONDS)))
 
 
+@dataclass(frozen=True)
+class Listening:
+    """What a tick that listens shares with the threads beside it, which record what they hear: the log tells the tick.
+
+    Who holds `recording` has more to record: the tick decides about all of it together.
+    """
+
+    ends: float
+    recording: Lock = field(default_factory=Lock)
+    over: Event = field(default_factory=Event)
+
+    def left(self) -> float:
+        """The seconds for which it still listens; 0 once it has ended."""
+        return 0 if self.over.is_set() else max(self.ends - monotonic(), 0)
+
+    def is_over(self) -> bool:
+        """Whether it listens no longer."""
+        return not self.left()
+
+    def wait_for_all(self) -> None:
+        """Wait until nobody records, or the time is over."""
+        if self.recording.acquire(timeout=self.left()):
+            self.recording.release()
+
+
 @dataclass
 class Tick:
     """What the steps of one tick share, and what they leave to those after them and to Dagster."""
@@ -105,6 +130,8 @@ class Tick:
     """What the first step that failed as a whole has raised."""
     heard: int = 0
     """The number of the last change before this look at the log."""
+    beside: list[Callable[[Listening], None]] = field(default_factory=list[Callable[[Listening], None]])
+    """What goes on while the tick listens, each in a thread of its own."""
     unreadable: str = ""
     """Why nothing of the event source could be read; empty if something could."""
 
@@ -199,24 +226,29 @@ def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
     """The tick once it has listened, if it may and there is room: it takes these steps whenever it has heard."""
     if not hearing or not tick.may_listen or not LISTENERS.acquire(blocking=False):
         return tick
+    listening = Listening(tick.budget.started + LISTEN_SECONDS)
     try:
-        while tick.may_listen and _has_heard(tick):
+        for each in tick.beside:
+            Thread(target=each, args=(listening,), name="beside a tick", daemon=True).start()
+        while tick.may_listen and _has_heard(tick, listening):
             tick = _look(replace(tick, decided=[]), hearing)
         return tick
     finally:
+        listening.over.set()
         LISTENERS.release()
 
 
-def _has_heard(tick: Tick) -> bool:
+def _has_heard(tick: Tick, listening: Listening) -> bool:
     """Wait for a change of the log since the tick looked last: whether there is one before the next tick is near.
 
     The change itself is what wakes a tick, whoever records it in whichever process: nobody has to call.
     """
     try:
         sleep(REST_SECONDS)
-        while monotonic() < tick.budget.started + LISTEN_SECONDS:
+        while listening.left():
             with tick.ledger.read() as connection:
                 if log.has_after(connection, tick.heard):
+                    listening.wait_for_all()
                     return True
             sleep(1 / LOOKS_PER_SECOND)
     except LedgerUnavailable as error:  # The tick has nothing to lose, and what to say of it the next one says.

@@ -1,0 +1,101 @@
+"""What S3 tells of objects, in the forms in which it comes through a queue; pure.
+
+It is a hint where to look, and no more: what is there the store says, whatever was told, how often and in which order.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import unquote_plus
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+from feed_assets.core.errors import InvalidName, InvalidNotification
+from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
+from feed_assets.core.limits import check_partition
+
+
+@dataclass(frozen=True, order=True)
+class Told:
+    """An object that was written or removed: its bucket, and its whole key there."""
+
+    bucket: str
+    key: str
+
+
+class _Bucket(BaseModel):
+    name: str
+
+
+class _Object(BaseModel):
+    key: str
+
+
+class _Place(BaseModel):
+    bucket: _Bucket
+    object: _Object
+
+
+class _Record(BaseModel):
+    s3: _Place
+
+
+class _FromS3(BaseModel):
+    """As a bucket's notification is; its keys are encoded as in a form, a blank as `+`."""
+
+    records: list[_Record] = Field(alias="Records")
+
+
+class _Test(BaseModel):
+    """What S3 sends once, when a notification is set up."""
+
+    event: Literal["s3:TestEvent"] = Field(alias="Event")
+
+
+class _FromSns(BaseModel):
+    """Through a topic of SNS without raw delivery: the same as a text within."""
+
+    message: str = Field(alias="Message")
+
+
+class _FromEventBridge(BaseModel):
+    """Through EventBridge, whose keys are as they are."""
+
+    source: Literal["aws.s3"]
+    detail: _Place
+
+
+_Inner = _FromS3 | _Test | _FromEventBridge
+_INNER, _OUTER = TypeAdapter[_Inner](_Inner), TypeAdapter[_Inner | _FromSns](_Inner | _FromSns)
+
+
+def told(body: str) -> tuple[Told, ...]:
+    """The objects that a message tells of; () of a test. Raises InvalidNotification for what S3 has not written."""
+    try:
+        found = _OUTER.validate_json(body)
+        inner = _INNER.validate_json(found.message) if isinstance(found, _FromSns) else found
+    except ValueError:
+        raise InvalidNotification(f"found {body[:200]!r}, expected a notification of S3.") from None
+    if isinstance(inner, _FromS3):
+        return tuple(Told(each.s3.bucket.name, unquote_plus(each.s3.object.key)) for each in inner.records)
+    return (Told(inner.detail.bucket.name, inner.detail.object.key),) if isinstance(inner, _FromEventBridge) else ()
+
+
+def partition_of(key: str, feeds: Mapping[str, Feed]) -> Partition | None:
+    """The partition of one of these feeds, by name, that an object under the blackboard belongs to; None of none.
+
+    It is below an update of it. A version below a feed that has none is another feed's.
+    """
+    segments = key.split("/")
+    at = next((at for at in range(len(segments), 0, -1) if "/".join(segments[:at]) in feeds), 0)
+    below = segments[at:]
+    depth = next((depth for depth, name in enumerate(below[:-1]) if is_update_id(name)), None)
+    if not at or depth is None:
+        return None
+    feed = feeds["/".join(segments[:at])]
+    if feed.version is None and Version.parse(below[0]):
+        return None
+    try:
+        return check_partition(Partition(feed, "/".join(below[:depth])))
+    except InvalidName:
+        return None

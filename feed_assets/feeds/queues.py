@@ -1,0 +1,101 @@
+"""The queues of SQS through which a bucket tells of its objects.
+
+A message that is received is hidden from others for a while (30 s by default), and comes again unless it is deleted.
+"""
+
+import logging
+import re
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3  # pyright: ignore[reportMissingTypeStubs]
+from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
+from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
+
+from feed_assets.core.errors import QueueUnavailable
+from feed_assets.core.words import sentence
+
+MESSAGES_PER_REQUEST = 10
+"""Messages that SQS gives, and deletes, in one request at most."""
+
+LONGEST_WAIT = 4
+"""Seconds for which an answer is waited for at most where there is no message."""
+
+PATIENCE_SECONDS = 2
+"""Seconds in which a queue answers beyond these: a tick's listing must not be late for it."""
+
+_REGION = re.compile(r"sqs(?:-fips)?\.([a-z0-9-]+)\.|([a-z0-9-]+)\.queue\.")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as it was received; `receipt` deletes it."""
+
+    id: str
+    body: str
+    receipt: str
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue by its URL, which says endpoint and region, too; it is read as a profile of boto3, or by its chain.
+
+    Each method is one request, tried once, and raises QueueUnavailable.
+    """
+
+    url: str
+    profile: str | None = None
+
+    def receive(self, seconds: int = 0) -> list[Message]:
+        """Up to ten messages; without one it is waited for so many seconds, `LONGEST_WAIT` at most."""
+        with self._translated():
+            found = _client(self.url, self.profile).receive_message(
+                QueueUrl=self.url, MaxNumberOfMessages=MESSAGES_PER_REQUEST, WaitTimeSeconds=min(seconds, LONGEST_WAIT)
+            )
+        return [Message(each["MessageId"], each["Body"], each["ReceiptHandle"]) for each in found.get("Messages", ())]
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        """Remove messages, ten in a request; what SQS does not remove comes again."""
+        for first in range(0, len(messages), MESSAGES_PER_REQUEST):
+            some = messages[first : first + MESSAGES_PER_REQUEST]
+            entries = [{"Id": str(number), "ReceiptHandle": each.receipt} for number, each in enumerate(some)]
+            with self._translated():
+                found = _client(self.url, self.profile).delete_message_batch(QueueUrl=self.url, Entries=entries)
+            for each in found.get("Failed", ()):
+                _log.warning("%s: a message was not deleted: %s", self.url, each.get("Message") or each["Code"])
+
+    def attributes(self, names: Collection[str]) -> dict[str, str]:
+        """What SQS says of the queue itself, by the names of its attributes."""
+        with self._translated():
+            found = _client(self.url, self.profile).get_queue_attributes(QueueUrl=self.url, AttributeNames=[*names])
+        return found.get("Attributes", {})
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except (BotoCoreError, ClientError, ValueError) as error:
+            _client.cache_clear()  # The next one reads the credentials again: they may have been renewed.
+            raise QueueUnavailable(
+                f"{self.url} cannot be read: {sentence(str(error))} The listing finds what it would tell, later. Check "
+                "the URL, the credentials, and that they may receive and delete messages."
+            ) from error
+
+
+@lru_cache(maxsize=16)
+def _client(url: str, profile: str | None) -> Any:
+    """Kept from tick to tick: one takes 0.1 s to make, and has its connection open."""
+    session: Any = boto3.Session(profile_name=profile)
+    parts = urlsplit(url)
+    found = _REGION.search(parts.netloc)
+    region = next(filter(None, found.groups())) if found else session.region_name
+    timeouts = {"connect_timeout": PATIENCE_SECONDS, "read_timeout": LONGEST_WAIT + PATIENCE_SECONDS}
+    config = Config(**timeouts, retries={"mode": "standard", "total_max_attempts": 1})
+    at = f"{parts.scheme}://{parts.netloc}"
+    return session.client("sqs", endpoint_url=at, region_name=region or "us-east-1", config=config)
