@@ -8,8 +8,10 @@ from typing import Any
 
 import boto3
 from moto import mock_aws
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.sqs import sqs_backends
 
-REGION = "eu-west-1"
+REGION, QUEUE = "eu-west-1", "manifests"
 EVENTS = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
 AWS = {"core": {"mock_credentials": False}}
 """Keys are the test's own, which also reach a real S3 server."""
@@ -50,11 +52,8 @@ class Bell:
 
     def again(self) -> None:
         """What was received and not deleted comes again, as it would half a minute later."""
-        self.sqs.set_queue_attributes(QueueUrl=self.url, Attributes={"VisibilityTimeout": "0"})
-        found: list[str] = []
-        while some := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
-            found += [each["ReceiptHandle"] for each in some]
-        self.sqs.set_queue_attributes(QueueUrl=self.url, Attributes={"VisibilityTimeout": "30"})
+        for message in sqs_backends[DEFAULT_ACCOUNT_ID][REGION].queues[QUEUE]._messages:
+            message.visible_at = 0
 
     @property
     def left(self) -> int:
@@ -71,7 +70,7 @@ def bell(bucket: str) -> Iterator[Bell]:
         s3 = boto3.client("s3", region_name=REGION, endpoint_url=f"https://s3.{REGION}.amazonaws.com")
         sqs = boto3.client("sqs", region_name=REGION, endpoint_url=f"https://sqs.{REGION}.amazonaws.com")
         s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
-        url = sqs.create_queue(QueueName="manifests")["QueueUrl"]
+        url = sqs.create_queue(QueueName=QUEUE)["QueueUrl"]
         arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         told = {"QueueConfigurations": [{"QueueArn": arn, "Events": EVENTS}]}
         s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)

@@ -90,7 +90,7 @@ def partition_of(key: str, feeds: Mapping[str, Feed]) -> Partition | None:
     at = next((at for at in range(len(segments), 0, -1) if "/".join(segments[:at]) in feeds), 0)
     below = segments[at:]
     depth = next((depth for depth, name in enumerate(below[:-1]) if is_update_id(name)), None)
-    if not at or depth is None:
+    if not at or depth is None or "" in below[:depth]:
         return None
     feed = feeds["/".join(segments[:at])]
     if feed.version is None and Version.parse(below[0]):

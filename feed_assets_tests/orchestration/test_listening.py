@@ -1,9 +1,5 @@
 """A tick under the daemon that has nothing to tell listens to the ledger, and decides as soon as it has a change."""
 
-from dataclasses import dataclass
-from functools import partial
-
-import dagster as dg
 import pytest
 import sqlalchemy as sa
 
@@ -11,7 +7,6 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import log
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.ticks import tick as ticks
 from feed_assets.orchestration.ticks.sensors import FEEDS, WATCHES
 from feed_assets.orchestration.ticks.steps import DECLARE, DISCOVER, REPORT_EVENTS
 from feed_assets.orchestration.ticks.tick import (
@@ -19,49 +14,23 @@ from feed_assets.orchestration.ticks.tick import (
     LISTENERS,
     LOOKS_PER_SECOND,
     REST_SECONDS,
-    Budget,
     OutOfTime,
     Step,
     Tick,
-    evaluate,
 )
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
-from feed_assets.testing import Harness, PlainMaker
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, given, opened, rows, short
+from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.listeners import SINCE, clocked, evaluated, listening, ticked
+from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, rows
 
 pytestmark = pytest.mark.usefixtures("home")
-SINCE = 1.0
-"""Since when the sensor runs, which the daemon alone says."""
-
-
-@dataclass
-class Clock:
-    """Time that passes only as a tick sleeps."""
-
-    seconds: float = 0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    found = Clock()
-    monkeypatch.setattr(ticks, "monotonic", found.now)
-    monkeypatch.setattr(ticks, "sleep", found.sleep)
-    monkeypatch.setattr(ticks, "Budget", partial(Budget, started=0.0))
-    return found
-
-
-def listening(*, use_threads: bool = True) -> Harness:
-    """A world on an instance whose daemon has a thread for each sensor, or one for all."""
-    instance = dg.DagsterInstance.ephemeral(settings={"sensors": {"use_threads": use_threads, "num_workers": 2}})
-    return opened.enter_context(Harness(short().definitions, instance, maker=PlainMaker(given)))
+    return clocked(monkeypatch)
 
 
 def somebody_else(world: Harness, *days: str) -> Step:
@@ -74,20 +43,6 @@ def somebody_else(world: Harness, *days: str) -> Step:
             sync(tick.services.board, tick.ledger, Partition(Feed.parse(RAW), left.pop(0)), utc_now())
 
     return Step("somebody else", 1, record)
-
-
-def evaluated(world: Harness, steps: list[Step], since: float | None) -> list[str]:
-    """The partitions that a tick of these steps requests."""
-    return [request.partition_key for request in ticked(world, steps, since).run_requests or ()]
-
-
-def ticked(world: Harness, steps: list[Step], since: float | None) -> dg.SensorResult:
-    """What a tick of these steps tells."""
-    context = dg.build_sensor_context(
-        world.instance, definitions=world.definitions, sensor_name="feeds", last_sensor_start_time=since
-    )
-    with context:
-        return evaluate(context, steps, None)
 
 
 def steps_before(other: Step) -> list[Step]:
