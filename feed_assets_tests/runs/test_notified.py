@@ -12,8 +12,9 @@ from feed_assets.core.forms import Place
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.queues import MESSAGES_PER_REQUEST, Queue
 from feed_assets.feeds.write import publish
-from feed_assets.ledger import updates
+from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.sets import pins_of
 from feed_assets.runs import notified as module
 from feed_assets.runs.discover import discover_all
 from feed_assets.runs.notified import Notified
@@ -97,6 +98,9 @@ def test_a_batch_of_an_appendable_feed_is_one_and_one_that_is_gone_is_gone(heard
     rung.write(keys[-1])
     hear(heard)
     assert newest(ledger, batch) == {batch.key: update_id(NOW)}
+    with ledger.read() as connection:
+        (pins,) = pins_of(connection, [Partition(HELD, "2026-01-01")]).values()
+    assert [pin.partition for pin in pins] == [batch], "it is one of its partition's set"
     local_board.delete([key.removeprefix(f"{ROOT}/") for key in keys])
     rung.remove(*keys)
     hear(heard)
@@ -193,8 +197,6 @@ def test_a_kill_between_the_look_and_the_deletion_lets_the_message_come_again_an
 
 
 def last(ledger) -> int:
-    from feed_assets.ledger import log
-
     with ledger.read() as connection:
         return log.last(connection)
 
