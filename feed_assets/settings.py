@@ -195,9 +195,10 @@ class Settings(Declaring):
         return queue
 
     @property
-    def has_queues(self) -> bool:
-        """Whether any blackboard tells of what is written there."""
-        return any(each.queue for each in (self.place(None), *self.blackboards.get_secret_value().values()))
+    def queues(self) -> dict[str, Place]:
+        """The blackboards that tell a queue what is written there, by name; that of ours is empty."""
+        places = {"": self.place(None), **self.blackboards.get_secret_value()}
+        return {name: each for name, each in places.items() if each.queue}
 
     def place(self, name: str | None) -> Place:
         """Where a blackboard is: without a name ours. Raises InvalidSetting for one that is not set."""

@@ -55,6 +55,13 @@ class Bell:
         for message in sqs_backends[DEFAULT_ACCOUNT_ID][REGION].queues[QUEUE]._messages:
             message.visible_at = 0
 
+    def have_dead_letters(self) -> None:
+        """What is received often goes to another queue."""
+        dead = self.sqs.create_queue(QueueName=f"{QUEUE}-dead")["QueueUrl"]
+        found = self.sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
+        policy = json.dumps({"deadLetterTargetArn": found["QueueArn"], "maxReceiveCount": "5"})
+        self.sqs.set_queue_attributes(QueueUrl=self.url, Attributes={"RedrivePolicy": policy})
+
     @property
     def left(self) -> int:
         """Messages on the queue, those that are hidden now too."""

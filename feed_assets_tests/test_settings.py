@@ -39,6 +39,16 @@ WRONG = {
         '{"them": {"url": "s3://b", "key": "secret"}}',
     ): "BLACKBOARDS['them']['key']: there is no such key",
     ("BLACKBOARDS", '{"a b": {"url": "s3://b"}}'): "BLACKBOARDS['a b']: expected letters, digits, '_' and '-'",
+    (
+        "BLACKBOARDS",
+        '{"them": {"url": "file:///lake", "queue": "https://sqs.eu-west-1.amazonaws.com/1/q"}}',
+    ): "BLACKBOARDS['them']: expected a blackboard on s3://, whose bucket tells the queue, and it is file:///lake",
+    ("BLACKBOARD_QUEUE", "manifests"): "BLACKBOARD_QUEUE is 'manifests': expected the URL of a queue of SQS, such as",
+    ("BLACKBOARD_QUEUE", "https://key:secret@sqs/1/q"): "BLACKBOARD_QUEUE: expected the URL of a queue of SQS, such as",
+    (
+        "BLACKBOARD_QUEUE",
+        "https://sqs.eu-west-1.amazonaws.com/1/q",
+    ): "BLACKBOARD_QUEUE is 'https://sqs.eu-west-1.amazonaws.com/1/q': expected a blackboard on s3://, whose bucket",
     ("KAFKA", '{"sasl.password": ["secret"]}'): "KAFKA['sasl.password']: expected a valid string",
     ("KAFKA_REGISTRY", "secret@registry:8081"): "KAFKA_REGISTRY: expected https://user:password@host, or http://host",
     ("MAX_REQUESTS", "abc"): "MAX_REQUESTS is 'abc': expected a valid integer",

@@ -15,6 +15,7 @@ import typer
 
 from feed_assets.cli.kafka_looks import KafkaLooks
 from feed_assets.cli.location import Module, load_graph
+from feed_assets.cli.queue_looks import QueueLooks
 from feed_assets.cli.show import View, show
 from feed_assets.cli.warehouse_looks import WarehouseLooks
 from feed_assets.core.errors import SparkUnavailable, in_short
@@ -90,6 +91,7 @@ class _Doctor:
                 (f"blackboard {name}", partial(self.other, name))
                 for name in self.settings.blackboards.get_secret_value()
             ),
+            *QueueLooks(self.settings).looks(),
             ("ledger", self.ledger),
             ("Dagster's home", self.home),
             ("Dagster's daemon", self.daemon),

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
+from feed_assets_tests.bells import Bell, bell
 from feed_assets_tests.servers import PostgreSQL
 
 
@@ -197,3 +199,33 @@ def test_a_broker_and_a_registry_that_do_not_answer_are_said_in_time(kafka, monk
 def test_kafka_without_a_broker_or_a_registry_is_said(kafka) -> None:
     assert "FEED_ASSETS_KAFKA_REGISTRY is not set" in kafka(kafka='{"client.id": "x"}')["schema registry"][1]
     assert "FEED_ASSETS_KAFKA has no bootstrap.servers" in kafka()["Kafka"][1]
+
+
+@pytest.fixture
+def rung(home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
+    """A blackboard whose bucket tells a queue; and another's, whose queue nobody has made."""
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "x")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with bell("lake") as made:
+        partner = {"partner": {"url": "s3://partner", "queue": f"{made.url}-gone", "endpoint": "http://127.0.0.1:9"}}
+        monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", "s3://lake")
+        monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", "http://127.0.0.1:9")
+        monkeypatch.setenv("FEED_ASSETS_BLACKBOARD_QUEUE", made.url)
+        monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps(partner))
+        settings.cache_clear()
+        yield made
+
+
+def test_each_queue_is_looked_at_and_one_without_a_dead_letter_queue_is_doubtful(rung: Bell) -> None:
+    rung.write("t/raw/v1.0/20260101.000000/_SUCCESS")
+    waiting = rung.left
+    _, found = looked()
+    state, said = found["queue of the blackboard"]
+    assert (state, said.partition(";")[0]) == ("WARN", f"{rung.url}: {waiting} messages wait, 0 are being looked at")
+    assert "Set a RedrivePolicy" in said
+    assert found["queue of partner"][0] == "FAILED"
+    assert "does not exist" in found["queue of partner"][1]
+    rung.have_dead_letters()
+    assert looked()[1]["queue of the blackboard"][0] == "ok"
+    assert rung.left == waiting, "nothing was received"

@@ -1,7 +1,10 @@
 """What a store tells through a queue is looked at: whatever is told, the ledger has what a listing would find."""
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from pydantic import Secret
@@ -9,6 +12,7 @@ from pydantic import Secret
 from feed_assets.core.errors import BlackboardRefused, QueueUnavailable
 from feed_assets.core.feeds import MANIFEST, Feed, Partition, update_id
 from feed_assets.core.forms import Place
+from feed_assets.core.notifications import told as told_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.queues import MESSAGES_PER_REQUEST, Queue
 from feed_assets.feeds.write import publish
@@ -315,3 +319,18 @@ def test_a_message_that_is_not_deleted_is_said_and_no_error(rung, caplog):
     queue.delete([message])
     queue.delete([message])
     assert rung.left == 0
+
+
+def test_what_the_docs_have_a_bucket_tell_is_each_manifest_and_nothing_else(rung):
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.partition("\n## A bucket that tells\n")[2].partition("\n## ")[0]
+    policy, wanted = map(json.loads, re.findall(r"^```json\n(.*?)^```", section, re.MULTILINE | re.DOTALL))
+    arn = rung.sqs.get_queue_attributes(QueueUrl=rung.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    (statement,), (told,) = policy["Statement"], wanted["QueueConfigurations"]
+    assert statement["Resource"] == told["QueueArn"] == arn
+    rung.s3.put_bucket_notification_configuration(Bucket=BUCKET, NotificationConfiguration=wanted)
+    rung.take()
+    day = f"feeds/{DAY.path}/{update_id(NOW)}"
+    rung.write(f"{day}/part-1", f"{day}/{MANIFEST}", f"others/{day}/{MANIFEST}")
+    rung.remove(f"{day}/{MANIFEST}")
+    assert [each.key for body in rung.take() for each in told_of(body)] == [f"{day}/{MANIFEST}"] * 2

@@ -22,7 +22,7 @@ def hear_stores(tick: Tick, out_of_time: OutOfTime) -> None:
 
     Those that answer are listened to while the tick listens.
     """
-    if not settings().has_queues:
+    if not settings().queues:
         return
     from feed_assets.runs.notified import Notified  # boto3, which local blackboards do not need.
 

@@ -1,0 +1,42 @@
+"""What `feed-assets doctor` looks at where a bucket tells a queue what is written there: nothing is received."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from json import loads
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from feed_assets.core.forms import Place
+    from feed_assets.settings import Settings
+
+WAITING, HIDDEN = "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"
+REDRIVE = "RedrivePolicy"
+
+
+@dataclass(frozen=True)
+class QueueLooks:
+    """The looks, each of which returns what it found, or raises."""
+
+    settings: "Settings"
+
+    def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
+        """One for each blackboard with a queue."""
+        return tuple(
+            (f"queue of {name or 'the blackboard'}", partial(self._look, place))
+            for name, place in self.settings.queues.items()
+        )
+
+    def _look(self, place: "Place") -> str:
+        from feed_assets.cli.doctor import Doubtful  # which has these looks among its own
+        from feed_assets.feeds.queues import Queue
+
+        url = place.queue or ""
+        found = Queue(url, place.profile).attributes([WAITING, HIDDEN, REDRIVE])
+        said = f"{url}: {found[WAITING]} messages wait, {found[HIDDEN]} are being looked at"
+        if REDRIVE not in found:
+            raise Doubtful(
+                f"{said}; it has no dead-letter queue, so what is no notification of S3 comes again and again. Set a "
+                "RedrivePolicy."
+            )
+        return f"{said}, what is no notification goes after {loads(found[REDRIVE])['maxReceiveCount']} times"
