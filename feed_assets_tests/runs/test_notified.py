@@ -2,11 +2,18 @@
 
 import json
 import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Secret
 
 from feed_assets.core.errors import BlackboardRefused, QueueUnavailable
@@ -14,7 +21,7 @@ from feed_assets.core.feeds import MANIFEST, Feed, Partition, update_id
 from feed_assets.core.forms import Place
 from feed_assets.core.notifications import told as told_of
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.queues import MESSAGES_PER_REQUEST, Queue
+from feed_assets.feeds.queues import MESSAGES_PER_REQUEST, Message, Queue
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import open_ledger
@@ -334,3 +341,60 @@ def test_what_the_docs_have_a_bucket_tell_is_each_manifest_and_nothing_else(rung
     rung.write(f"{day}/part-1", f"{day}/{MANIFEST}", f"others/{day}/{MANIFEST}")
     rung.remove(f"{day}/{MANIFEST}")
     assert [each.key for body in rung.take() for each in told_of(body)] == [f"{day}/{MANIFEST}"] * 2
+
+
+class Told:
+    """A queue that has what a test puts there."""
+
+    url = "a test"
+
+    def __init__(self) -> None:
+        self.messages = list[Message]()
+
+    def receive(self, seconds: int = 0) -> list[Message]:
+        found, self.messages = self.messages, []
+        return found
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        """It comes once."""
+
+
+@dataclass
+class Producer:
+    """A team that writes and removes objects of two partitions, and what its bucket would tell of each."""
+
+    board: Blackboard
+    told: list[Message] = field(default_factory=list[Message])
+
+    def act(self, day: Partition, hour: int, name: str, put: bytes | None) -> None:
+        key = f"{day.path}/{update_id(NOW + timedelta(hours=hour))}/{name}"
+        self.board.delete([key]) if put is None else self.board.put(key, put)
+        number = str(len(self.told))
+        self.told.append(Message(number, by_event_bridge(BUCKET, f"{ROOT}/{key}"), number))
+
+
+NAMES = st.sampled_from([("part-1", b"x"), ("part-2", b"y"), (MANIFEST, b"1"), (MANIFEST, b"2")])
+OBJECTS = st.tuples(st.sampled_from([DAY, NEXT_DAY]), st.integers(0, 2), NAMES, st.booleans())
+
+
+@hypothesis.settings(max_examples=40)
+@given(acts=st.lists(st.tuples(OBJECTS, st.integers(0, 3)), max_size=15), dice=st.randoms())
+def test_whatever_is_written_and_however_it_is_told_both_end_where_the_listing_alone_does(empty_ledger, acts, dice):
+    """After each act some of all that could be told so far is, in any order; in the end everything is listed."""
+    with TemporaryDirectory() as folder:
+        shutil.copyfile(empty_ledger, f"{folder}/told.db")
+        shutil.copyfile(empty_ledger, f"{folder}/alone.db")
+        ledger, alone = (open_ledger(f"sqlite:///{folder}/{name}.db") for name in ("told", "alone"))
+        board = Blackboard.open("memory://")
+        services = Services(board, ledger, lambda: None, now=lambda: NOW)
+        settings = Settings(blackboard=f"s3://{BUCKET}/{ROOT}")
+        heard, queue, producer = Notified.of(services, settings, [RAW], set()), Told(), Producer(board)
+        for (day, hour, (name, data), is_put), count in acts:
+            producer.act(day, hour, name, data if is_put else None)
+            queue.messages = dice.choices(producer.told, k=count)
+            heard.hear(queue, never)
+        discover_all(services, [RAW])
+        discover_all(replace(services, ledger=alone), [RAW])
+        assert newest(ledger) == newest(alone)
+        for each in (ledger, alone):
+            each.engine.dispose()
