@@ -34,6 +34,7 @@ from feed_assets.core.forms import (
     Words,
     check_queue,
 )
+from feed_assets.core.history import History, Order
 from feed_assets.core.secrets import shown
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.home import home, make_folder, say
@@ -110,6 +111,18 @@ class Settings(Declaring):
 
     max_requests: int = Field(default=100, ge=1)
     """Runs that a sensor requests at most in one tick, and of late data partitions of each dataset; the rest follow."""
+
+    history_days: int = Field(default=7, ge=0, le=36_500)
+    """Days after the end of its window of time for which a partition is new; later it is history, which goes last."""
+
+    history_order: Order = Order.OLDEST
+    """Which history is requested first, and built first by hand: `oldest` or `newest`."""
+
+    history_runs_per_day: int | None = Field(default=None, ge=1)
+    """Runs of history that are requested on a day (UTC), by all sensors and by hand; none: as many as there are."""
+
+    history_bytes_per_day: int | None = Field(default=None, ge=1)
+    """Bytes that these may read."""
 
     partitions_at_a_time: int = Field(default=1, ge=1)
     """Partitions that a run of many builds at the same time, on its one Spark session."""
@@ -199,6 +212,12 @@ class Settings(Declaring):
         """The blackboards that tell a queue what is written there, by name; that of ours is empty."""
         places = {"": self.place(None), **self.blackboards.get_secret_value()}
         return {name: each for name, each in places.items() if each.queue}
+
+    @property
+    def history(self) -> History:
+        """What is history, in which order it goes, and how much of it a day may have."""
+        limits = self.history_runs_per_day, self.history_bytes_per_day
+        return History(self.history_days, self.history_order, *limits)
 
     def place(self, name: str | None) -> Place:
         """Where a blackboard is: without a name ours. Raises InvalidSetting for one that is not set."""

@@ -19,6 +19,7 @@ from feed_assets.cli.verdicts import PinView
 from feed_assets.cli.views import Text
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.history import Order
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -35,6 +36,9 @@ Keys = Annotated[
 Failed = Annotated[bool, typer.Option("--failed", help="Whose last run failed; without FEED of all datasets.")]
 Refused = Annotated[bool, typer.Option("--refused", help="Whose last audit failed.")]
 Missing = Annotated[bool, typer.Option("--missing", help="That exist, and have no valid update.")]
+InOrder = Annotated[
+    Order | None, typer.Option("--order", help="Which history first; by default FEED_ASSETS_HISTORY_ORDER.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and build nothing.")]
 
 
@@ -62,6 +66,7 @@ def build(
     failed: Failed = False,
     refused: Refused = False,
     missing: Missing = False,
+    order: InOrder = None,
     dry_run: DryRun = False,
     verbose: Verbose = False,  # noqa: ARG001 (its callback has done it)
     module: Module = None,
@@ -70,7 +75,8 @@ def build(
     """Build partitions by hand, one after the other, inputs first: each for its own key, whatever day it is.
 
     Nobody is waited for: not what failed too often, what was refused, is paused, or has late data below the threshold.
-    Each needs its inputs. Exit code 1 if one could not be built.
+    Each needs its inputs. What is new goes before history, of which a day may have a limit: what is beyond it is left,
+    and the same command goes on the next day (UTC). Exit code 1 if one could not be built, or is left.
     """
     import dagster as dg
 
@@ -84,7 +90,7 @@ def build(
         graph = Graph(definitions.resolve_asset_graph())
         services = open_services(graph)
         outputs = _outputs(graph, services, feed, partitions or [], which)
-        found = by_hand.plan(graph, services, outputs)
+        found = by_hand.plan(graph, services, outputs, order)
         planned = by_hand.with_inputs(found) if which else found
         if dry_run:
             show(PlannedView.each(planned), as_json, _in_all(planned))

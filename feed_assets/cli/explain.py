@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from feed_assets.core.readiness import Need
+    from feed_assets.core.readiness import Need, Verdict
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
     from feed_assets.orchestration.ticks.ingest import Unread
@@ -202,7 +202,25 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     told += late.values() if newest is None else []
     more |= {"went_without": newest.went_without if newest else (), "deadline": waits_for(node, output).deadline}
     more |= {"left_out": left_out, "reason": "; ".join([verdict.reason, *told])}
+    more |= _held(services, verdict)
     return VerdictView.model_validate(verdict).model_copy(update=more)
+
+
+def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
+    """What is said of history that is ready, and waits for a day that has room for it."""
+    from feed_assets.core.readiness import State
+    from feed_assets.ledger import due, history
+
+    now, output = services.now(), verdict.output
+    with services.ledger.read() as connection:
+        listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
+        spent = history.spent(connection, now)
+    waits = [each.look_at for each in listed if each.state == State.WAITS_FOR_TIME]
+    until = [at for at in waits if at and at > now]
+    if not until or verdict.state not in (State.BUILD, State.REBUILD):
+        return {}
+    said = f"until {until[0]:%Y-%m-%d %H:%M} UTC, as {listed[0].reason}"
+    return {"state": State.WAITS_FOR_TIME.value, "reason": "; ".join([said, str(spent), verdict.reason])}
 
 
 def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.history import ALL, History, Order
 from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger import wanted
@@ -42,18 +43,26 @@ class Listed:
     reason: str | None
     look_at: datetime | None
     """When it is decided about again, and its next run requested; None if that takes a change."""
+    ends: datetime | None = None
+    """The end of its window of time (UTC), if it has one."""
+    bytes: int | None = None
+    """What its run would read, by the last verdict."""
 
 
 @dataclass(frozen=True)
 class Woken:
-    """An output to decide about because of a change: from `look_at` (UTC) on, when it is a partition."""
+    """An output to decide about because of a change: from `look_at` (UTC) on, when it is a partition.
+
+    `ends` is the end of its window of time (UTC), if it has one.
+    """
 
     partition: Partition
     changed: int
     look_at: datetime
+    ends: datetime | None = None
 
 
-_NAMES = ("changed", "requested", "since", "state", "reason", "look_at")
+_NAMES = ("changed", "requested", "since", "state", "reason", "look_at", "ends", "bytes")
 COLUMNS = (due.c.feed, due.c.partition, *(due.c[name] for name in _NAMES))
 """The columns of what is listed."""
 
@@ -74,6 +83,7 @@ def wake(connection: sa.Connection, woken: Iterable[Woken], now: datetime) -> No
     # Never a lower number: another process may be ahead, and its change would be acknowledged with this one.
     changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)
     values = {"changed": changed, "look_at": new.look_at, "requested": 0, "state": None, "reason": None}
+    values |= {"ends": new.ends}
     connection.execute(insert.on_conflict_do_update(index_elements=["feed", "partition"], set_=values), rows)
 
 
@@ -83,21 +93,44 @@ def _by_change(woken: Woken) -> int:
 
 def _row(woken: Woken, now: datetime) -> dict[str, object]:
     key = {"feed": str(woken.partition.feed), "partition": woken.partition.key}
-    return {**key, "changed": woken.changed, "look_at": woken.look_at, "requested": 0, "since": now}
+    times = {"look_at": woken.look_at, "since": now, "ends": woken.ends}
+    return {**key, **times, "changed": woken.changed, "requested": 0}
 
 
-def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, limit: int) -> tuple[Listed, ...]:
-    """What to decide about now, what has waited longest first."""
-    query = sa.select(*COLUMNS).where(due.c.look_at <= now)
-    rows = connection.execute(query.order_by(due.c.look_at, due.c.feed, due.c.partition))
+def look(
+    connection: sa.Connection,
+    consumers: Collection[Feed],
+    now: datetime,
+    limit: int,
+    history: History = ALL,
+    busy: Collection[Partition] = (),
+) -> tuple[Listed, ...]:
+    """What to decide about now: what is new, what has waited longest first, then history in its order.
+
+    Without history that is ready and `busy`, as its run is on its way: much of that would hold up what is behind it.
+    """
+    rows = connection.execute(sa.select(*COLUMNS).where(due.c.look_at <= now).order_by(*_in_turn(history, now)))
     mine = {str(consumer) for consumer in consumers}
     found: list[Listed] = []
     for row in rows:  # Not by a condition with a thousand names: what is due is little, whosesoever it is.
         if row.feed in mine:
-            found.append(listed_of(row))
+            item = listed_of(row)
+            is_on_its_way = item.partition in busy and item.state in _READY and history.has(item.ends, now)
+            found += [] if is_on_its_way else [item]
         if len(found) == limit:
             break
     return tuple(found)
+
+
+def _in_turn(history: History, now: datetime) -> tuple[sa.ColumnElement[Any], ...]:
+    """The order of the list, as `History.place` has it, and then by who has waited longest."""
+    is_old = due.c.ends < history.begins(now)
+    ends = sa.case((is_old, due.c.ends))
+    by_time = ends if history.order is Order.OLDEST else ends.desc()
+    return sa.case((is_old, 1), else_=0), by_time, due.c.look_at, due.c.feed, due.c.partition
+
+
+_READY = (State.BUILD.value, State.REBUILD.value)
 
 
 def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
@@ -121,7 +154,7 @@ def _undecided(row: Any) -> Listed:
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Look now at what attempts, the worth of late data or pipelines have stopped: by new definitions nothing may.
+    """Look now at what attempts, a day's limit, the worth of late data or pipelines have stopped: each may be another.
 
     What is on the list is read once for each start of a process.
     """
@@ -135,6 +168,7 @@ def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) 
 
 
 _STOPPED = (
+    State.WAITS_FOR_TIME,
     State.WAITS_FOR_A_PERSON,
     State.WAITS_FOR_QUALITY,
     State.WAITS_FOR_ANOTHER_ATTEMPT,
@@ -144,8 +178,10 @@ _STOPPED = (
 )
 
 
-def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Feed, list[Listed]]:
-    """By dataset what has the verdict 'rebuild' and may be requested now, at most so many: what is due longest first.
+def to_rebuild(
+    connection: sa.Connection, now: datetime, limit: int, history: History = ALL
+) -> dict[Feed, list[Listed]]:
+    """By dataset what has the verdict 'rebuild' and may be requested now, at most so many, in the order of the list.
 
     Without what is being built, and that of which the log has something since: a run has published, and no tick has
     decided again.
@@ -153,7 +189,7 @@ def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Fee
     own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition) & heard()
     since = sa.exists().where(own, change.c.sequence > due.c.changed)
     builds = sa.exists().where(run.c.feed == due.c.feed, run.c.partition == due.c.partition, run.c.state == "running")
-    turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=(due.c.look_at, due.c.partition))
+    turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=_in_turn(history, now))
     stale = sa.select(*COLUMNS, turn.label("turn")).where(due.c.state == State.REBUILD.value, due.c.look_at <= now)
     stale = stale.where(~since, ~builds).subquery()
     found: dict[Feed, list[Listed]] = {}
@@ -165,8 +201,9 @@ def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Fee
 
 def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
     """What is ready, and was requested since its last change: of its runs none has come to an end that counts."""
-    ready = due.c.state.in_([State.BUILD.value, State.REBUILD.value])
-    query = sa.select(*COLUMNS).where(ready, due.c.requested > 0).order_by(due.c.feed, due.c.partition)
+    query = (
+        sa.select(*COLUMNS).where(due.c.state.in_(_READY), due.c.requested > 0).order_by(due.c.feed, due.c.partition)
+    )
     return tuple(listed_of(row) for row in connection.execute(query))
 
 
@@ -194,7 +231,7 @@ def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: 
         if current:
             connection.execute(sa.delete(due).where(_as_read()), current)
         if others:
-            kept = _bound("look_at", "state", "reason") | {"told": _still_told()}
+            kept = _bound("look_at", "state", "reason", "bytes") | {"told": _still_told()}
             connection.execute(sa.update(due).where(_as_read()).values(kept), others)
 
 
@@ -206,12 +243,8 @@ def _still_told() -> sa.ColumnElement[str | None]:
 def _kept(verdict: Verdict, now: datetime) -> dict[str, object]:
     is_ready = verdict.state in (State.BUILD, State.REBUILD)
     look_at = now if is_ready else verdict.look_again
-    return {
-        "is_ready": is_ready,
-        "new_look_at": look_at,
-        "new_state": verdict.state.value,
-        "new_reason": verdict.reason,
-    }
+    said = {"new_state": verdict.state.value, "new_reason": verdict.reason, "new_bytes": verdict.bytes}
+    return {"is_ready": is_ready, "new_look_at": look_at, **said}
 
 
 def _key(item: Listed) -> dict[str, object]:
@@ -237,17 +270,22 @@ def claim(ledger: Ledger, ready: Sequence[Listed], now: datetime) -> list[Listed
     if not ready:
         return []
     with ledger.write() as connection:
-        free = _still_as_read(connection, ready)
-        rows = [
-            _key(item) | {"new_requested": item.requested + 1, "new_look_at": now + wait_after(item.requested)}
-            for item in free
-        ]
-        if rows:
-            connection.execute(sa.update(due).where(_as_read()).values(_bound("requested", "look_at")), rows)
+        free = still_as_read(connection, ready)
+        take(connection, free, now)
     return free
 
 
-def _still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Listed]:
+def take(connection: sa.Connection, free: Sequence[Listed], now: datetime) -> None:
+    """The same of what is free, in a transaction."""
+    rows = [
+        _key(item) | {"new_requested": item.requested + 1, "new_look_at": now + wait_after(item.requested)}
+        for item in free
+    ]
+    if rows:
+        connection.execute(sa.update(due).where(_as_read()).values(_bound("requested", "look_at")), rows)
+
+
+def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Listed]:
     """What nobody has changed or requested since; locked in one order, so that nobody waits for one who waits."""
     names = ("feed", "partition", "changed", "requested")
     read = {(str(each.partition.feed), each.partition.key, each.changed, each.requested): each for each in items}
@@ -265,9 +303,18 @@ def end_waits(ledger: Ledger, now: datetime) -> None:
 
 def postpone(ledger: Ledger, reasons: Mapping[Listed, str | None], now: datetime) -> None:
     """Look again later at what cannot be decided about, and say why; None: it is no partition (now)."""
+    _say(ledger, {item: (UNDECIDED if why else NOT_YET, why) for item, why in reasons.items()}, now + LOOK_AGAIN)
+
+
+def hold(ledger: Ledger, reasons: Mapping[Listed, str], until: datetime) -> None:
+    """Have what is ready wait for a time (UTC), with the reason; what something new has come of does not wait."""
+    _say(ledger, {item: (State.WAITS_FOR_TIME.value, why) for item, why in reasons.items()}, until)
+
+
+def _say(ledger: Ledger, said: Mapping[Listed, tuple[str, str | None]], look_at: datetime) -> None:
     rows = [
-        _key(item) | {"new_look_at": now + LOOK_AGAIN, "new_state": UNDECIDED if why else NOT_YET, "new_reason": why}
-        for item, why in reasons.items()
+        _key(item) | {"new_look_at": look_at, "new_state": state, "new_reason": why}
+        for item, (state, why) in said.items()
     ]
     if rows:
         with ledger.write() as connection:

@@ -28,7 +28,8 @@ class Affected:
     """The outputs of one consumer that a change affects, each with the moment from which it is a partition (UTC).
 
     `outputs` None: they cannot be told, as `why_not` says, or as the changed partition does not exist yet. Then it is
-    looked at again at `look_at`, or after a while. `takes_events`: they have inboxes.
+    looked at again at `look_at`, or after a while. `takes_events`: they have inboxes. `ends` has the ends of their
+    windows of time (UTC), of those that have one.
     """
 
     outputs: Sequence[tuple[Partition, datetime]] | None
@@ -36,6 +37,7 @@ class Affected:
     why_not: str | None = None
     """The error for which the outputs cannot be told."""
     look_at: datetime | None = None
+    ends: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
 
 
 AffectedOf = Callable[[str, Partition], Affected]
@@ -122,7 +124,7 @@ def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> No
         new = Awaited(reader, change.partition, change.sequence, affected.why_not, affected.look_at)
         reach.absent.setdefault((reader, change.partition), new)
         return
-    reach.woken += [Woken(output, change.sequence, look_at) for output, look_at in affected.outputs]
+    reach.woken += [Woken(at, change.sequence, look_at, affected.ends.get(at)) for at, look_at in affected.outputs]
     reach.judged |= {output for output, _ in affected.outputs if marks.may_spread(change, output)}
     if change.kind == log.EVENT and affected.takes_events:
         reach.delivered += [(output, change.sequence) for output, _ in affected.outputs]

@@ -235,6 +235,8 @@ due = sa.Table(
     sa.Column("state", TEXT, comment="the last verdict, for people"),
     sa.Column("reason", TEXT),
     sa.Column("told", TEXT, comment="the reason that Dagster was told last"),
+    sa.Column("ends", UtcDateTime, comment="end of its window of time; NULL: it has none"),
+    sa.Column("bytes", sa.BigInteger, comment="what its run would read, by the last verdict"),
 )
 sa.Index("due_next", due.c.feed, due.c.look_at)
 sa.Index(

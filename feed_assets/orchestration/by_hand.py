@@ -1,7 +1,7 @@
 """Building by hand: which partitions, in which order, from what; then one run after the other in this process.
 
-It waits for inputs alone: neither for quality, late data and attempts, nor for a person. It may go on beside the
-daemon, as the ledger lets one run at a time build a partition.
+It waits for inputs, and of history for a day that has room for it: neither for quality, late data and attempts, nor for
+a person. It may go on beside the daemon, as the ledger lets one run at a time build a partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -12,10 +12,11 @@ import dagster as dg
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.history import Order, in_order
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.readiness import Need, State, Verdict
 from feed_assets.core.words import some
-from feed_assets.ledger import closures, runs, sets
+from feed_assets.ledger import closures, history, runs, sets
 from feed_assets.ledger.states.windows import declare
 from feed_assets.orchestration.build.body import ASKED_BY
 from feed_assets.orchestration.decide.decisions import decide_needs
@@ -23,9 +24,11 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.repartitioned import there
 from feed_assets.orchestration.decide.requests import request_of
+from feed_assets.orchestration.decide.turns import is_history, place
 from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync_needs
+from feed_assets.settings import settings
 
 WITHOUT_INPUT = (State.WAITS_FOR_INPUT, State.WAITS_FOR_PROPAGATION)
 
@@ -57,8 +60,8 @@ class Planned:
 
     @property
     def bytes(self) -> int:
-        """What it would read, in bytes; 0 of a slice of an event table, whose size nobody tells."""
-        return sum(pin.size for pin in self.verdict.pins)
+        """What it would read, in bytes."""
+        return self.verdict.bytes
 
 
 def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Collection[Chosen]) -> set[Partition]:
@@ -108,15 +111,21 @@ def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> No
     sync_needs(services, [graph.need(each) for each in outputs])
 
 
-def plan(graph: Graph, services: Services, outputs: Collection[Partition]) -> list[Planned]:
-    """What each partition would be built from, as far as the ledger knows, inputs before what is made of them."""
-    order, chosen = {feed: number for number, feed in enumerate(graph.own())}, {*outputs}
-    needs = [graph.need(each) for each in sorted(outputs, key=lambda output: (order[output.feed], output.key))]
+def plan(graph: Graph, services: Services, outputs: Collection[Partition], order: Order | None = None) -> list[Planned]:
+    """What each partition would be built from, as far as the ledger knows, inputs before what is made of them.
+
+    What is new goes before history, and of that the oldest or the newest first; by default as the settings say.
+    """
+    now, chosen = services.now(), {*outputs}
+    needs = {each: graph.need(each) for each in outputs}
+    after = {each: chosen.intersection(need.partitions) - {each} for each, need in needs.items()}
+    feeds = {feed: number for number, feed in enumerate(graph.own())}  # Of what stands together inputs first.
+    line = in_order(after, lambda output: (*place(graph, output, now, order), feeds[output.feed]))
     with services.ledger.read() as connection:
-        found = decide_needs(connection, needs, services.now())
+        found = decide_needs(connection, [needs[each] for each in line], now)
     return [
-        Planned(verdict, tuple(sorted(chosen.intersection(need.partitions))), _lacks(need, verdict))
-        for need, verdict in zip(needs, found, strict=True)
+        Planned(verdict, tuple(sorted(after[each])), _lacks(needs[each], verdict))
+        for each, verdict in zip(line, found, strict=True)
     ]
 
 
@@ -139,9 +148,10 @@ def with_inputs(planned: Iterable[Planned]) -> list[Planned]:
 def build(graph: Graph, services: Services, planned: Sequence[Planned], who: str, run: Run) -> dict[Partition, str]:
     """Build one after the other; why what was not built was not, without what a run has said itself.
 
-    Each is decided about when it has its turn: what was built before it is among its inputs.
+    Each is decided about when it has its turn: what was built before it is among its inputs. Once there is no room for
+    one of history, the others of history are left, too: nothing overtakes it.
     """
-    left, failed = dict[Partition, str](), set[Partition]()
+    left, failed, no_room = dict[Partition, str](), set[Partition](), list[str]()
     for each in planned:
         look(graph, services, [each.output])
         (now,) = plan(graph, services, [each.output])
@@ -149,7 +159,31 @@ def build(graph: Graph, services: Services, planned: Sequence[Planned], who: str
             left[each.output] = f"it reads {some([*map(str, gone)], 3)}, which could not be built"
         elif now.verdict.state in WITHOUT_INPUT:
             left[each.output] = f"{now.verdict.state.value}: {now.verdict.reason}"
+        elif _counts(graph, services, now.verdict) and (why := _no_room(services, now.verdict, no_room)):
+            left[each.output] = why
         elif run(request_of(graph, now.verdict, {ASKED_BY: who})):
             continue
         failed.add(each.output)
     return left
+
+
+def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
+    """Whether a run is one of history that a day has a limit of: not if it will find that it is done already.
+
+    So the same command goes on the next day where it stopped. What reads tables, or adds, is made anew each time.
+    """
+    if not settings().history.is_limited or not is_history(graph, verdict.output, services.now()):
+        return False
+    node = graph.node(verdict.output.feed)
+    if verdict.state is not State.CURRENT or node.is_appendable or graph.need(verdict.output).tables:
+        return True
+    with services.ledger.read() as connection:
+        published = sets.newest(connection, [verdict.output]).get(verdict.output)
+    return published is None or published.code_version != graph.assets.get(node.key).code_version
+
+
+def _no_room(services: Services, verdict: Verdict, known: list[str]) -> str | None:
+    """Why today has no room for one more run of history, which is then known; else it is counted."""
+    why = known[0] if known else history.spend(services.ledger, settings().history, verdict.bytes, services.now())
+    known += [why] if why else []
+    return why

@@ -20,6 +20,7 @@ from feed_assets.orchestration.retention import prune_jobs, prune_ledger_job
 from feed_assets.orchestration.ticks.orphans import orphans_sensor
 from feed_assets.orchestration.ticks.sensors import sensors_of
 from feed_assets.orchestration.ticks.watch import watch_checks
+from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 
 _records: Any = _record  # It has no types.
@@ -56,7 +57,7 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
         if context.repository_def and run_requests:
             graph = Graph(context.repository_def.asset_graph)
             with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-                run_requests = joined(graph, open_ledger(settings().ledger), run_requests)
+                run_requests = joined(graph, open_ledger(settings().ledger), run_requests, utc_now())
         return super().resolve_run_requests(run_requests, context, asset_selection, dynamic_partitions_requests)
 
 

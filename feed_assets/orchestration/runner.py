@@ -179,7 +179,7 @@ class Runner:
             if node.role == "dataset"
             for partition in sorted(found.get_requested_partitions(node.key), key=str)
         ]
-        return self._run_all(joined(graph, open_ledger(settings().ledger), wanted), LATE_DATA)
+        return self._run_all(joined(graph, open_ledger(settings().ledger), wanted, self.now()), LATE_DATA)
 
     def _run_all(self, requests: Iterable[dg.RunRequest], sensor: str) -> int:
         """Run some requests, one after the other; how many runs that were."""

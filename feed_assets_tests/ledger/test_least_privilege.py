@@ -31,7 +31,7 @@ BEFORE = (
     "ALTER TABLE update_ DROP COLUMN without, DROP COLUMN audit, DROP COLUMN columns, DROP COLUMN modified, "
     "DROP COLUMN figures",
     "ALTER TABLE alert DROP COLUMN receivers",
-    "ALTER TABLE due DROP COLUMN told",
+    "ALTER TABLE due DROP COLUMN told, DROP COLUMN ends, DROP COLUMN bytes",
     "ALTER TABLE quality DROP COLUMN version, DROP COLUMN digest",
 )
 """The ledger as version 0006 left it."""

@@ -60,11 +60,11 @@ def test_a_plan_says_what_is_built_in_which_order_and_from_what_before_any_tick(
     world = chain()
     first, other = world.drop(RAW, DAY, rows(1)), world.drop(RAW, NEXT_DAY, rows(1, 2))
     found = planned(world, PICK(DAY), SUM(NEXT_DAY), SUM(DAY))
-    assert [each.output for each in found] == [SUM(DAY), SUM(NEXT_DAY), PICK(DAY)]
-    assert [[pin.update_id for pin in each.verdict.pins] for each in found] == [[first], [other], []]
-    assert [each.bytes for each in found] == [len(rows(1)), len(rows(1, 2)), 0]
-    assert [each.after for each in found] == [(), (), (SUM(DAY),)]
-    assert [each.verdict.state for each in found] == ["build", "build", "waits for input"]
+    assert [each.output for each in found] == [SUM(DAY), PICK(DAY), SUM(NEXT_DAY)]
+    assert [[pin.update_id for pin in each.verdict.pins] for each in found] == [[first], [], [other]]
+    assert [each.bytes for each in found] == [len(rows(1)), 0, len(rows(1, 2))]
+    assert [each.after for each in found] == [(), (SUM(DAY),), ()]
+    assert [each.verdict.state for each in found] == ["build", "waits for input", "build"]
     assert world.newest(SUMS, DAY) is None
     assert by_hand.with_inputs(found) == found
 

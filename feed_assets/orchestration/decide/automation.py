@@ -17,7 +17,8 @@ from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.requests import in_progress, of_a_tick
+from feed_assets.orchestration.decide.requests import in_progress
+from feed_assets.orchestration.decide.turns import claimed, of_a_tick
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 
@@ -70,7 +71,7 @@ def _stale_in(view: "AssetGraphView") -> _Stale:
         graph, ledger = Graph(view.asset_graph), open_ledger(settings().ledger)
         most = settings().max_requests * settings().partitions_per_run  # No more can be in the runs of a tick.
         with ledger.read() as connection:
-            found = due.to_rebuild(connection, view.effective_dt, most)
+            found = due.to_rebuild(connection, view.effective_dt, most, settings().history)
         busy = in_progress(graph, ledger, view.instance) if found else set[Partition]()
         _stale[view] = _Stale(
             {feed: [each for each in some if each.partition not in busy] for feed, some in found.items()}
@@ -89,8 +90,9 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
         found, ledger = stale.listed.get(dataset, []), open_ledger(settings().ledger)
         stands = [at for at in found if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
         by_output = {each.partition: each for each in stands}
-        blocks = of_a_tick(graph, ledger, [*by_output]) if stands else []
-        stale.claimed[dataset] = due.claim(ledger, [by_output[output] for block in blocks for output in block], now)
+        sizes = {output: each.bytes or 0 for output, each in by_output.items()}
+        blocks = claimed(graph, ledger, of_a_tick(graph, ledger, sizes, now), by_output, now) if stands else []
+        stale.claimed[dataset] = [by_output[output] for block in blocks for output in block]
     return [node.key_of(Partition(node.feed, each.partition.key)) for each in stale.claimed[dataset]]
 
 

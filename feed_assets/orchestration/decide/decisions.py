@@ -29,7 +29,7 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.repartitioned import look_at_repartitioned
 from feed_assets.orchestration.declare.by_events import TOLD, Pipelines
 from feed_assets.orchestration.declare.declarations import Dataset
-from feed_assets.orchestration.declare.partitions import Existence, existence
+from feed_assets.orchestration.declare.partitions import Existence, end_of, existence
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
@@ -93,12 +93,23 @@ def decide_needs(connection: sa.Connection, needs: Sequence[Need], now: datetime
 
 
 def decide_due(
-    graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, limit: int, out_of_time: Callable[[], bool]
+    graph: Graph,
+    datasets: Sequence[Node],
+    ledger: Ledger,
+    now: datetime,
+    limit: int,
+    out_of_time: Callable[[], bool],
+    busy: Collection[Partition] = (),
 ) -> Decided:
-    """Decide what is on the list of some datasets until the time is over, and keep the verdicts there."""
+    """Decide what is on the list of some datasets until the time is over, and keep the verdicts there.
+
+    Not of history that is ready and busy: what becomes of its run is decided about when that is over.
+    """
+    feeds = [node.feed for node in datasets]
     _look_at_stopped(graph, datasets, ledger, now)
     with ledger.read() as connection:
-        looked, before = due.look(connection, [node.feed for node in datasets], now, limit), log.last(connection)
+        looked = due.look(connection, feeds, now, limit, settings().history, busy)
+        before = log.last(connection)
     found: list[tuple[Listed, Verdict]] = []
     for first in range(0, len(looked), DECISIONS_AT_ONCE):
         if first and out_of_time():
@@ -223,7 +234,10 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
         )
         begins = max((at for output, at in outputs or () if at > now and _is_there(node, output, now)), default=None)
         # An output that is there may be due now: on the list it has one moment, so the later one waits elsewhere.
-        return Affected(None, takes_events, look_at=begins) if begins else Affected(outputs, takes_events)
+        if begins:
+            return Affected(None, takes_events, look_at=begins)
+        ends = {output: end for output, _ in outputs or () if (end := end_of(node.partitions_def, output.key))}
+        return Affected(outputs, takes_events, ends=ends)
     except Exception as error:  # A mapping may be anybody's.
         _logger.exception("it cannot be said what %s affects of %s", changed, consumer)
         return Affected(None, takes_events, in_short(error))

@@ -3,33 +3,27 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
-from feed_assets.core.attempts import ABANDONED, is_outage
 from feed_assets.core.events import in_words
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
 from feed_assets.core.plans import choose
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.words import some
-from feed_assets.ledger import due, runs
+from feed_assets.ledger import runs
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.ranges import RANGE_START, in_blocks, joint, named_by
+from feed_assets.orchestration.decide.ranges import RANGE_START, joint, named_by
 from feed_assets.orchestration.decide.run_config import run_config_of
-from feed_assets.runs.reconcile import GONE
-from feed_assets.settings import settings
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
+from feed_assets.orchestration.decide.turns import claimed, in_turn, is_history, of_a_tick, place
 
 PRIORITY = {"dagster/priority": "10"}
-"""What is new goes before the runs of a backfill, which have priority 0 unless their tags say otherwise."""
+"""What is new goes before history and the runs of a backfill: these have 0, unless a backfill's tags say otherwise."""
 
 WHY = "feed_assets/why"
 """The tag of a run that a verdict asked for: the verdict, in words."""
@@ -93,78 +87,36 @@ def requests_for(
         for item, verdict in decided
         if _is_ready(graph, verdict) and verdict.output not in busy
     }
-    blocks = of_a_tick(graph, ledger, [*free])
-    outputs = [output for block in blocks for output in block]
-    mine = [item.partition for item in due.claim(ledger, [free[output][0] for output in outputs], now)]
-    if mine != outputs:  # Another one has requested the rest since: a range has no gaps.
-        blocks = grouped(graph, ledger, mine)
-    return [joint([_request(graph, *free[output]) for output in block]) for block in blocks]
+    asked = of_a_tick(graph, ledger, {output: verdict.bytes for output, (_, verdict) in free.items()}, now)
+    blocks = claimed(graph, ledger, asked, {output: item for output, (item, _) in free.items()}, now)
+    return [joint([_request(graph, *free[output], now) for output in block]) for block in blocks]
 
 
-def of_a_tick(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
-    """The runs that a tick may request of these outputs, each by what it builds: at most so many.
-
-    One, which asks whether it is back, while a service is not there: of a run none but its first partition would begin.
-    """
-    with ledger.read() as connection:
-        if is_a_service_out(connection, graph.by_feed):
-            return [[output] for output in outputs[:1]]
-    return grouped(graph, ledger, outputs)[: settings().max_requests]
-
-
-def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
-    """Outputs in blocks that one run each may build, as the first of each block came.
-
-    One whose process ended in the middle of it is by itself: if it is what ends its process (it may take too much
-    memory), it does so to no other one.
-    """
-    with ledger.read() as connection:
-        alone = runs.ended_last(connection, outputs, ABANDONED, GONE)
-    by_feed: dict[Feed, list[str]] = {}
-    for output in (each for each in outputs if each not in alone):
-        by_feed.setdefault(output.feed, []).append(output.key)
-    found = [
-        [Partition(feed, path) for path in block]
-        for feed, paths in by_feed.items()
-        for block in in_blocks(graph.node(feed).partitions_def, paths, _most_in_a_run(graph.node(feed)))
-    ]
-    found += [[output] for output in outputs if output in alone]
-    order = {output: number for number, output in enumerate(outputs)}
-    return sorted(found, key=lambda block: min(order[output] for output in block))
-
-
-def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest]) -> list[dg.RunRequest]:
+def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now: datetime) -> list[dg.RunRequest]:
     """Requests of Dagster's automation, which asks for one run for each partition: those of neighbours as one.
 
-    Assets that are none of ours stay as they are: nothing is known of what their functions can.
+    Assets that are none of ours stay as they are: nothing is known of what their functions can. History is last.
     """
     found, ours = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()
     for each in requests:
         keys = frozenset(each.asset_selection or ())
         if keys and keys <= graph.by_key.keys():
             node = graph.dataset(min(keys))
-            alike = keys, frozenset(each.asset_check_keys or ())
-            ours.setdefault(alike, {})[node.partition(each.partition_key)] = each
+            output = node.partition(each.partition_key)
+            is_old = is_history(graph, output, now)
+            alike = is_old, keys, frozenset(each.asset_check_keys or ())
+            ours.setdefault(alike, {})[output] = _without_priority(each) if is_old else each
         else:
             found.append(each)
-    blocks = (
-        [those[output] for output in block] for those in ours.values() for block in grouped(graph, ledger, [*those])
-    )
-    return [*found, *map(joint, blocks)]
+    blocks = [(those, block) for those in ours.values() for block in in_turn(graph, ledger, those, now)]
+    blocks.sort(key=lambda each: place(graph, each[1][0], now))
+    return [*found, *(joint([those[output] for output in block]) for those, block in blocks)]
 
 
-def _most_in_a_run(node: Node) -> int:
-    """How many partitions one run builds at most: by events each run is told what it alone takes."""
-    return 1 if node.by_events else settings().partitions_per_run
-
-
-def is_a_service_out(connection: "sa.Connection", feeds: Collection[Feed]) -> bool:
-    """Whether a service that all runs need is not there.
-
-    That is told by the run of this code location's feeds that ended last: another one may lack what this one has.
-    """
-    last = runs.last_ended(connection, feeds)
-    return last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])
+def _without_priority(request: dg.RunRequest) -> dg.RunRequest:
+    """Of history, which goes after what is new: Dagster has given the request the tags of all runs of its sensor."""
+    tags = {name: value for name, value in request.tags.items() if name not in PRIORITY}
+    return request.with_replaced_attrs(tags=tags)
 
 
 def _is_ready(graph: Graph, verdict: Verdict) -> bool:
@@ -172,8 +124,9 @@ def _is_ready(graph: Graph, verdict: Verdict) -> bool:
     return verdict.state is State.BUILD or is_late
 
 
-def _request(graph: Graph, item: Listed, verdict: Verdict) -> dg.RunRequest:
-    return request_of(graph, verdict, PRIORITY, run_key(verdict, item.changed, item.requested))
+def _request(graph: Graph, item: Listed, verdict: Verdict, now: datetime) -> dg.RunRequest:
+    tags = {} if is_history(graph, verdict.output, now) else PRIORITY
+    return request_of(graph, verdict, tags, run_key(verdict, item.changed, item.requested))
 
 
 def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str | None = None) -> dg.RunRequest:

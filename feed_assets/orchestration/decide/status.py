@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import InvalidName
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge
@@ -22,7 +21,7 @@ from feed_assets.orchestration.decide.needs import deadline_said
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import own_grain, own_window
 from feed_assets.orchestration.declare.declarations import LOADED, Dataset, EventTable, Rejects
-from feed_assets.orchestration.declare.partitions import Extent, extent_of, paths_within, times_of
+from feed_assets.orchestration.declare.partitions import Extent, end_of, extent_of, paths_within, times_of
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
 
 ROWS_EACH = 12
@@ -246,13 +245,8 @@ def _with_marks(connection: sa.Connection, rows: Sequence[Row]) -> Iterable[Row]
         if row.line:
             yield replace(row, marks=marks.get(row.line, Watermarks()))
         else:
-            yield replace(row, marks=Watermarks(latest=_end(row.node, latest.get(row.node.feed))))
-
-
-def _end(node: Node, key: str | None) -> datetime | None:
-    """The end of a partition; None of one that the definitions do not have any more."""
-    with suppress(InvalidName):
-        return extent_of(node.partitions_def, key).end if key else None
+            last = latest.get(row.node.feed)
+            yield replace(row, marks=Watermarks(latest=end_of(row.node.partitions_def, last) if last else None))
 
 
 def _holes(connection: sa.Connection, rows: Iterable[Row]) -> Iterable[tuple[Row, Hole]]:

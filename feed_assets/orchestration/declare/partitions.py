@@ -190,6 +190,13 @@ def extent_of(partitions_def: Partitions, path: str) -> Extent:
     return Extent(start, end, times.timezone, values)
 
 
+def end_of(partitions_def: Partitions, path: str) -> datetime | None:
+    """The end of a path's window of time, UTC; None without time, or of what the definitions do not have (any more)."""
+    with suppress(InvalidName):
+        return extent_of(partitions_def, path).end
+    return None
+
+
 @lru_cache(maxsize=16_384)
 def bounds(times: dg.TimeWindowPartitionsDefinition, key: str) -> tuple[datetime, datetime]:
     """The time window of a key, UTC. Raises ValueError if it is none."""

@@ -94,7 +94,7 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
     datasets = tick.graph.datasets_of(tick.source)
     # Before: of what is built while it is decided about, the verdict is from before that, and not to be requested.
     tick.busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
-    decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time)
+    decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time, tick.busy)
     tick.decided += decided.found
     tick.is_complete &= decided.is_complete
     for _, verdict in decided.found:

@@ -1,0 +1,143 @@
+"""History: what is built long after its time. In which order it goes, and how much of it a day may have."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from enum import StrEnum
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
+
+from feed_assets.core.feeds import Partition
+
+Place = tuple[int, float]
+"""Where an output stands in line, the least first: 0 what is new, 1 history, by the end of its window of time."""
+
+
+class Order(StrEnum):
+    """Which history goes first."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+
+
+@dataclass(frozen=True)
+class History:
+    """What counts as history, in which order it goes, and what of it may be requested on a day (UTC); None: all.
+
+    An output is history when its window of time ended more than `days` ago; one without time never is.
+    """
+
+    days: int = 7
+    order: Order = Order.OLDEST
+    runs: int | None = None
+    bytes: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit on a day's history."""
+        return self.runs is not None or self.bytes is not None
+
+    @property
+    def limits(self) -> str:
+        """The limits in words."""
+        return f"{self.runs} runs, {self.bytes} bytes"
+
+    def begins(self, now: datetime) -> datetime:
+        """What ended before this moment (UTC) is history."""
+        return now - timedelta(days=self.days)
+
+    def has(self, end: datetime | None, now: datetime) -> bool:
+        """Whether an output whose window ended then is history."""
+        return end is not None and end < self.begins(now)
+
+    def place(self, end: datetime | None, now: datetime) -> Place:
+        """Where an output whose window ended then stands in line."""
+        if end is None or not self.has(end, now):
+            return 0, 0.0
+        return 1, end.timestamp() if self.order is Order.OLDEST else -end.timestamp()
+
+
+ALL = History()
+"""History as it is without settings: the oldest first, and no limit."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What of history was requested on a day (UTC), by all who share a ledger.
+
+    `full` are the limits by which something was left for the next day: then nothing overtakes it, though it be smaller.
+    """
+
+    day: date
+    runs: int = 0
+    bytes: int = 0
+    full: str | None = None
+
+    def on(self, now: datetime) -> "Spent":
+        """What was spent on the day of now; a clock that is behind counts on the later day."""
+        today = now.astimezone(UTC).date()
+        return self if self.day >= today else Spent(today)
+
+    def plus(self, runs: int, size: int) -> "Spent":
+        """With so many more runs and bytes."""
+        return replace(self, runs=self.runs + runs, bytes=self.bytes + size)
+
+    def filled(self, history: History) -> "Spent":
+        """With something left for the next day."""
+        return replace(self, full=history.limits)
+
+    @property
+    def next_day(self) -> datetime:
+        """When the next day begins."""
+        return datetime.combine(self.day + timedelta(days=1), time(), UTC)
+
+    def __str__(self) -> str:
+        return f"{self.runs:,} runs and {self.bytes:,} bytes of history were requested on {self.day} (UTC)"
+
+
+def why_not(history: History, spent: Spent, size: int) -> str | None:
+    """Why one more run of history, which reads `size` bytes, may not go on this day; None if it may.
+
+    Numbers that change with each day are left out: the reason is told anew whenever it is another.
+    """
+    if history.runs is not None and spent.runs >= history.runs:
+        return (
+            f"it is history, of which {history.runs} runs a day (UTC) may be requested "
+            "(FEED_ASSETS_HISTORY_RUNS_PER_DAY): today's are used up"
+        )
+    if history.bytes is None:
+        return None
+    # What is larger than a whole day's would never go: it may if it is the first.
+    is_over = spent.bytes and spent.bytes + size > history.bytes
+    if not is_over and spent.full != history.limits:
+        return None
+    return (
+        f"it is history, of which {history.bytes:,} bytes a day (UTC) may be read (FEED_ASSETS_HISTORY_BYTES_PER_DAY): "
+        f"its {size:,} bytes, or those of what is before it in line, are more than today has left"
+    )
+
+
+def fitting(history: History, spent: Spent, sizes: Iterable[int]) -> int:
+    """How many of the first outputs of history, which read so many bytes each, the day has room for by bytes alone."""
+    by_bytes, count = replace(history, runs=None), 0
+    spent = spent.filled(by_bytes) if spent.full == history.limits else spent
+    for size in sizes:
+        if why_not(by_bytes, spent, size):
+            break
+        spent, count = spent.plus(0, size), count + 1
+    return count
+
+
+def in_order(
+    after: Mapping[Partition, Collection[Partition]], place: Callable[[Partition], tuple[float, ...]]
+) -> list[Partition]:
+    """Partitions after those that each is made of, and of what is free the least place first."""
+    sorter = TopologicalSorter(after)
+    sorter.prepare()
+    free, found = list[tuple[tuple[float, ...], Partition]](), list[Partition]()
+    while sorter.is_active():
+        for each in sorter.get_ready():
+            heappush(free, (place(each), each))
+        found.append(heappop(free)[1])
+        sorter.done(found[-1])
+    return found

@@ -1,0 +1,62 @@
+"""What of history was requested today: one count for all code locations and sensors on a ledger."""
+
+import json
+from collections.abc import Sequence
+from datetime import date, datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.history import History, Spent, why_not
+from feed_assets.ledger import due
+from feed_assets.ledger.database import Ledger, get_cursor, insert_missing, put_cursors
+from feed_assets.ledger.due import Listed
+from feed_assets.ledger.tables import cursor
+
+_CURSOR = "requested of history"
+
+
+def spent(connection: sa.Connection, now: datetime) -> Spent:
+    """What was requested on the day of now (UTC)."""
+    return _parsed(get_cursor(connection, _CURSOR), now)
+
+
+def claim(ledger: Ledger, ready: Sequence[Listed], before: Spent, after: Spent, now: datetime) -> bool:
+    """Take all of these for their runs, and count them; or none, if another one has taken some or requested meanwhile.
+
+    One transaction: a kill after it, before Dagster hears of the runs, leaves what is counted and requested once more.
+    """
+    with ledger.write() as connection:
+        if _locked(connection, now) != before:
+            return False
+        if ready and len(due.still_as_read(connection, ready)) < len(ready):
+            return False
+        due.take(connection, ready, now)
+        put_cursors(connection, {_CURSOR: _text(after)})
+    return True
+
+
+def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | None:
+    """Count one run that is begun by hand; or why it may not be today."""
+    with ledger.write() as connection:
+        before = _locked(connection, now)
+        why = why_not(history, before, size)
+        put_cursors(connection, {_CURSOR: _text(before.filled(history) if why else before.plus(1, size))})
+    return why
+
+
+def _locked(connection: sa.Connection, now: datetime) -> Spent:
+    """The count, which nobody else changes until this transaction ends: before rows of `due`, for all who take both."""
+    insert_missing(connection, cursor, [{"name": _CURSOR, "value": ""}])
+    query = sa.select(cursor.c.value).where(cursor.c.name == _CURSOR).with_for_update()
+    return _parsed(connection.execute(query).scalar_one(), now)
+
+
+def _parsed(text: str | None, now: datetime) -> Spent:
+    if not text:
+        return Spent(date.min).on(now)
+    day, runs, size, full = json.loads(text)
+    return Spent(date.fromisoformat(day), runs, size, full).on(now)
+
+
+def _text(count: Spent) -> str:
+    return json.dumps([count.day.isoformat(), count.runs, count.bytes, count.full])

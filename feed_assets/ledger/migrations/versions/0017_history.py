@@ -1,0 +1,17 @@
+"""What is due has the end of its window of time, by which history goes in order, and what its run would read."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from feed_assets.ledger.tables import UtcDateTime
+
+revision = "0017"
+down_revision = "0016"
+
+
+def upgrade() -> None:
+    """What is on the list by now counts as new there until its next change."""
+    ends = "end of its window of time; NULL: it has none"
+    op.add_column("due", sa.Column("ends", UtcDateTime(), comment=ends))
+    size = "what its run would read, by the last verdict"
+    op.add_column("due", sa.Column("bytes", sa.BigInteger(), comment=size))
