@@ -4,12 +4,14 @@ import getpass
 import json
 import re
 import socket
+from datetime import UTC, datetime
 
 import pytest
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads import sample
 from feed_assets.feeds.opened import open_board
+from feed_assets.feeds.write import publish
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
@@ -96,3 +98,29 @@ def test_machines_get_what_was_built_and_what_is_left() -> None:
 )
 def test_what_is_named_wrongly_is_said(args: list[str], says: str) -> None:
     assert says in str(feed_assets("build", *args).exception)
+
+
+def test_history_is_built_in_order_by_the_days_limit_and_what_is_left_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    days = ("2019-11-24", "2019-11-25", "2019-11-26")
+    for day in days:
+        where = Partition(Feed.parse("ads/clicked_raw/v1.0"), f"{day}/men")
+        publish(open_board(settings()), where, {"part-1.csv": sample.clicked_csv(day, "men")}, datetime.now(UTC))
+    asked = ("build", CLICKED, "2019-11-24/men...2019-11-26/men")
+    plans = [
+        json.loads(feed_assets(*asked, "--dry-run", "--json", *more).stdout) for more in ((), ("--order", "newest"))
+    ]
+    assert [[each["partition"][:10] for each in plan] for plan in plans] == [[*days], [*reversed(days)]]
+    monkeypatch.setenv("FEED_ASSETS_HISTORY_RUNS_PER_DAY", "1")
+    monkeypatch.setenv("FEED_ASSETS_HISTORY_ORDER", "newest")
+    settings.cache_clear()
+    result = feed_assets(*asked)
+    built, *left, end = result.stdout.splitlines()
+    assert (result.exit_code, end) == (1, "1 of 3 partitions are built")
+    assert "men|2019-11-26" in built
+    assert [each.partition(": ")[0] for each in left] == [f"LEFT    {CLICKED} {day}/men" for day in days[1::-1]]
+    assert all("FEED_ASSETS_HISTORY_RUNS_PER_DAY" in each for each in left)
+    feed_assets("run", "--until-idle")
+    waits = json.loads(feed_assets("explain", CLICKED, "2019-11-24/men", "--json").stdout)
+    assert waits["state"] == "waits for time"
+    assert "FEED_ASSETS_HISTORY_RUNS_PER_DAY" in waits["reason"]
+    assert "1 runs and" in waits["reason"]
