@@ -154,11 +154,20 @@ def _undecided(row: Any) -> Listed:
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Look now at what attempts, a day's limit, the worth of late data or pipelines have stopped: each may be another.
+    """Look now at what attempts, the worth of late data or pipelines have stopped: by new definitions each may be other.
 
     What is on the list is read once for each start of a process.
     """
-    query = sa.select(*COLUMNS).where(due.c.state.in_([state.value for state in _STOPPED]))
+    _look_at(ledger, consumers, _STOPPED, now)
+
+
+def look_at_held(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
+    """Look now at what waits for a time: a day's limit may be another by new settings. Read as often as the others."""
+    _look_at(ledger, consumers, [State.WAITS_FOR_TIME], now)
+
+
+def _look_at(ledger: Ledger, consumers: Collection[Feed], states: Iterable[State], now: datetime) -> None:
+    query = sa.select(*COLUMNS).where(due.c.state.in_([state.value for state in states]))
     with ledger.read() as connection:
         stopped = [item for row in connection.execute(query) if (item := listed_of(row)).partition.feed in consumers]
     if stopped:
@@ -168,7 +177,6 @@ def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) 
 
 
 _STOPPED = (
-    State.WAITS_FOR_TIME,
     State.WAITS_FOR_A_PERSON,
     State.WAITS_FOR_QUALITY,
     State.WAITS_FOR_ANOTHER_ATTEMPT,

@@ -124,3 +124,5 @@ def test_history_is_built_in_order_by_the_days_limit_and_what_is_left_says_so(mo
     assert waits["state"] == "waits for time"
     assert "FEED_ASSETS_HISTORY_RUNS_PER_DAY" in waits["reason"]
     assert "1 runs and" in waits["reason"]
+    (group,) = json.loads(feed_assets("explain", CLICKED, "--json").stdout)["partitions"][1:2]
+    assert (group["state"], group["count"]) == ("waits for time", 2), "whoever explains releases nothing"

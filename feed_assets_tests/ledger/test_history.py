@@ -97,4 +97,6 @@ def test_what_is_held_is_looked_at_again_when_a_process_starts_with_other_settin
     put(ledger, 30)
     due.hold(ledger, dict.fromkeys(listed(ledger), "no room"), NOW + DAY)
     due.look_at_stopped(ledger, {FEED}, NOW)
+    assert listed(ledger) == (), "as whoever explains has it, and requests nothing"
+    due.look_at_held(ledger, {FEED}, NOW)
     assert [(item.state, item.reason) for item in listed(ledger)] == [("waits for time", "no room")]

@@ -47,6 +47,9 @@ None of those whose pipelines do not change, or were not needed yet.
 _heard: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
 """The datasets of which the ledger knows how they are partitioned now, by the definitions that they are of."""
 
+_requested: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
+"""The datasets that this process has requested runs of, by the definitions that they are of."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -142,6 +145,14 @@ def _told(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, 
         with suppress(FeedAssetsError):  # It is said where something is decided.
             found |= {node.feed: consumer.pipelines} if (consumer := graph.consumer(node)) else {}
     return found
+
+
+def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
+    """The same of what a day's limit holds: only where it is then requested, or held again."""
+    known = _requested.setdefault(graph.assets, set())
+    if new := datasets - known:
+        due.look_at_held(ledger, new, now)
+        known |= new
 
 
 def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: datetime) -> list[tuple[Listed, Verdict]]:

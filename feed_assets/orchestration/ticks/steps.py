@@ -5,7 +5,7 @@ from feed_assets.core.readiness import NAMED, State
 from feed_assets.core.words import some
 from feed_assets.ledger.states.folding import fold
 from feed_assets.ledger.states.windows import declare
-from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
+from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to, look_at_held
 from feed_assets.orchestration.decide.requests import in_progress, requests_for
 from feed_assets.orchestration.ticks.counting import count
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
@@ -92,6 +92,7 @@ def _fan_out(tick: Tick, out_of_time: OutOfTime) -> None:
 def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
     """Decide about what is due; of what was built and can no longer be, the tick's log has a warning."""
     datasets = tick.graph.datasets_of(tick.source)
+    look_at_held(tick.graph, {node.feed for node in datasets}, tick.ledger, tick.now)
     # Before: of what is built while it is decided about, the verdict is from before that, and not to be requested.
     tick.busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
     decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time, tick.busy)
