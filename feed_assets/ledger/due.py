@@ -154,7 +154,7 @@ def _undecided(row: Any) -> Listed:
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Look now at what attempts, the worth of late data or pipelines have stopped: by new definitions each may be other.
+    """Look now at what attempts, the worth of late data or pipelines have stopped: by new definitions nothing may.
 
     What is on the list is read once for each start of a process.
     """

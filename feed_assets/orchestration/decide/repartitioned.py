@@ -16,7 +16,7 @@ from feed_assets.ledger.database import Ledger, get_cursors, put_cursors
 from feed_assets.ledger.due import Woken
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.declare.partitions import Existence, existence
+from feed_assets.orchestration.declare.partitions import Existence, end_of, existence
 
 _logger = logging.getLogger(__name__)
 
@@ -70,7 +70,8 @@ def _look_at(graph: Graph, node: Node | None, ledger: Ledger, now: datetime, for
         found = {parent: there(connection, parent) for parent in graph.parents(node)}
         outputs = {each for parent, some in found.items() for each in graph.downstream(parent, node, some)}
         number = log.last(connection)
-        due.wake(connection, [Woken(output, number, now) for output in sorted(outputs)], now)
+        woken = [Woken(each, number, now, end_of(node.partitions_def, each.key)) for each in sorted(outputs)]
+        due.wake(connection, woken, now)
         if node.by_events:
             _deliver(graph, connection, node, outputs - _with_history(connection, node), found, now)
 
