@@ -148,10 +148,9 @@ def with_inputs(planned: Iterable[Planned]) -> list[Planned]:
 def build(graph: Graph, services: Services, planned: Sequence[Planned], who: str, run: Run) -> dict[Partition, str]:
     """Build one after the other; why what was not built was not, without what a run has said itself.
 
-    Each is decided about when it has its turn: what was built before it is among its inputs. Once there is no room for
-    one of history, the others of history are left, too: nothing overtakes it.
+    Each is decided about when it has its turn: what was built before it is among its inputs.
     """
-    left, failed, no_room = dict[Partition, str](), set[Partition](), list[str]()
+    left, failed = dict[Partition, str](), set[Partition]()
     for each in planned:
         look(graph, services, [each.output])
         (now,) = plan(graph, services, [each.output])
@@ -159,7 +158,7 @@ def build(graph: Graph, services: Services, planned: Sequence[Planned], who: str
             left[each.output] = f"it reads {some([*map(str, gone)], 3)}, which could not be built"
         elif now.verdict.state in WITHOUT_INPUT:
             left[each.output] = f"{now.verdict.state.value}: {now.verdict.reason}"
-        elif _counts(graph, services, now.verdict) and (why := _no_room(services, now.verdict, no_room)):
+        elif _counts(graph, services, now.verdict) and (why := _no_room(services, now.verdict)):
             left[each.output] = why
         elif run(request_of(graph, now.verdict, {ASKED_BY: who})):
             continue
@@ -182,8 +181,6 @@ def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
     return published is None or published.code_version != graph.assets.get(node.key).code_version
 
 
-def _no_room(services: Services, verdict: Verdict, known: list[str]) -> str | None:
-    """Why today has no room for one more run of history, which is then known; else it is counted."""
-    why = known[0] if known else history.spend(services.ledger, settings().history, verdict.bytes, services.now())
-    known += [why] if why else []
-    return why
+def _no_room(services: Services, verdict: Verdict) -> str | None:
+    """Why today has no room for one more run of history; else it is counted."""
+    return history.spend(services.ledger, settings().history, verdict.bytes, services.now())

@@ -220,6 +220,16 @@ def test_so_many_bytes_a_day_and_what_is_larger_goes_by_itself(setting):
     assert by_day == [keys(30, 29), keys(28), keys(27, 26), []]
 
 
+def test_what_comes_after_the_day_was_over_for_history_does_not_overtake_though_it_would_fit(setting):
+    setting(history_bytes_per_day=2 * len(rows(1)), partitions_per_run=1)
+    lake = drop(world(), 30)
+    drop(lake, 20, numbers=(1,) * 40)
+    assert ran(lake.run_until_idle()) == keys(30)
+    assert ran(drop(lake, 10, 1).run_until_idle()) == keys(1)
+    next_day(lake)
+    assert ran(lake.run_until_idle()) == keys(20)
+
+
 def test_a_run_of_many_is_cut_where_the_bytes_of_the_day_end(setting):
     setting(history_bytes_per_day=3 * len(rows(1)), partitions_per_run=9)
     lake = drop(world(), *range(20, 28))
