@@ -195,7 +195,8 @@ def test_the_tests_say_first_how_long_they_take():
     said = subprocess.run(
         ["make", "--no-print-directory", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert re.match(r'echo "make test: about \d+ minutes on two cores', said)
+    (minutes,) = re.findall(r'^echo "make test: about (\d+) minutes on two cores', said)
+    assert f"| `make test` | about {minutes} minutes on two cores:" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_wheel_is_tried_before_the_tests_whose_closing_line_is_the_last():

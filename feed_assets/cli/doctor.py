@@ -225,8 +225,10 @@ class _Doctor:
 
     @cached_property
     def _session(self) -> "SparkSession":
+        from feed_assets.spark.jvm import hide_banner
         from feed_assets.spark.session import session
 
+        hide_banner()
         self.java()
         return session(self.settings)
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from filelock import FileLock
 
@@ -80,3 +81,8 @@ def test_a_dagster_yaml_that_is_there_is_kept(tmp_path, monkeypatch):
     (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
     prepare(tmp_path)
     assert (tmp_path / "dagster.yaml").read_text() == "telemetry:\n  enabled: false\n"
+
+
+def test_no_page_of_the_web_ui_has_a_form_for_newsletters_over_it(tmp_path):
+    with dg.DagsterInstance.from_config(str(prepare(tmp_path))) as instance:
+        assert not instance.nux_enabled
