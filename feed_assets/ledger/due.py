@@ -83,7 +83,7 @@ def wake(connection: sa.Connection, woken: Iterable[Woken], now: datetime) -> No
     # Never a lower number: another process may be ahead, and its change would be acknowledged with this one.
     changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)
     values = {"changed": changed, "look_at": new.look_at, "requested": 0, "state": None, "reason": None}
-    values |= {"ends": new.ends}
+    values |= {"ends": sa.func.coalesce(new.ends, due.c.ends)}
     connection.execute(insert.on_conflict_do_update(index_elements=["feed", "partition"], set_=values), rows)
 
 
@@ -239,20 +239,14 @@ def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: 
         if current:
             connection.execute(sa.delete(due).where(_as_read()), current)
         if others:
-            kept = _bound("look_at", "state", "reason", "bytes") | {"told": _still_told()}
-            connection.execute(sa.update(due).where(_as_read()).values(kept), others)
-
-
-def _still_told() -> sa.ColumnElement[str | None]:
-    """What Dagster was told counts until a run is to be made: after it the same reason is news."""
-    return sa.case((sa.bindparam("is_ready", type_=sa.Boolean), sa.null()), else_=due.c.told)
+            values = _bound("look_at", "state", "reason", "bytes")
+            connection.execute(sa.update(due).where(_as_read()).values(values), others)
 
 
 def _kept(verdict: Verdict, now: datetime) -> dict[str, object]:
-    is_ready = verdict.state in (State.BUILD, State.REBUILD)
-    look_at = now if is_ready else verdict.look_again
+    look_at = now if verdict.state in (State.BUILD, State.REBUILD) else verdict.look_again
     said = {"new_state": verdict.state.value, "new_reason": verdict.reason, "new_bytes": verdict.bytes}
-    return {"is_ready": is_ready, "new_look_at": look_at, **said}
+    return {"new_look_at": look_at, **said}
 
 
 def _key(item: Listed) -> dict[str, object]:
@@ -290,7 +284,9 @@ def take(connection: sa.Connection, free: Sequence[Listed], now: datetime) -> No
         for item in free
     ]
     if rows:
-        connection.execute(sa.update(due).where(_as_read()).values(_bound("requested", "look_at")), rows)
+        # What Dagster was told counts until a run is to be made: after it the same reason is news.
+        values = _bound("requested", "look_at") | {"told": sa.null()}
+        connection.execute(sa.update(due).where(_as_read()).values(values), rows)
 
 
 def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Listed]:

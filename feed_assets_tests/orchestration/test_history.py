@@ -152,6 +152,16 @@ def test_what_waits_for_the_next_day_says_which_limit_and_goes_on_when_it_begins
     assert ran(lake.run_until_idle()) == keys(20)
 
 
+def test_what_waits_for_many_days_is_told_to_dagster_once(setting):
+    setting(history_runs_per_day=1, partitions_per_run=1)
+    lake = drop(world(), 40, 30, 20, 10)
+    for _ in range(3):
+        lake.run_until_idle()
+        next_day(lake)
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(["t", "sums"]), asset_partitions=keys(10))
+    assert len(lake.instance.fetch_observations(wanted, limit=9).records) == 1
+
+
 def test_a_limit_that_was_raised_is_heard_of_by_the_next_process(setting):
     setting(history_runs_per_day=1, partitions_per_run=1)
     assert ran(drop(world(), 30, 20, 10).run_until_idle()) == keys(30)

@@ -71,7 +71,7 @@ def test_what_somebody_typed_names_these_partitions(definition, typed, paths):
         (DAILY, "2019-11-24/men", "expected a key without '/'"),
         (MULTI, "a|b|c", "expected campaign|date"),
         (MULTI, "2019-11-24/mn", "'2019-11-24/mn' is no partition of ads/shown/v1.0: expected men"),
-        (MULTI, "2019-11-24|men", "expected 2019-11-24 to 2019-11-25 in place of 'men'; expected men, women"),
+        (MULTI, "2019-11-24|men", "in place of 'men', or a range, FIRST...LAST; expected men, women"),
     ],
 )
 def test_what_is_no_partition_is_refused_with_the_nearest_ones(definition, typed, said):

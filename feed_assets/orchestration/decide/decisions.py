@@ -148,11 +148,10 @@ def _told(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, 
 
 
 def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
-    """The same of what a day's limit holds: only where it is then requested, or held again."""
-    known = _requested.setdefault(graph.assets, set())
-    if new := datasets - known:
+    """Decide once more what a day's limit holds, when the process is new: only where it is requested, or held again."""
+    if new := datasets - _requested.setdefault(graph.assets, set()):
         due.look_at_held(ledger, new, now)
-        known |= new
+        _requested[graph.assets] |= new
 
 
 def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: datetime) -> list[tuple[Listed, Verdict]]:

@@ -70,8 +70,7 @@ def _look_at(graph: Graph, node: Node | None, ledger: Ledger, now: datetime, for
         found = {parent: there(connection, parent) for parent in graph.parents(node)}
         outputs = {each for parent, some in found.items() for each in graph.downstream(parent, node, some)}
         number = log.last(connection)
-        woken = [Woken(each, number, now, end_of(node.partitions_def, each.key)) for each in sorted(outputs)]
-        due.wake(connection, woken, now)
+        due.wake(connection, [_woken(node, output, number, now) for output in sorted(outputs)], now)
         if node.by_events:
             _deliver(graph, connection, node, outputs - _with_history(connection, node), found, now)
 
@@ -94,3 +93,7 @@ def _deliver(
     for partition, numbers in events.since(connection, dict.fromkeys(read, 0)).items():
         outputs = [output for output, _ in graph.affected(node, partition, now) or () if output in new]
         inbox.deliver(connection, [(output, number) for output in outputs for number in numbers])
+
+
+def _woken(node: Node, output: Partition, number: int, now: datetime) -> Woken:
+    return Woken(output, number, now, end_of(node.partitions_def, output.key))
