@@ -136,7 +136,7 @@ class Settings(Declaring):
     run_cost: float = Field(default=0, ge=0)
     """What a second of a run costs, in the unit of `Late(value_per_gb=…)`; 0: re-runs are not weighed by their cost."""
 
-    log_days: int = Field(default=90, ge=1)
+    log_days: int = Field(default=90, ge=1, le=36_500)
     """Days for which the ledger keeps changes, events and rejects; what somebody needs stays longer."""
 
     state_grains: Words = GRAINS
@@ -148,7 +148,7 @@ class Settings(Declaring):
     state_report_days: int = Field(default=30, ge=1)
     """Days for which a window has to be complete before the reports of it are one row, and it takes no more."""
 
-    slower_factor: Times = Field(default=2, ge=0)
+    slower_factor: Times = Field(default=2, ge=0, le=1_000_000)
     """How many times as long updates of a dataset by events take with its newest code than with that before, until it
     is an alert; 0: it is none."""
 

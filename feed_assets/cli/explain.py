@@ -71,7 +71,7 @@ def _explain(graph: "Graph", services: "Services", feed: str | None, partition: 
     if not partition and node.partitions_def is not None:
         return show(_overview(graph, services, node, unread), as_json)
     outputs = [Partition(node.feed, key) for key in keys_of(node, [partition], services.now())]
-    told = [*map(_caveat, unread), *_undeclared(graph, services, [node]), *_versions(graph, node)]
+    told = [*map(_caveat, unread), *_undeclared(graph, services, [node]), *_versions(graph, services, node)]
     views = [_said(services, _decided(graph, services, node, output), unread, told) for output in outputs]
     return show(views if len(views) > 1 else views[0], as_json)
 
@@ -109,16 +109,20 @@ def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -
     return [f"but {name} {told}" for name in sorted(differing)]
 
 
-def _versions(graph: "Graph", node: "Node") -> list[str]:
+def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
     """Where a newer version of a dataset is, or of what it reads; of its own who is still to move there."""
+    from feed_assets.ledger.closures import still_reading
+    from feed_assets.orchestration.decide.ours import readers_of
+
     newer = [
         f"it reads {above.feed}, and {graph.newer[above.feed]} is there"
         for above in graph.parents(node)
         if above.feed in graph.newer
     ]
     if node.feed in graph.newer:
-        readers = [str(each.feed) for each in graph.readers(node)]
-        told = f"is still read by {some(readers, READERS)}" if readers else "is read by nobody here"
+        with services.ledger.read() as connection:
+            readers = still_reading(connection, *readers_of(graph, node, services.now()))
+        told = f"is still read by {some([*map(str, readers)], READERS)}" if readers else "is read by nobody any more"
         newer.append(f"{graph.newer[node.feed]} is newer, and {node.feed} {told}")
     return newer
 
@@ -134,7 +138,7 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
     with services.ledger.read() as connection:
         paused = pauses.paused(connection, [node.feed]).get(node.feed)
         groups = tuple(map(GroupView.of, overview(connection, node)))
-    told = tuple(_versions(graph, node))
+    told = tuple(_versions(graph, services, node))
     return OverviewView(feed=str(node.feed), paused=paused, versions=told, partitions=groups, unread=unread)
 
 

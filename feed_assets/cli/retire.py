@@ -9,7 +9,6 @@ from feed_assets.cli.feed import AsJson, FeedName
 from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.state import Who, Why, who_says
-from feed_assets.core.errors import StillRead
 from feed_assets.core.feeds import Feed
 
 Undo = Annotated[bool, typer.Option("--undo", help="Build it again, with all that has come since.")]
@@ -24,7 +23,7 @@ def retire(
     last hour of changes. Its updates stay as they are. Logged.
     """
     from feed_assets.ledger import closures
-    from feed_assets.orchestration.decide.ours import GONE_AFTER
+    from feed_assets.orchestration.decide.ours import readers_of
 
     says, now, graph = who_says(why, who), datetime.now(UTC), load_graph(module)
     node = graph.dataset_of(Feed.parse(feed))
@@ -32,9 +31,6 @@ def retire(
         with dynamic_partitions(graph):
             changed = closures.bring_back(ledger_of_settings(), node.feed, node.partitions, why, says, now)
     else:
-        if readers := graph.readers(node):
-            raise StillRead.by(node.feed, [each.feed for each in readers])
-        outputs = [graph.by_key[key].feed for key in node.outputs]
-        changed = closures.retire(ledger_of_settings(), outputs, why, says, now, now - GONE_AFTER)
+        changed = closures.retire(ledger_of_settings(), *readers_of(graph, node, now), why, says, now)
     done = Values.of(dataset=str(node.feed), retired=not undo, changed=changed)
     show(done, as_json, "" if changed else "it is as it was")

@@ -58,7 +58,9 @@ class StillRead(FeedAssetsError):
     def by(cls, feed: object, readers: Iterable[object]) -> "StillRead":
         """Who still reads it."""
         named = ", ".join(map(str, readers))
-        return cls(f"{feed} is still read by {named}: expected nobody. Move them to another version, or retire them.")
+        return cls(
+            f"{feed} is still read by {named}: expected nobody. Move them to another version, or retire them, too."
+        )
 
 
 class IllegalTransition(InvalidReport):

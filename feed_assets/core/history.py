@@ -74,9 +74,12 @@ class Spent:
     full: str | None = None
 
     def on(self, now: datetime) -> "Spent":
-        """What was spent on the day of now; a clock that is behind counts on the later day."""
+        """What was spent on the day of now; a clock that is behind counts on the later day.
+
+        Of a day further ahead somebody's clock was wrong: it must not hold history until then.
+        """
         today = now.astimezone(UTC).date()
-        return self if self.day >= today else Spent(today)
+        return self if today <= self.day <= today + timedelta(days=1) else Spent(today)
 
     def plus(self, runs: int, size: int) -> "Spent":
         """With so many more runs and bytes."""

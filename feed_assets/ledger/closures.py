@@ -3,7 +3,7 @@
 A dataset that was retired is closed as a whole, with the partitions that are still to come.
 """
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,6 +44,18 @@ class Closure:
         return f"{done} by {self.who} at {self.at:%Y-%m-%d %H:%M} UTC: {self.why}"
 
 
+@dataclass(frozen=True)
+class Readers:
+    """Who reads a dataset: of this code location, which declares some feeds, by what it declares now.
+
+    Of others who has heard of the changes from before `live_since` (UTC): what has not was removed.
+    """
+
+    here: Set[Feed]
+    declared: Set[Feed]
+    live_since: datetime
+
+
 def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> int:
     """Close partitions; how many were not closed. The log tells of these. Repeatable.
 
@@ -72,16 +84,15 @@ def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, who: str
     return len(known)
 
 
-def retire(ledger: Ledger, outputs: Sequence[Feed], why: str, who: str, now: datetime, before: datetime) -> bool:
+def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, who: str, now: datetime) -> bool:
     """Close the last of a dataset's outputs as a whole; False if it was. Repeatable.
 
-    Raises StillRead if a dataset of another code location reads one of the outputs, and has heard of the changes before
-    `before` (UTC): what has not was removed.
+    Raises StillRead if anybody reads one of the outputs who is not retired.
     """
     feed = outputs[-1]
     with _changing(ledger, [Partition(feed)], now) as (connection, _):
-        if others := sorted(subscriptions.readers(connection, outputs, before)):
-            raise StillRead.by(feed, others)
+        if left := still_reading(connection, outputs, readers):
+            raise StillRead.by(feed, left)
         is_new = connection.execute(sa.select(closure.c.at).where(_whole(feed))).first() is None
         if is_new:
             row = {"feed": str(feed), "partition": WHOLE, "why": why, "who": who, "at": now}
@@ -89,6 +100,12 @@ def retire(ledger: Ledger, outputs: Sequence[Feed], why: str, who: str, now: dat
             log.append(connection, [Change(Partition(feed), log.CLOSED, "", now, "open", "retired", why, who)])
             connection.execute(sa.update(due).where(due.c.feed == str(feed)).values(look_at=now))
     return is_new
+
+
+def still_reading(connection: sa.Connection, outputs: Sequence[Feed], readers: Readers) -> list[Feed]:
+    """Who reads the outputs of a dataset and is not retired, here and in other locations on the ledger; by name."""
+    elsewhere = {Feed.parse(each) for each in subscriptions.readers(connection, outputs, readers.live_since)}
+    return sorted((readers.here | (elsewhere - readers.declared)) - retired(connection))
 
 
 def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> bool:
@@ -105,8 +122,17 @@ def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why:
     return was_retired
 
 
+def retired(connection: sa.Connection) -> set[Feed]:
+    """The datasets that were retired."""
+    return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(closure.c.feed).where(_is_whole()))}
+
+
+def _is_whole() -> sa.ColumnElement[bool]:
+    return closure.c.partition == WHOLE
+
+
 def _whole(feed: Feed) -> sa.ColumnElement[bool]:
-    return (closure.c.feed == str(feed)) & (closure.c.partition == WHOLE)
+    return (closure.c.feed == str(feed)) & _is_whole()
 
 
 @contextmanager

@@ -182,9 +182,9 @@ def _overtaken() -> sa.ColumnElement[bool]:
 def goes(before: datetime) -> sa.ColumnElement[bool]:
     """Whether a change may go: it is older, every subscriber has it, and it is not the last of its partition and kind.
 
-    The last ones stay: a new subscriber begins with these, as with a snapshot.
+    The last ones stay: a new subscriber begins with these, as with a snapshot. While there is none, nothing goes.
     """
-    everybody_has = sa.select(sa.func.min(subscription.c.position)).scalar_subquery()
+    everybody_has = sa.select(sa.func.coalesce(sa.func.min(subscription.c.position), 0)).scalar_subquery()
     return (change.c.at < before) & (change.c.sequence <= everybody_has) & _overtaken()
 
 

@@ -67,7 +67,7 @@ def prune_log(
     ledger: Ledger,
     now: datetime,
     days: int,
-    report_days: int,
+    report_days: int | None,
     *,
     apply: bool = False,
     out_of_time: Callable[[], bool] = lambda: False,
@@ -76,7 +76,7 @@ def prune_log(
     """Remove what is older than so many days, or say how much would go; `after`: where another call has stopped.
 
     Changes go before events, which stay as long as their changes do. Of reports those of windows that have long been
-    complete become one row (`states/folding.py`), by days of their own.
+    complete become one row (`states/folding.py`), by days of their own; None leaves that to the sensor `watch`.
     """
     before = now - timedelta(days=days)
     with ledger.read() as connection:
@@ -92,8 +92,8 @@ def prune_log(
     counts = {"rejects": 0, "reports": 0}
     if not stopped:
         counts["rejects"] = event_rejects.prune(ledger, before, ROWS_PER_STEP, apply=apply)
-        counts["reports"] = fold_all(ledger, now, report_days, apply=apply)
-    reports_before = now - timedelta(days=report_days)
+        counts["reports"] = 0 if report_days is None else fold_all(ledger, now, report_days, apply=apply)
+    reports_before = now - timedelta(days=report_days or 0)
     return PrunedLog(before, reports_before, **gone, **counts, applied=apply, held_by=held_by, stopped=stopped)
 
 

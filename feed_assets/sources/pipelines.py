@@ -71,6 +71,8 @@ class SqlPipelines:
             answering(connection, PIPELINE_SECONDS),
         ):
             self._make(connection)
+            if connection.dialect.name == "postgresql":  # Whoever is second sees what the first has said.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(self.view))))
             there = connection.execute(sa.select(*self._view.c)).all()
             rows = _next([dict(zip(_COLUMNS, row, strict=True)) for row in there], ours, now)
             if rows:

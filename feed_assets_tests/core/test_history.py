@@ -79,6 +79,12 @@ def test_partitions_fit_in_their_order_up_to_the_first_that_does_not(spent, size
     assert fitting(History(bytes=100, runs=1), spent, sizes) == count
 
 
+def test_a_count_of_a_day_that_a_wrong_clock_has_seen_holds_nothing():
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert Spent(date(2026, 1, 2), 5).on(now) == Spent(date(2026, 1, 2), 5)
+    assert Spent(date(2027, 1, 1), 5).on(now) == Spent(date(2026, 1, 1))
+
+
 def test_each_day_of_utc_begins_anew_and_a_clock_that_is_behind_counts_on_the_later_day():
     spent = replace(TODAY, runs=3, bytes=7, full="limits")
     assert spent.on(NOW) == spent

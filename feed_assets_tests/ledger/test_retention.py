@@ -118,6 +118,14 @@ def test_what_is_old_goes_and_the_dry_run_says_so_before(ledger, few):
     assert prune(ledger).total == 0
 
 
+def test_nothing_goes_while_nobody_has_subscribed_to_the_log(ledger, few):
+    """Who begins later is told of the changes that are kept, and looks for their events."""
+    for marker in range(1, 5):
+        tell(ledger, marker, day=marker)
+    tell(ledger, 5, day=99)
+    assert (prune(ledger).total, numbers(ledger)) == (0, [1, 2, 3, 4, 5])
+
+
 def test_an_event_stays_as_long_as_its_change_does(ledger, few):
     for marker in range(1, 5):
         tell(ledger, marker)

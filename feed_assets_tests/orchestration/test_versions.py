@@ -1,17 +1,19 @@
 """Two versions of a dataset side by side: the older keeps its asset key, and is retired when nobody reads it."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
-from feed_assets import event_table, feed_asset, foreign_feed, state_table, with_automation
+from feed_assets import Cadence, event_table, feed_asset, foreign_feed, state_table, with_automation
 from feed_assets.cli import app
 from feed_assets.core.errors import InvalidDefinition, PartitionClosed
 from feed_assets.core.feeds import Feed, Partition, newer_versions
-from feed_assets.ledger import closures
+from feed_assets.ledger import alerts, closures, due
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.pipelines import published
 from feed_assets.orchestration.declare.versions import NEWER, READ_BY
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
@@ -134,6 +136,42 @@ def test_it_is_not_retired_while_it_is_read(monkeypatch):
     assert len(loop.run_until_idle()) == 3
 
 
+def test_several_are_retired_one_after_the_other_the_last_first(monkeypatch):
+    loop = side_by_side()
+    assert command(monkeypatch, loop, "feed", "retire", "t/picked/v1.0", "--why", "nobody reads it").exit_code == 0
+    assert command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "nor this").exit_code == 0
+
+
+def test_a_retired_one_is_in_no_pipeline_that_others_are_told_of():
+    loop = alone()
+    graph = Graph(loop.definitions.resolve_asset_graph())
+    assert SUMS in {each.table_name for each in published(graph)}
+    assert SUMS not in {each.table_name for each in published(graph, {Feed.parse(SUMS)})}
+
+
+def test_what_is_missing_by_a_cadence_when_it_is_retired_is_missing_when_it_is_back(monkeypatch):
+    raw = raw_feed()
+    sums = feed_asset(SUMS, partitions_def=DAYS, inputs={"raw": raw}, cadence=Cadence("0 6 * * *", timedelta(0)))(
+        lambda raw: raw
+    )
+    loop = harness(raw, sums, newer_of(raw))
+    loop.now = lambda: datetime(2020, 1, 1, tzinfo=UTC)
+    loop.ask(name="watch")
+    loop.now = lambda: datetime(2020, 1, 3, 7, tzinfo=UTC)
+
+    def missing():
+        loop.ask(name="watch")
+        with open_ledger(settings().ledger).read() as connection:
+            return [each.reason for each in alerts.open_alerts(connection) if SUMS in each.name]
+
+    before = missing()
+    assert DAY in before[0]
+    command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "v2.0 is there")
+    assert missing() == []
+    command(monkeypatch, loop, "feed", "retire", SUMS, "--undo", "--why", "not yet")
+    assert missing() == before
+
+
 def alone() -> Harness:
     """raw -> sums v1.0 and sums v2.0: nobody reads the older one any more."""
     raw = raw_feed()
@@ -172,12 +210,47 @@ def test_a_reader_in_another_code_location_keeps_it(monkeypatch):
     assert "t/sums/v1.0 is still read by u/made/v1.0" in str(result.exception)
 
 
+def test_explain_names_readers_in_other_code_locations(monkeypatch):
+    loop = alone()
+    theirs = harness(raw_feed(SUMS), sums_of(raw_feed(SUMS), name="u/made/v1.0"))
+    loop.drop(RAW, DAY, rows(1))
+    loop.run_until_idle()
+    theirs.run_until_idle()
+    said = command(monkeypatch, loop, "explain", SUMS, DAY, "--json").stdout
+    assert "t/sums/v1.0 is still read by u/made/v1.0" in said
+
+
+def test_who_reads_the_rejects_of_the_older_alone_is_a_reader_too():
+    raw = raw_feed()
+    sums = sums_of(raw)
+    rejects = next(spec for spec in sums.specs if spec.key.path[-1] == "sums_rejects")
+
+    @feed_asset("t/looked/v1.0", partitions_def=DAYS, inputs={"turned_away": rejects})
+    def looked(turned_away):
+        """What was turned away."""
+        return turned_away
+
+    graph = harness(raw, sums, newer_of(raw), looked).definitions.resolve_asset_graph()
+    assert "[t/looked]" in graph.get(dg.AssetKey(["t", "sums"])).metadata[READ_BY].value
+
+
+def test_what_waits_leaves_the_list_when_its_dataset_is_retired(monkeypatch):
+    loop = alone()
+    loop.drop(RAW, DAY, rows(1000))
+    loop.run_until_idle()
+    command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "v2.0 is there")
+    loop.ask()
+    with open_ledger(settings().ledger).read() as connection:
+        assert due.listed(connection, Feed.parse(SUMS)) == ()
+
+
 def test_retiring_is_repeatable_and_leaves_what_was_closed_by_itself(home):
     ledger, now = open_ledger(settings().ledger), alone().now()
     feed, at = Feed.parse(SUMS), Partition(Feed.parse(SUMS), DAY)
     closures.close(ledger, [at], "final", "me", now)
-    assert closures.retire(ledger, (feed,), "old", "me", now, now - timedelta(hours=1))
-    assert not closures.retire(ledger, (feed,), "again", "me", now, now - timedelta(hours=1))
+    nobody = closures.Readers(frozenset(), frozenset(), now - timedelta(hours=1))
+    assert closures.retire(ledger, (feed,), nobody, "old", "me", now)
+    assert not closures.retire(ledger, (feed,), nobody, "again", "me", now)
     assert closures.reopen(ledger, [Partition(feed, NEXT_DAY)], "why", "me", now) == 0
     with ledger.read() as connection:
         found = closures.closed(connection, [at, Partition(feed, NEXT_DAY), Partition(Feed.parse(NEWER_SUMS), DAY)])

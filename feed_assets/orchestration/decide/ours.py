@@ -7,12 +7,21 @@ from functools import cached_property
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import subscriptions
+from feed_assets.ledger.closures import Readers
 from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.unknown import known_feeds
 
 GONE_AFTER = timedelta(hours=1)
 """A feed whose subscribers have not heard a change for so long is nobody's: whoever ticks may resolve its alerts."""
+
+
+def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
+    """The outputs of a dataset, and who reads them as the ledger is asked for it; a foreign feed is its own output."""
+    outputs = [graph.by_key[key].feed for key in node.outputs] or [node.feed]
+    here = {each.feed for each in graph.readers(node)}
+    return outputs, Readers(here, {*graph.by_feed}, now - GONE_AFTER)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Which tables each pipeline writes: as declared, as a lineage table says, or as it follows from the asset graph."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from feed_assets.core.feeds import Feed
@@ -28,10 +28,10 @@ def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
     return by_events.consumer(node.feed, frozenset(parent.feed for parent in graph.parents(node)), known)
 
 
-def published(graph: "Graph") -> frozenset[PipelineTable]:
+def published(graph: "Graph", retired: Collection[Feed] = ()) -> frozenset[PipelineTable]:
     """The tables of all pipelines of a code location, under the names that our published events carry.
 
-    Event tables have none: their events are published by others.
+    Event tables have none: their events are published by others. Nor have datasets that were retired.
     """
     own = {feed: graph.node(feed) for feed in graph.own()}  # Inputs first: each looks no further than these.
     others = [node for node in graph.by_feed.values() if node.feed not in own]
@@ -41,7 +41,7 @@ def published(graph: "Graph") -> frozenset[PipelineTable]:
         PipelineTable(name, str(feed), versions.get(feed, ""), location)
         for name, feeds in _by_origin(graph, [*others, *own.values()]).items()
         for feed in feeds
-        if not isinstance(graph.node(feed).declaration, EventTable)
+        if feed not in retired and not isinstance(graph.node(feed).declaration, EventTable)
     )
 
 

@@ -1,6 +1,6 @@
 """Versions of a feed side by side: the page of the older one says which is newer, and who is still to move there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import dagster as dg
 
 from feed_assets.core.feeds import newer_versions
 from feed_assets.orchestration.declare.agreement import with_assets
-from feed_assets.orchestration.declare.declarations import Rejects, declaration_of, specs_of
+from feed_assets.orchestration.declare.declarations import Dataset, Rejects, declaration_of, specs_of
 
 NEWER, READ_BY = "feed_assets/newer_version", "feed_assets/still_read_by"
 """Metadata of an older version: a link to the newest one, and links to what is made of it."""
@@ -31,10 +31,16 @@ class _Versions:
     @classmethod
     def of(cls, specs: Sequence[dg.AssetSpec]) -> "_Versions":
         declared = [(found, spec) for spec in specs if (found := declaration_of(spec))]
-        mine = {found.feed: spec.key for found, spec in declared if not isinstance(found, Rejects)}
-        readers = [spec for found, spec in declared if not isinstance(found, Rejects)]
-        newer = newer_versions(mine)
-        return cls({mine[old]: _metadata(mine[old], mine[new], readers) for old, new in newer.items()})
+        keys = {found.feed: spec.key for found, spec in declared}
+        main = {found.feed: found for found, _ in declared if not isinstance(found, Rejects)}
+        readers = [spec for found, spec in declared if found.feed in main]
+        outputs = {feed: found.outputs if isinstance(found, Dataset) else (feed,) for feed, found in main.items()}
+        return cls(
+            {
+                keys[old]: _metadata({keys[each] for each in outputs[old]}, keys[new], readers)
+                for old, new in newer_versions(main).items()
+            }
+        )
 
     def said_of(self, asset: Any) -> Any:
         """An asset or spec, with what is to be said of it."""
@@ -47,8 +53,9 @@ class _Versions:
         return spec.merge_attributes(metadata=self.metadata.get(spec.key, {}))
 
 
-def _metadata(old: dg.AssetKey, new: dg.AssetKey, specs: Sequence[dg.AssetSpec]) -> Mapping[str, Any]:
-    readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key == old != spec.key})
+def _metadata(old: Set[dg.AssetKey], new: dg.AssetKey, specs: Sequence[dg.AssetSpec]) -> Mapping[str, Any]:
+    """Of an old version and its rejects, in one."""
+    readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key in old} - old)
     links = [f"- [{key.to_user_string()}](/assets/{key.to_user_string()})" for key in readers]
     said = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")
     return {NEWER: dg.MetadataValue.asset(new), READ_BY: said}

@@ -95,9 +95,11 @@ class _Look:
 def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, str]:
     """By feed the partitions that should be there and are not, after a look at what is new. Repeatable."""
     watched = {node.feed: (node, cadence) for node in with_cadence(graph) if (cadence := _of_partitions(node))}
-    if not watched:
-        return {}
     with ledger.read() as connection:
+        retired = closures.retired(connection) if watched else ()
+        watched = {feed: each for feed, each in watched.items() if feed not in retired}
+        if not watched:
+            return {}
         before, last = expected.known(connection, watched), log.last(connection)
         known = {at: before.get(at) or begin(cadence, now, last) for at, (_, cadence) in watched.items()}
         changes, upto = _changes(connection, min(each.position for each in known.values()), last)

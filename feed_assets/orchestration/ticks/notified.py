@@ -44,6 +44,6 @@ def _listen(notified: "Notified", queue: "Queue", listening: Listening) -> None:
         while (left := listening.left()) > 0:
             messages, _ = received(queue, listening.is_over, ceil(left))
             with listening.recording:
-                notified.look(queue, messages, listening.is_over)
+                notified.look(queue, messages, lambda: False)  # A few at most, which else would be hidden for a while.
     except FeedAssetsError as error:  # The next tick tries again, and says so.
         _log.warning("%s is listened to no longer: %s", queue.url, error)

@@ -80,8 +80,8 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
     after, done = known.get(_PRUNED_UPTO, ""), known.get(_PRUNED)
     if done and not after and now < datetime.fromisoformat(done) + PRUNE_PAUSE:
         return None
-    days, report_days = settings().log_days, settings().state_report_days
-    pruned = prune_log(ledger, now, days, report_days, apply=True, out_of_time=out_of_time, after=after)
+    days = settings().log_days
+    pruned = prune_log(ledger, now, days, None, apply=True, out_of_time=out_of_time, after=after)
     with ledger.write() as connection:
         put_cursors(connection, {_PRUNED: now.isoformat(), _PRUNED_UPTO: pruned.stopped})
     return pruned

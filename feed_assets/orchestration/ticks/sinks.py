@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import dagster as dg
@@ -14,7 +13,7 @@ from feed_assets.core.readiness import NAMED
 from feed_assets.core.secrets import shown
 from feed_assets.core.words import some
 from feed_assets.kafka import check_installed
-from feed_assets.ledger import events, subscriptions
+from feed_assets.ledger import closures, events, subscriptions
 from feed_assets.ledger.run_changes import run_changes
 from feed_assets.ledger.states.shown import Transition, transitions
 from feed_assets.orchestration.decide.graph import Graph
@@ -59,7 +58,7 @@ def publish_events(
             opened = next((each for start, each in _BY_START.items() if url.startswith(start)), _events)
             outlet = opened(url, services, graph, instance)
             with failing_alone(problems, shown(url)):
-                _publish_pipelines(outlet.sink, graph, services.now())
+                _publish_pipelines(outlet.sink, graph, services)
             if foreign := _publish(services, outlet, out_of_time):
                 problems[shown(url)] = (
                     f"{some(foreign, NAMED)} not written by us, and left as found. Our events are beside it, and who "
@@ -68,13 +67,15 @@ def publish_events(
     return problems
 
 
-def _publish_pipelines(sink: Sink[Any], graph: Graph, now: datetime) -> None:
+def _publish_pipelines(sink: Sink[Any], graph: Graph, services: Services) -> None:
     """Before the events: who reads that of a new table knows already which others it is to wait for.
 
     Events do not wait for this: that it could not be done is told, and readers go on with the version before.
     """
     if beside := pipelines_beside(sink):
-        beside.publish(published(graph), now)
+        with services.ledger.read() as connection:
+            retired = closures.retired(connection)
+        beside.publish(published(graph, retired), services.now())
 
 
 def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
