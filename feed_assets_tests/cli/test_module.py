@@ -211,3 +211,11 @@ def test_the_web_ui_of_a_module_that_does_not_load_ends_before_anything_is_start
     error = CliRunner().invoke(app, ["ui", "--port", "0", "-m", "ice.definitions"]).exception
     assert isinstance(error, ModuleNotLoaded)
     assert not (home / "dagster.yaml").exists()
+
+
+def test_what_dagster_finds_in_one_file_is_said_in_its_own_words(project):
+    """One key twice in a file: the tree of components, which Dagster says around it, has neither cause nor place."""
+    declared = [f'{name} = f.foreign_feed("ice/more/{name}.0", schema="k string")' for name in ("v1", "v2")]
+    (project / "ice/defs/more.py").write_text("\n".join(["import feed_assets as f", *declared]))
+    said, _ = str(explained()).splitlines()
+    assert "more.py: DagsterInvalidDefinitionError: Asset key ice/more is defined multiple times" in said
