@@ -49,9 +49,20 @@ Words = Annotated[tuple[str, ...], _in_a_cell(", ".join)]
 _for_machines: ContextVar[TextIO | None] = ContextVar("_for_machines", default=None)
 
 
+def _is_of_this_process() -> bool:
+    """Whether stdout is that of the process, and nothing that somebody has put in its place."""
+    try:
+        return sys.stdout.fileno() == 1
+    except (OSError, ValueError):
+        return False
+
+
 @contextmanager
 def json_alone() -> Generator[None]:
     """Have nothing but what `show` prints on stdout: what a project's code or Spark prints there goes to stderr."""
+    if not _is_of_this_process():
+        yield
+        return
     sys.stdout.flush()
     with os.fdopen(os.dup(1), "w") as machines:
         os.dup2(2, 1)
