@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark import java_gateway
 
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import database
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
 from feed_assets_tests import classes, once, scratch
@@ -229,6 +231,23 @@ def ledger(tmp_path: Path, empty_ledger: Path) -> Iterator[Ledger]:
     opened = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     yield opened
     opened.engine.dispose()
+
+
+@pytest.fixture(autouse=True)
+def closed_ledgers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test leaves files of ledgers open, in however many homes: `select` knows the first 1,024 alone."""
+    opened, look = list[Ledger](), database._for_a_look
+
+    @contextmanager
+    def noted(url: str) -> Iterator[Ledger]:
+        with look(url) as ledger:
+            opened.append(ledger)
+            yield ledger
+
+    monkeypatch.setattr(database, "_for_a_look", noted)
+    yield
+    for each in opened:
+        each.engine.dispose()
 
 
 @pytest.fixture
