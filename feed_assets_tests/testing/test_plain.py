@@ -48,7 +48,7 @@ def test_rows_and_rejects_that_are_given_are_published_checked_and_told():
         assert [run.error for run in harness.runs] == [None]
         assert rows_of(harness.board, update(harness, OUT)) == [{"n": 1}, {"n": 2}]
         assert rows_of(harness.board, update(harness, REJECTS)) == [{"reason": "bad"}]
-        assert harness.checks("t/out") == {"not_empty": True, "within_n": True, "stale": True}
+        assert harness.checks("t/out") == {"not_empty": True, "within_n": True}
         assert harness.reported("t/out")[0].metadata["preview"] == "| n |\n| --- |\n| 1 |\n| 2 |"
         assert harness.reported("t/out")[0].metadata["dagster/row_count"] == 2
 
