@@ -115,6 +115,7 @@ MISTAKES = {
     "x = (": "ice/defs/orders.py:1: SyntaxError: '(' was never closed",
     "import nosuch": "ice/defs/orders.py:1: ModuleNotFoundError: No module named 'nosuch'",
     "\nfrom feed_assets import nosuch": "ice/defs/orders.py:2: ImportError: cannot import name 'nosuch' from",
+    "raise SystemExit(0)": "ice/defs/orders.py:1: SystemExit: 0",
     "\n\nprint(unknown)": "ice/defs/orders.py:3: NameError: name 'unknown' is not defined",
     "import feed_assets as f\nf.Late(grwth=1)": "ice/defs/orders.py:2: Late(): there is no parameter grwth",
     "import feed_assets as f\nf.Late(growth=5)": "ice/defs/orders.py:2: Late(): growth is 5 (int), expected a share",
