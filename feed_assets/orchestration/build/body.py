@@ -23,14 +23,13 @@ from feed_assets.orchestration.build.effects import effect_metadata
 from feed_assets.orchestration.build.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
 from feed_assets.orchestration.build.many import Many
 from feed_assets.orchestration.build.reports import Result, failed_checks, materialized, standing
-from feed_assets.orchestration.build.shown import page_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.requests import WHY
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
 from feed_assets.orchestration.decide.windows import windows_within
 from feed_assets.orchestration.declare.baselines import baseline_of
-from feed_assets.orchestration.declare.inputs import Input
+from feed_assets.orchestration.declare.inputs import Input, page_of
 from feed_assets.orchestration.declare.partitions import extent_of
 from feed_assets.runs import slices
 from feed_assets.runs.build import build

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import dagster as dg
 
@@ -35,12 +35,6 @@ def inputs_of(pins: Sequence[Pin], page_of: PageOf) -> dg.MarkdownMetadataValue:
     rows = [f"| {' | '.join([*_named(pin, page_of), *_read(pin)])} |" for pin in pins[:INPUTS_SHOWN]]
     more = [f"\nand {len(pins) - INPUTS_SHOWN} more"] if len(pins) > INPUTS_SHOWN else []
     return dg.MetadataValue.md("\n".join([head, *rows, *more]))
-
-
-def page_of(key: dg.AssetKey, partition_key: str | None = None) -> str:
-    """Where Dagster's page of an asset is, or of a partition of it."""
-    asked = f"?{urlencode({'view': 'partitions', 'partition': partition_key})}" if partition_key else ""
-    return f"/assets/{'/'.join(map(quote, key.path))}{asked}"
 
 
 def _named(pin: Pin, page_of: PageOf) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Literal
+from urllib.parse import quote, urlencode
 
 import dagster as dg
 
@@ -54,6 +55,12 @@ RUN_SPEC = "run_spec"
 def asset_key(feed: Feed, version_in_key: bool = False) -> dg.AssetKey:
     """A feed's asset key: its name, and the version only where that is declared, beside an older one (ADR 101)."""
     return dg.AssetKey((str(feed) if version_in_key else feed.name).split("/"))
+
+
+def page_of(key: dg.AssetKey, partition_key: str | None = None) -> str:
+    """Where Dagster's page of an asset is, or of a partition of it."""
+    asked = f"?{urlencode({'view': 'partitions', 'partition': partition_key})}" if partition_key else ""
+    return f"/assets/{'/'.join(map(quote, key.path))}{asked}"
 
 
 def group_of(feed: Feed) -> str:

@@ -9,6 +9,7 @@ import dagster as dg
 from feed_assets.core.feeds import newer_versions
 from feed_assets.orchestration.declare.agreement import with_assets
 from feed_assets.orchestration.declare.declarations import Dataset, Rejects, declaration_of, specs_of
+from feed_assets.orchestration.declare.inputs import page_of
 
 NEWER, READ_BY = "feed_assets/newer_version", "feed_assets/still_read_by"
 """Metadata of an older version: a link to the newest one, and links to what is made of it."""
@@ -56,6 +57,6 @@ class _Versions:
 def _metadata(old: Set[dg.AssetKey], new: dg.AssetKey, specs: Sequence[dg.AssetSpec]) -> Mapping[str, Any]:
     """Of an old version and its rejects, in one."""
     readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key in old} - old)
-    links = [f"- [{key.to_user_string()}](/assets/{key.to_user_string()})" for key in readers]
+    links = [f"- [{key.to_user_string()}]({page_of(key)})" for key in readers]
     said = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")
     return {NEWER: dg.MetadataValue.asset(new), READ_BY: said}
