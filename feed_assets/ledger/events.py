@@ -217,7 +217,7 @@ def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, 
     """By table's partition the markers that come right before those of some events, in order; also one that is gone."""
     asked = wanted.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
     mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
-    mine &= event.c.marker.contains(".") == asked.c.marker.contains(".")
+    mine &= forgetting.of_one_kind(event.c.marker, asked.c.marker)
     last = sa.select(sa.func.max(event.c.marker)).where(mine, event.c.marker < asked.c.marker).scalar_subquery()
     found: dict[_Key, set[str]] = {}
     for feed, partition, marker in connection.execute(sa.select(asked.c.feed, asked.c.partition, last)):

@@ -22,7 +22,7 @@ def forget(connection: sa.Connection, going: Iterable[sa.RowMapping]) -> None:
     mine = event.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
     later = event.alias()
     same = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
-    same &= later.c.marker.contains(".") == event.c.marker.contains(".")
+    same &= of_one_kind(later.c.marker, event.c.marker)
     is_old = sa.exists().where(same, later.c.marker > event.c.marker).correlate(event)
     greatest = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker)
     key = event.c.feed, event.c.partition
@@ -54,7 +54,7 @@ def may_be_known(
     positions = {(each.table_name, each.partition_key, encode(each.marker)) for each in new}
     asked = wanted.rows(connection, ("feed", "partition", "marker"), sorted(positions))
     its = (forgotten.c.feed == asked.c.feed) & (forgotten.c.partition == asked.c.partition)
-    its &= (asked.c.marker <= forgotten.c.marker) & _of_one_kind(asked.c.marker, forgotten.c.marker)
+    its &= (asked.c.marker <= forgotten.c.marker) & of_one_kind(asked.c.marker, forgotten.c.marker)
     is_there = sa.exists().where(wanted.same(event, asked)).correlate(asked) if unless_there else sa.false()
     columns = [asked.c[name] for name in ("feed", "partition", "marker")]
     query = sa.select(*columns, forgotten.c.event_marker).join(forgotten, its).where(~is_there)
@@ -62,5 +62,6 @@ def may_be_known(
     return {(row["feed"], row["partition"], row["marker"]): row["event_marker"] for row in rows}
 
 
-def _of_one_kind(one: sa.ColumnElement[str], other: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+def of_one_kind(one: sa.ColumnElement[str], other: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    """Whether two markers are both moments, or both versions: only such are compared (`core.events.is_moment`)."""
     return one.contains(".") == other.contains(".")

@@ -130,7 +130,7 @@ def _is_last() -> sa.ColumnElement[bool]:
     """
     later = event.alias()
     after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
-    after &= (later.c.marker > event.c.marker) & (later.c.marker.contains(".") == event.c.marker.contains("."))
+    after &= (later.c.marker > event.c.marker) & forgetting.of_one_kind(later.c.marker, event.c.marker)
     # Two seeks: one condition of both would go through all that the partition has.
     is_update = sa.exists().where(_its_update()).correlate(event)
     return ~sa.exists().where(after).correlate(event) & ~(is_update & _is_passed_on())

@@ -47,8 +47,8 @@ None of those whose pipelines do not change, or were not needed yet.
 _heard: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
 """The datasets of which the ledger knows how they are partitioned now, by the definitions that they are of."""
 
-_requested: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""The datasets that this process has requested runs of, by the definitions that they are of."""
+_released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
+"""The datasets of which this process has looked at what a day's limit holds, by the definitions that they are of."""
 
 _logger = logging.getLogger(__name__)
 
@@ -149,9 +149,9 @@ def _told(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, 
 
 def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
     """Decide once more what a day's limit holds, when the process is new: only where it is requested, or held again."""
-    if new := datasets - _requested.setdefault(graph.assets, set()):
+    if new := datasets - _released.setdefault(graph.assets, set()):
         due.look_at_held(ledger, new, now)
-        _requested[graph.assets] |= new
+        _released[graph.assets] |= new
 
 
 def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: datetime) -> list[tuple[Listed, Verdict]]:
