@@ -22,7 +22,7 @@ demo: java $(SYNCED) ## the whole way through on real data, in about three minut
 	@.venv/bin/feed-assets demo
 
 test: minutes java $(SYNCED) ## run the tests
-	@.venv/bin/python -m feed_assets_tests.classes
+	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
 	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(SYNCED) ## ruff, pyright, the import contracts, and known vulnerabilities

@@ -24,7 +24,7 @@ from feed_assets.kafka import avro, service
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.schemas import Schemas
 from feed_assets.kafka.stretch import Chunking
-from feed_assets_tests.kafka.brokers import kafka_server, registry_server
+from feed_assets_tests.support.kafka_servers import kafka_server, registry_server
 
 NAME, PARTITIONS, IN_CHUNK = "bench.clicks", 4, 50_000
 SCHEMA = {

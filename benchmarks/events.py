@@ -19,7 +19,7 @@ from feed_assets.core.events import WriteEvent, encode
 from feed_assets.ledger import events
 from feed_assets.ledger.tables import event
 from feed_assets.testing import Harness
-from feed_assets_tests.servers import postgresql_server
+from feed_assets_tests.support.servers import postgresql_server
 
 SMALL, MILLION, TEN_MILLION = 10_000, 1_000_000, 10_000_000
 BATCHES = 10

@@ -23,7 +23,7 @@ from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import Signalled, runs
 from feed_assets.warehouse.shapes import shape_of
 from feed_assets.warehouse.state import Known
-from feed_assets_tests.servers import postgresql_server
+from feed_assets_tests.support.servers import postgresql_server
 
 NAME, HOLDER, IN_CHUNK = "bench.clicks", "the benchmark", 50_000
 SCHEMA = """{"type": "record", "name": "Click", "fields": [

@@ -23,8 +23,8 @@ from feed_assets.orchestration.ticks.sensors import FEEDS
 from feed_assets.orchestration.ticks.tick import evaluate
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.bells import Bell, bell
-from feed_assets_tests.servers import BUCKET, seaweedfs_server
+from feed_assets_tests.support.s3_notifications import Bell, bell
+from feed_assets_tests.support.servers import BUCKET, seaweedfs_server
 
 DAEMON_SECONDS = 5
 """Seconds from one tick of a sensor to the next under Dagster's daemon."""

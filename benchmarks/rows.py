@@ -15,7 +15,7 @@ from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.stretch import Chunking
 from feed_assets.warehouse import loader, state
 from feed_assets.warehouse.table import Loading
-from feed_assets_tests.servers import postgresql_server
+from feed_assets_tests.support.servers import postgresql_server
 
 
 @contextmanager

@@ -19,11 +19,11 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import database
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
-from feed_assets_tests import classes, once, scratch
-from feed_assets_tests.faults.forks import LATER, Forks, forks
-from feed_assets_tests.kafka.brokers import Broker, Registry
-from feed_assets_tests.servers import BUCKET, PARTNERS, PostgreSQL, S3Server, fetched
-from feed_assets_tests.shared import shared
+from feed_assets_tests.support import jvm_class_cache, memory_tmp, speedups
+from feed_assets_tests.support.forked_processes import LATER, Forks, forks
+from feed_assets_tests.support.kafka_servers import Broker, Registry
+from feed_assets_tests.support.servers import BUCKET, PARTNERS, PostgreSQL, S3Server, fetched
+from feed_assets_tests.support.shared_servers import shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,9 +32,9 @@ hypothesis.settings.register_profile(  # a busy machine is no failure
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
-scratch.prepare()
-once.prepare()
-os.environ.setdefault("SPARK_SUBMIT_OPTS", classes.options())  # of this process's Spark and of what its tests start
+memory_tmp.prepare()
+speedups.prepare()
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_class_cache.options())  # for Spark here and in what tests start
 TESTS = Path(__file__).parent
 LONGEST = (
     "integration/test_demo.py",

@@ -20,7 +20,7 @@ from feed_assets.orchestration.location import with_automation
 from feed_assets.runs import checks
 from feed_assets.settings import Settings
 from feed_assets.testing import Harness
-from feed_assets_tests.declare.declared import DECLARED, parameters
+from feed_assets_tests.support.public_declarations import DECLARED, parameters
 
 ROOT = Path(__file__).parents[1]
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]}

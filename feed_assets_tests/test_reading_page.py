@@ -18,7 +18,7 @@ from feed_assets.feeds.write import publish
 from feed_assets.reading.api import read
 from feed_assets.reading.data import FeedData
 from feed_assets.settings import settings
-from feed_assets_tests.reading.lakes import parquet
+from feed_assets_tests.support.parquet_lake import parquet
 
 TEXT = (Path(__file__).parents[1] / "docs" / "reading.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)

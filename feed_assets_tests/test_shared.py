@@ -4,13 +4,13 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-from feed_assets_tests.servers import PostgreSQL, wait_until
-from feed_assets_tests.shared import shared
+from feed_assets_tests.support.servers import PostgreSQL, wait_until
+from feed_assets_tests.support.shared_servers import shared
 
 USER = """
 import sys
 from pathlib import Path
-from feed_assets_tests.shared import shared
+from feed_assets_tests.support.shared_servers import shared
 
 with shared("postgresql", Path(sys.argv[1])) as address:
     print(address["uri"], flush=True)

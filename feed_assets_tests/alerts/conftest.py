@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from feed_assets_tests.alerts.channels import Receiver, web_server
-from feed_assets_tests.alerts.mail_server import MailServer, certified, mail_server
+from feed_assets_tests.support.alert_channels import Receiver, web_server
+from feed_assets_tests.support.mail_server import MailServer, certified, mail_server
 
 
 @pytest.fixture

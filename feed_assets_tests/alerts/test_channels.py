@@ -6,7 +6,7 @@ from pydantic import SecretStr
 from feed_assets.alerts import channels
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.settings import Settings
-from feed_assets_tests.alerts.channels import by_mail
+from feed_assets_tests.support.alert_channels import by_mail
 
 
 def test_no_secret_is_shown_by_settings_and_channels(mails):

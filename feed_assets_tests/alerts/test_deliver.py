@@ -17,7 +17,7 @@ from feed_assets.core.deadlines import Opened
 from feed_assets.core.errors import AlertChannelDown
 from feed_assets.ledger.alerts import OPENED, Notice
 from feed_assets.settings import Settings
-from feed_assets_tests.alerts.channels import (
+from feed_assets_tests.support.alert_channels import (
     LATER,
     NAME,
     NOW,
@@ -30,8 +30,8 @@ from feed_assets_tests.alerts.channels import (
     lines,
     tell,
 )
-from feed_assets_tests.raised import raise_alert, resolve
-from feed_assets_tests.servers import free_ports
+from feed_assets_tests.support.alert_steps import raise_alert, resolve
+from feed_assets_tests.support.servers import free_ports
 
 
 def documented_check():

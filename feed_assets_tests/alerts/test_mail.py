@@ -2,9 +2,9 @@
 
 import pytest
 
-from feed_assets_tests.alerts.channels import LATER, NAME, NOW, OTHER, by_mail, left, lines, tell, with_user
-from feed_assets_tests.alerts.mail_server import PASSWORD, certified, mail_server
-from feed_assets_tests.raised import raise_alert, resolve
+from feed_assets_tests.support.alert_channels import LATER, NAME, NOW, OTHER, by_mail, left, lines, tell, with_user
+from feed_assets_tests.support.alert_steps import raise_alert, resolve
+from feed_assets_tests.support.mail_server import PASSWORD, certified, mail_server
 
 
 def test_a_mail_says_what_is_wrong_and_then_that_it_is_over(ledger, mails):

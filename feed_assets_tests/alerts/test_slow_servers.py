@@ -12,9 +12,9 @@ from pydantic import SecretStr
 from feed_assets import alerts
 from feed_assets.alerts import FEWEST_SECONDS, Channel, channels, deliver
 from feed_assets.settings import Settings
-from feed_assets_tests.alerts.channels import NAME, NOW, OTHER, Receiver, by_mail, by_webhook, left, lines, tell
-from feed_assets_tests.alerts.slow import dripping
-from feed_assets_tests.raised import raise_alert
+from feed_assets_tests.support.alert_channels import NAME, NOW, OTHER, Receiver, by_mail, by_webhook, left, lines, tell
+from feed_assets_tests.support.alert_steps import raise_alert
+from feed_assets_tests.support.slow_servers import dripping
 
 HEADERS = b"HTTP/1.1 200 OK\r\nX-Slow: "
 GREETING = b"220-"

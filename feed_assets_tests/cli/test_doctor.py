@@ -18,8 +18,8 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.bells import Bell, bell
-from feed_assets_tests.servers import PostgreSQL
+from feed_assets_tests.support.s3_notifications import Bell, bell
+from feed_assets_tests.support.servers import PostgreSQL
 
 
 def looked(*args: str) -> tuple[int, dict[str, tuple[str, str]]]:

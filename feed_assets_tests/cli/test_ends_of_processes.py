@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from feed_assets.cli.processes import GROUP, SECONDS_TO_END, ProcessFailed, end, free_port, group, wait_for_port
-from feed_assets_tests.servers import family, lives, wait_until
+from feed_assets_tests.support.servers import family, lives, wait_until
 
 SLEEP = "import time; time.sleep(600)"
 

@@ -11,7 +11,7 @@ from filelock import FileLock
 
 from feed_assets.cli.location import open_instance, prepare
 from feed_assets.core.errors import HomeBusy
-from feed_assets_tests.feeds.workers import start
+from feed_assets_tests.support.feed_processes import start
 
 DATABASES = {"history/runs.db", "history/runs/index.db", "schedules/schedules.db"}
 

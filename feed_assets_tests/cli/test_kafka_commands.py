@@ -12,8 +12,8 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.ledger import events
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.kafka.world import POISON
-from feed_assets_tests.orchestration.topic_world import chunk, kafka_world
+from feed_assets_tests.support.kafka_topics import POISON
+from feed_assets_tests.support.topic_projects import chunk, kafka_world
 
 pytestmark = pytest.mark.usefixtures("home")
 

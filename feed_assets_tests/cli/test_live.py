@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from feed_assets.cli.live import StatusPage
-from feed_assets_tests.cli import status_world
-from feed_assets_tests.cli.status_world import DAY
+from feed_assets_tests.support import status_project
+from feed_assets_tests.support.status_project import DAY
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, empty_ledger):
-    with status_world.filled(tmp_path_factory.mktemp("live"), empty_ledger) as folder:
+    with status_project.filled(tmp_path_factory.mktemp("live"), empty_ledger) as folder:
         yield folder
 
 
@@ -24,7 +24,7 @@ def ask(
     *queries: str, path: str = "/status", method: str = "GET", rounds: int = 2, kept_seconds: float = 100
 ) -> list[tuple[int, dict[str, str], str]]:
     """Status, headers and text of the answers, each round asked once all of the round before are made."""
-    page = StatusPage(other, status_world.__name__, kept_seconds)
+    page = StatusPage(other, status_project.__name__, kept_seconds)
 
     async def one(query):
         told = []

@@ -14,7 +14,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
-from feed_assets_tests.feeds.stores import MEN, NEW, OLD, write
+from feed_assets_tests.support.counted_blackboards import MEN, NEW, OLD, write
 
 LINES = Partition(Feed.parse("sales/lines/v1.0"), "")
 SHOWN = ["ads/shown/v1.0", "2019-11-24/men"]

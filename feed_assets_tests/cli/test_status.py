@@ -8,19 +8,19 @@ import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
-from feed_assets_tests.cli import status_world
-from feed_assets_tests.cli.status_world import DAY, NASTY
+from feed_assets_tests.support import status_project
+from feed_assets_tests.support.status_project import DAY, NASTY
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path):
     """For all tests: none changes anything."""
-    with status_world.filled(tmp_path_factory.mktemp("status"), empty_ledger) as folder:
+    with status_project.filled(tmp_path_factory.mktemp("status"), empty_ledger) as folder:
         yield folder
 
 
 def said(*args: str) -> str:
-    command = ["status", "-m", status_world.__name__, "--day", DAY, "--days", "1", *args]
+    command = ["status", "-m", status_project.__name__, "--day", DAY, "--days", "1", *args]
     return CliRunner().invoke(app, command, catch_exceptions=False).stdout
 
 
@@ -56,13 +56,13 @@ def test_each_waits_for_what_explain_says(found):
     by_key = {each["partition"]: each for each in line(found, "web/feature/v1.0")["partitions"]}
     for hour in ("05:00", "09:00", "12:00"):
         shown = by_key[f"{DAY}-{hour}"]
-        command = ["explain", "web/feature/v1.0", shown["partition"], "-m", status_world.__name__, "--json"]
+        command = ["explain", "web/feature/v1.0", shown["partition"], "-m", status_project.__name__, "--json"]
         told = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
         assert (shown["verdict"], shown["why"]) == (told["state"], told["reason"])
 
 
 def explained(*args):
-    command = ["explain", *args, "-m", status_world.__name__, "--json"]
+    command = ["explain", *args, "-m", status_project.__name__, "--json"]
     return CliRunner().invoke(app, command)
 
 

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
 
 HEAD = """
 import os, signal, sys, threading

@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.ledger.records import claim, publish, seen, sync
+from feed_assets_tests.support.ledger_records import claim, publish, seen, sync
 
 FIRST, SECOND = "20191125.010000", "20191125.020000"
 RAW, SHOWN, REJECTS, DAILY = (

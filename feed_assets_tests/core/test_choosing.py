@@ -6,8 +6,8 @@ import pytest
 
 from feed_assets.core.choosing import choose
 from feed_assets.core.readiness import State
-from feed_assets_tests.core.histories import by_sets_of_tables, chance, tried
-from feed_assets_tests.core.lake import REPORT, SHAPES, Lake
+from feed_assets_tests.support.lake_histories import by_sets_of_tables, chance, tried
+from feed_assets_tests.support.memory_lake import REPORT, SHAPES, Lake
 
 CHAIN = SHAPES["chain"]
 

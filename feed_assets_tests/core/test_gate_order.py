@@ -12,7 +12,7 @@ from feed_assets.core.gates import GATES, Case
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import decide
 from feed_assets.core.waits import Waits
-from feed_assets_tests.needs import need_of
+from feed_assets_tests.support.build_needs import need_of
 
 NOW, HOUR = datetime(2026, 1, 3, tzinfo=UTC), timedelta(hours=1)
 OUT, A, B = (Partition(Feed.parse(f"web/{name}/v1.0"), "2026-01-02") for name in ("out", "a", "b"))

@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import InvalidNotification
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.notifications import Told, partition_of, told
-from feed_assets_tests.bells import by_event_bridge, by_sns
+from feed_assets_tests.support.s3_notifications import by_event_bridge, by_sns
 
 RECORD = {"eventSource": "aws:s3", "s3": {"bucket": {"name": "b"}, "object": {"key": "lake/a+b%3D1%2Fc", "size": 1}}}
 PLAIN = json.dumps({"Records": [RECORD, {**RECORD, "eventName": "ObjectRemoved:Delete"}]})

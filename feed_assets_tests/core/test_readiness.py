@@ -10,7 +10,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late
 from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.core.readiness import State, decide
-from feed_assets_tests.needs import need_of
+from feed_assets_tests.support.build_needs import need_of
 
 SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 CLICKED = Partition(Feed.parse("ads/clicked/v1.0"), "2019-11-24/men")

@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition, parse_update_id, update_id
 from feed_assets.core.lateness import Late, Periods, cut_off_of
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import State, decide
-from feed_assets_tests.needs import need_of
+from feed_assets_tests.support.build_needs import need_of
 
 DAY, HOUR, INSTANT = timedelta(days=1), timedelta(hours=1), timedelta(microseconds=1)
 END = datetime(2024, 2, 28, tzinfo=UTC)

@@ -12,7 +12,7 @@ from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.lateness import Late, Periods, last_check, next_look
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import State, decide
-from feed_assets_tests.needs import need_of
+from feed_assets_tests.support.build_needs import need_of
 
 DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
 END = datetime(2024, 2, 28, tzinfo=UTC)

@@ -30,7 +30,7 @@ from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import KEY, STATUS_LINK, declarations_of
-from feed_assets_tests.orchestration.worlds import DAYS
+from feed_assets_tests.support.sum_projects import DAYS
 
 WEEK = dg.TimeWindowPartitionMapping(start_offset=-6)
 DAILY = Cadence("0 6 * * *")

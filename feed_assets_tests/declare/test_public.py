@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import feed_assets
-from feed_assets_tests.declare.declared import DECLARED, parameters
+from feed_assets_tests.support.public_declarations import DECLARED, parameters
 
 ROOT = Path(feed_assets.__file__).parent
 SAMPLES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.glob("defs/**/*.py"))}

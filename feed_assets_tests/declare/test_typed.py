@@ -10,7 +10,7 @@ import pytest
 import feed_assets
 from feed_assets import checks
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets_tests.declare.declared import DECLARED, NO_DECLARATIONS, PARTS, RAW, parameters
+from feed_assets_tests.support.public_declarations import DECLARED, NO_DECLARATIONS, PARTS, RAW, parameters
 
 WRONG: dict[str, Any] = {
     "ByEvents.wait_for": "both",

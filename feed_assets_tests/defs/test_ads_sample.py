@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from feed_assets.defs.ads import sample
-from feed_assets_tests import figures
+from feed_assets_tests.support import ads_figures
 
 DAYS = tuple(f"2019-11-{day}" for day in range(24, 31))
 PARTITIONS = [(day, campaign) for day in DAYS for campaign in ("men", "women")]
@@ -87,16 +87,16 @@ def test_a_day_or_campaign_that_is_not_there_is_named():
 
 
 def test_the_figures_add_up_to_the_sample():
-    totals = [figures.total(sample.shown_csv(*each), sample.clicked_csv(*each)) for each in PARTITIONS]
+    totals = [ads_figures.total(sample.shown_csv(*each), sample.clicked_csv(*each)) for each in PARTITIONS]
     assert sum(total.impressions for total in totals) == 40_000
     assert sum(total.clicks for total in totals) == 69 + 46 + 46 + 46
 
 
 def test_the_figures_by_policy_add_up_to_the_total():
     raw = sample.shown_csv("2019-11-24", "men"), sample.clicked_csv("2019-11-24", "men")
-    policies = figures.by_policy(*raw)
+    policies = ads_figures.by_policy(*raw)
     assert {name: figure.impressions for name, figure in policies.items()} == {"bts": 1837, "random": 1687}
-    assert sum(figure.clicks for figure in policies.values()) == figures.total(*raw).clicks
+    assert sum(figure.clicks for figure in policies.values()) == ads_figures.total(*raw).clicks
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_figures_by_policy_add_up_to_the_total():
     ],
 )
 def test_the_interval_is_wilsons(clicks, impressions, low, high):
-    assert figures.wilson(clicks, impressions) == pytest.approx((low, high), abs=5e-5)
+    assert ads_figures.wilson(clicks, impressions) == pytest.approx((low, high), abs=5e-5)
 
 
 def test_impressions_between_two_moments_are_all_there_are_in_order():

@@ -21,7 +21,7 @@ from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
-from feed_assets_tests import retail_figures as figures
+from feed_assets_tests.support import retail_figures
 
 CUSTOMERS, KEY = "retail/customers/v1.0", "retail/customers"
 THURSDAY, FRIDAY = datetime(2010, 12, 2, tzinfo=UTC), datetime(2010, 12, 3, tzinfo=UTC)
@@ -51,7 +51,7 @@ def test_the_visits_of_a_day_come_to_what_its_buyers_paid(day):
     paid: dict[str, Decimal] = {}
     for visit in visits(day):
         paid[visit.customer] = paid.get(visit.customer, Decimal()) + visit.gbp
-    assert paid == {buyer: gbp for buyer, (_, gbp) in figures.buyers(sample.invoices_csv(day)).items()}
+    assert paid == {buyer: gbp for buyer, (_, gbp) in retail_figures.buyers(sample.invoices_csv(day)).items()}
 
 
 @dataclass(frozen=True)

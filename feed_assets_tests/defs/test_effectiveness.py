@@ -17,8 +17,8 @@ from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
-from feed_assets_tests import figures
-from feed_assets_tests.orchestration.worlds import inputs_of
+from feed_assets_tests.support import ads_figures
+from feed_assets_tests.support.sum_projects import inputs_of
 
 DAY, NEXT_DAY = "2019-11-24", "2019-11-25"
 PARTITIONS = [(DAY, "men"), (NEXT_DAY, "men"), (DAY, "women")]
@@ -109,7 +109,7 @@ def clean_csvs(day: str, campaign: str) -> tuple[bytes, bytes]:
     return sample.shown_csv(day, campaign) + extra, sample.clicked_csv(day, campaign)
 
 
-def assert_figure(row: dict, expected: figures.Figures) -> None:
+def assert_figure(row: dict, expected: ads_figures.Figures) -> None:
     assert (row["impressions"], row["clicks"]) == (expected.impressions, expected.clicks)
     for name in ("ctr", "ctr_low", "ctr_high"):
         assert row[name] == pytest.approx(getattr(expected, name), rel=0, abs=1e-12), name
@@ -133,7 +133,7 @@ def test_a_day_is_built_only_when_every_campaign_is_there(ads):
 @pytest.mark.parametrize(("day", "campaign"), PARTITIONS)
 def test_effectiveness_is_what_was_computed_apart(ads, day, campaign):
     rows = ads.rows("ads/effectiveness/v1.0", f"{day}/{campaign}")
-    expected = figures.by_slot(*clean_csvs(day, campaign))
+    expected = ads_figures.by_slot(*clean_csvs(day, campaign))
     assert {(row["policy"], row["item_id"], row["position"]) for row in rows} == expected.keys()
     assert len(rows) == len(expected)
     for row in rows:
@@ -145,7 +145,7 @@ def test_effectiveness_daily_is_what_was_computed_apart(ads):
     expected = {
         (campaign, policy): figure
         for campaign in ("men", "women")
-        for policy, figure in figures.by_policy(*clean_csvs(DAY, campaign)).items()
+        for policy, figure in ads_figures.by_policy(*clean_csvs(DAY, campaign)).items()
     }
     assert {(row["campaign"], row["policy"]) for row in rows} == expected.keys()
     for row in rows:

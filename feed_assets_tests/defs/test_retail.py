@@ -23,7 +23,7 @@ from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
-from feed_assets_tests import retail_figures as figures
+from feed_assets_tests.support import retail_figures
 
 INVOICES, RATES = "retail/invoices_raw/v1.0", "fx/ecb_raw/v1.0"
 PURCHASES, PER_DAY, PER_BUYER = (
@@ -211,12 +211,12 @@ CHECKED = ("retail/purchases", "retail/num_purchases_per_day", "retail/purchases
 @pytest.mark.parametrize("day", DAYS)
 def test_a_days_summary_is_what_was_computed_apart(retail, day):
     (row,) = retail.rows(SUMMARY, day)
-    assert row == vars(figures.summary(day, retail.invoices[day], retail.rates))
+    assert row == vars(retail_figures.summary(day, retail.invoices[day], retail.rates))
 
 
 @pytest.mark.parametrize("day", [*SAMPLE, *MADE_UP])
 def test_the_rate_in_effect_is_what_was_computed_apart(retail, day):
-    expected = figures.rate(day, retail.rates)
+    expected = retail_figures.rate(day, retail.rates)
     assert retail.rows(RATE, day) == ([vars(expected)] if expected else [])
 
 
@@ -224,15 +224,15 @@ def test_the_rate_in_effect_is_what_was_computed_apart(retail, day):
 def test_clean_lines_are_what_was_computed_apart(retail, day):
     names = ("InvoiceNo", "StockCode", "Quantity", "UnitPrice", "CustomerID", "is_cancellation", "gbp")
     clean = [tuple(row[name] for name in names) for row in retail.rows(PURCHASES, day)]
-    assert sorted(clean, key=repr) == sorted(figures.lines(retail.invoices[day]), key=repr)
+    assert sorted(clean, key=repr) == sorted(retail_figures.lines(retail.invoices[day]), key=repr)
 
 
 @pytest.mark.parametrize("day", DAYS)
 def test_what_is_counted_in_them_is_what_was_computed_apart(retail, day):
-    expected = figures.summary(day, retail.invoices[day], retail.rates)
+    expected = retail_figures.summary(day, retail.invoices[day], retail.rates)
     assert retail.rows(PER_DAY, day) == [{"date": expected.date, "purchases": expected.purchases}]
     buyers = {row["CustomerID"]: (row["purchases"], row["gbp"]) for row in retail.rows(PER_BUYER, day)}
-    assert buyers == figures.buyers(retail.invoices[day])
+    assert buyers == retail_figures.buyers(retail.invoices[day])
 
 
 def test_of_equal_invoices_the_smaller_number_is_the_most_expensive(retail):

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from feed_assets.runs.phases import Published
 from feed_assets.runs.services import Services
 from feed_assets.settings import Settings
-from feed_assets_tests.runs.lakes import NOW, Lake
+from feed_assets_tests.support.build_lake import NOW, Lake
 
 LINES = [f"{number},2019-11-24 {number % 24:02d}:00:00" for number in range(2_000)]
 TASKS = 8

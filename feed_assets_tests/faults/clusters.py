@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from feed_assets_tests.servers import JVM, free_ports, stop, wait_until
+from feed_assets_tests.support.servers import JVM, free_ports, stop, wait_until
 
 ROOT = Path(__file__).parents[2]
 _SMALL = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": JVM, "SPARK_LOCAL_IP": "127.0.0.1"}

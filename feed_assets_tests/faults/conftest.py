@@ -8,7 +8,7 @@ import pytest
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.stores import Patience
 from feed_assets_tests.faults.proxy import Proxy, proxied
-from feed_assets_tests.servers import S3Server
+from feed_assets_tests.support.servers import S3Server
 
 QUICK = Patience(retries=2, timeout=30, backoff=0.005)
 HASTY = Patience(retries=2, timeout=0.5, backoff=0.005)

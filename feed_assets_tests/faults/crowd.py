@@ -13,7 +13,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate
 from feed_assets_tests.faults.histories import Published, Read, Record, Removed, timed
 from feed_assets_tests.faults.ways import Watched, Ways
-from feed_assets_tests.feeds.workers import MEN, NOW, processes, start
+from feed_assets_tests.support.feed_processes import MEN, NOW, processes, start
 
 CLOCKS = [timedelta(0), timedelta(0), timedelta(hours=-1)]
 """Of the publishers, which never move: all their updates are of the same second, as far as they know."""

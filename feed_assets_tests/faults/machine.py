@@ -18,7 +18,7 @@ from feed_assets.feeds.read import history, named
 from feed_assets.feeds.write import claim, invalidate, publish, seal
 from feed_assets_tests.faults.manifests import BAD
 from feed_assets_tests.faults.ways import RIGHT, Watched, Ways
-from feed_assets_tests.feeds.stores import MEN, Counting
+from feed_assets_tests.support.counted_blackboards import MEN, Counting
 
 START = datetime(2019, 11, 25, 6, tzinfo=UTC)
 JUMPS = [timedelta(0), timedelta(seconds=1), timedelta(hours=-3), timedelta(days=-400), timedelta(days=30_000)]

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from feed_assets_tests.servers import S3Server
+from feed_assets_tests.support.servers import S3Server
 
 TARGETS = ("put part", "put manifest", "list page 2", "get manifest", "create")
 KINDS = ("503", "500", "reset before", "reset after", "timeout", "truncated body", "access denied", "stale list")

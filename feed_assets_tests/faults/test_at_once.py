@@ -7,9 +7,9 @@ import pytest
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.faults.crowd import together
 from feed_assets_tests.faults.histories import History
-from feed_assets_tests.faults.seeds import caught, seeds
 from feed_assets_tests.faults.ways import RIGHT, Unconditional, Ways, latest_without_count
-from feed_assets_tests.feeds.workers import MEN
+from feed_assets_tests.support.fault_seeds import caught, seeds
+from feed_assets_tests.support.feed_processes import MEN
 
 
 def judge(ways: Ways, board: Blackboard, publishes: int, seed: int) -> History:

@@ -8,11 +8,11 @@ from feed_assets.core.feeds import MANIFEST, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import publish
-from feed_assets_tests.faults.forks import Forks
 from feed_assets_tests.faults.kills import POINTS, parts, publish_and_die
-from feed_assets_tests.faults.seeds import caught, seeds
 from feed_assets_tests.faults.ways import publish_counting_before_the_last_part
-from feed_assets_tests.feeds.workers import MEN, NOW
+from feed_assets_tests.support.fault_seeds import caught, seeds
+from feed_assets_tests.support.feed_processes import MEN, NOW
+from feed_assets_tests.support.forked_processes import Forks
 
 KILLED = {-signal.SIGKILL, -signal.SIGXFSZ}
 """By itself, or by the kernel in the middle of a write."""

@@ -20,7 +20,6 @@ from feed_assets.ledger import runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
 from feed_assets.testing import rows_of
-from feed_assets_tests.faults.forks import Forks
 from feed_assets_tests.faults.late_ways import by_the_edge, by_the_last_look, snapshot_at_the_end, without_a_claim
 from feed_assets_tests.faults.late_world import (
     HOUR,
@@ -35,7 +34,8 @@ from feed_assets_tests.faults.late_world import (
     made_of,
     run_and_die,
 )
-from feed_assets_tests.faults.seeds import caught, seeds
+from feed_assets_tests.support.fault_seeds import caught, seeds
+from feed_assets_tests.support.forked_processes import Forks
 
 KINDS = ("more", "more", "a little", "a little", "other", "fewer")
 ROUNDS_TO_REST = 40

@@ -7,9 +7,9 @@ from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, parse_update_id
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import history, latest, named
 from feed_assets_tests.faults.manifests import BAD, GOOD, fuzzed
-from feed_assets_tests.faults.seeds import caught, seeds
 from feed_assets_tests.faults.ways import RIGHT, Ways, latest_by_int
-from feed_assets_tests.feeds.stores import MEN, NEW, OLD, write
+from feed_assets_tests.support.counted_blackboards import MEN, NEW, OLD, write
+from feed_assets_tests.support.fault_seeds import caught, seeds
 
 COUNTS = {f"20191126.06000{number}": count for number, count in enumerate((12, 2, 0))}
 """Updates, newest last, and how many files each has."""

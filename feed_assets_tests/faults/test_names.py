@@ -13,7 +13,7 @@ from feed_assets.feeds.read import feeds, history, latest, named, newer_versions
 from feed_assets.feeds.write import claim, listed
 from feed_assets_tests.faults.names import CASES, NEW, OLD, Layout
 from feed_assets_tests.faults.ways import latest_by_int, latest_without_count
-from feed_assets_tests.feeds.stores import FEED, MEN
+from feed_assets_tests.support.counted_blackboards import FEED, MEN
 
 NOW = datetime(2019, 11, 27, tzinfo=UTC)
 MOMENTS = [None, *(datetime(2019, 11, day, 6, tzinfo=UTC) for day in (24, 25, 26)), datetime(9999, 1, 1, tzinfo=UTC)]

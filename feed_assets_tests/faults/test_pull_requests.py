@@ -12,7 +12,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.faults.conftest import QUICK, keys_of
 from feed_assets_tests.faults.proxy import Fault
 from feed_assets_tests.faults.test_s3_requests import fill
-from feed_assets_tests.intake.partners import NOW, Partner
+from feed_assets_tests.support.pull_partners import NOW, Partner
 
 _PREFIXES = count(1)
 

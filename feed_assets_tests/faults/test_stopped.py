@@ -22,7 +22,7 @@ from feed_assets.ledger.tables import update as updates
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.faults import held_project as project
-from feed_assets_tests.servers import family, lives, wait_until
+from feed_assets_tests.support.servers import family, lives, wait_until
 
 FEED = Feed.parse(project.MADE)
 

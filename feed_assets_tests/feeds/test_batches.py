@@ -8,7 +8,7 @@ from feed_assets.core.errors import NoValidUpdate, TargetNotEmpty
 from feed_assets.core.feeds import Partition, Skipped
 from feed_assets.feeds import batches, read
 from feed_assets.feeds.write import invalidate, publish
-from feed_assets_tests.feeds.stores import FEED, NEW, OLD, Counting, tree, write
+from feed_assets_tests.support.counted_blackboards import FEED, NEW, OLD, Counting, tree, write
 
 DAY = Partition(FEED, "2019-11-24")
 NO_MANIFEST = "it has no manifest: still being written, refused by its audit, abandoned or invalidated"

@@ -17,7 +17,7 @@ from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.clients import LocalClient, ObstoreClient
 from feed_assets.feeds.local_disk import readable
-from feed_assets_tests.servers import seaweedfs_server
+from feed_assets_tests.support.servers import seaweedfs_server
 
 
 def test_objects_come_back_sorted_by_key_with_their_size(board):

@@ -17,7 +17,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.local_disk import DEPTH
 from feed_assets.feeds.read import download, feeds, history, latest, require, walk
 from feed_assets.feeds.write import invalidate, publish, revalidate
-from feed_assets_tests.feeds.stores import FEED, MEN, NEW, OLD, Counting, tree, write
+from feed_assets_tests.support.counted_blackboards import FEED, MEN, NEW, OLD, Counting, tree, write
 
 
 def link(path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import latest, require
 from feed_assets.feeds.write import publish
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.feeds.workers import (
+from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.feed_processes import (
     MEN,
     NOW,
     claim_many,
@@ -18,7 +18,7 @@ from feed_assets_tests.feeds.workers import (
     publish_many,
     start,
 )
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
 
 REQUESTS = ["list", "children", "create", "put", "put", "list", "get", "put"]
 """Those of publishing two parts, in order; test_publishing_makes_these_requests holds it to that."""

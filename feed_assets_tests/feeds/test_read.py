@@ -12,7 +12,7 @@ from feed_assets.core.feeds import MANIFEST_LIMIT, Feed, Partition, Skipped, Ver
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import download, history, latest, named, newer_versions, partitions, require
 from feed_assets.feeds.write import invalidate, publish
-from feed_assets_tests.feeds.stores import FEED, MEN, NEW, OLD, Counting, tree, write
+from feed_assets_tests.support.counted_blackboards import FEED, MEN, NEW, OLD, Counting, tree, write
 
 
 class Paged(Counting):

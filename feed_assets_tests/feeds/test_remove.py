@@ -11,7 +11,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import download, latest, named
 from feed_assets.feeds.write import publish
 from feed_assets.runs.services import utc_now
-from feed_assets_tests.feeds.stores import FEED, MEN, NEW, OLD, Counting, write
+from feed_assets_tests.support.counted_blackboards import FEED, MEN, NEW, OLD, Counting, write
 
 OLDEST = "20191124.060000"
 NEWEST = "20191127.060000"

@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.errors import NotRevalidated
 from feed_assets.feeds.read import latest, named
 from feed_assets.feeds.write import invalidate, publish, revalidate
-from feed_assets_tests.feeds.stores import MEN, Counting
+from feed_assets_tests.support.counted_blackboards import MEN, Counting
 
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
 

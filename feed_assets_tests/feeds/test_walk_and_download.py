@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import TargetNotEmpty, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.read import download, feeds, latest, partitions, require, walk
-from feed_assets_tests.feeds.stores import FEED, MEN, NEW, OLD, tree, write
+from feed_assets_tests.support.counted_blackboards import FEED, MEN, NEW, OLD, tree, write
 
 NOT_A_NUMBER = "not a decimal number and nothing else"
 

@@ -8,7 +8,7 @@ from feed_assets.core.errors import BlackboardRefused, InvalidName, NoValidUpdat
 from feed_assets.core.feeds import Feed, File, Partition
 from feed_assets.feeds.read import download, latest, named, require
 from feed_assets.feeds.write import claim, invalidate, listed, publish, seal
-from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.support.counted_blackboards import Counting
 
 MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)

@@ -11,7 +11,7 @@ from feed_assets.feeds.write import publish
 from feed_assets.intake.calls import EVENTS_PER_CALL, WrittenSource
 from feed_assets.ledger import event_rejects, events, log, updates
 from feed_assets.ledger.sets import pins_of
-from feed_assets_tests.intake.receivers import NOW, door_of, lines, listening
+from feed_assets_tests.support.receivers import NOW, door_of, lines, listening
 
 RAW, HELD = "ads/raw/v1.0", "ads/held/v1.0"
 SCOPES = ("events:shop", "events:strict", "events:nobody", RAW, HELD)

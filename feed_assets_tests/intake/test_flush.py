@@ -19,8 +19,8 @@ from feed_assets.intake.spool import Spool
 from feed_assets.ledger import counts, event_rejects, idempotency
 from feed_assets.ledger.sets import pins_of
 from feed_assets.runs.services import Services
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.intake.receivers import FEEDS, MEN, NOW, WOMEN, event, lines, no_spark, numbers, published
+from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.receivers import FEEDS, MEN, NOW, WOMEN, event, lines, no_spark, numbers, published
 
 HOURS = ["2026-01-01-03:00", "2026-01-02-10:00", "2026-01-02-11:00"]
 

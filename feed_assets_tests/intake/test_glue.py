@@ -20,8 +20,8 @@ from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.sources.glue import GlueSink, Registered, Table, glue_type
-from feed_assets_tests.orchestration import worlds
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.sum_projects import harness
 
 FEED = "partners/women/v1.0"
 SCHEMA = "id string, at timestamp, n long, price decimal(10,2)"
@@ -39,7 +39,7 @@ def glue(home, monkeypatch):
     settings.cache_clear()
     with mock_aws():
         yield boto3.client("glue")
-    worlds.opened.close()
+    sum_projects.opened.close()
 
 
 def world(schema: str = SCHEMA, hours: dg.PartitionsDefinition = HOURS):

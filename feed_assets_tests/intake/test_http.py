@@ -17,7 +17,7 @@ from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES
 from feed_assets.intake.calls import Calls
 from feed_assets.ledger import api_keys
 from feed_assets.runs.services import Services
-from feed_assets_tests.intake.receivers import (
+from feed_assets_tests.support.receivers import (
     FEEDS,
     LINES,
     MEN,

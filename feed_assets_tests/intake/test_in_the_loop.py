@@ -17,7 +17,7 @@ from feed_assets.ledger.states.reports import report
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.worlds import DAY, DAYS, RAW, SCHEMA, harness, outcomes, rows, sums_of
+from feed_assets_tests.support.sum_projects import DAY, DAYS, RAW, SCHEMA, harness, outcomes, rows, sums_of
 
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 EVENTS = {"schema": "id string, at timestamp", "event_time": "at", "format": "json", "partitions_def": HOURS}

@@ -9,7 +9,17 @@ from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.core.limits import ROW_BYTES
 from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES
 from feed_assets.ledger import event_rejects, idempotency
-from feed_assets_tests.intake.receivers import LINES, MEN, Partner, door_of, event, lines, listening, numbers, published
+from feed_assets_tests.support.receivers import (
+    LINES,
+    MEN,
+    Partner,
+    door_of,
+    event,
+    lines,
+    listening,
+    numbers,
+    published,
+)
 
 ARRAY = {"Content-Type": "application/json"}
 PACKED = {**LINES, "Content-Encoding": "gzip"}

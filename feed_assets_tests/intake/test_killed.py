@@ -12,8 +12,8 @@ import pytest
 import requests
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets_tests.faults.seeds import seeds
-from feed_assets_tests.intake.receivers import (
+from feed_assets_tests.support.fault_seeds import seeds
+from feed_assets_tests.support.receivers import (
     LINES,
     Partner,
     Process,

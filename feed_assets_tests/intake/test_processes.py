@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets_tests.intake.receivers import (
+from feed_assets_tests.support.receivers import (
     LINES,
     MEN,
     Partner,
@@ -27,7 +27,7 @@ from feed_assets_tests.intake.receivers import (
     published,
     started,
 )
-from feed_assets_tests.servers import peak_mb
+from feed_assets_tests.support.servers import peak_mb
 
 SMALL_DISK = (
     "unshare",

@@ -16,7 +16,7 @@ from feed_assets.ledger.sets import pins_of
 from feed_assets.runs.orphans import sweep
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync_batches
-from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.support.counted_blackboards import Counting
 
 FEED = Feed.parse("partners/men/v1.0")
 HOUR = Partition(FEED, "2026-01-01-15:00")

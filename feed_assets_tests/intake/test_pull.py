@@ -12,7 +12,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake import pull as module
 from feed_assets.intake.pull import Source, due
 from feed_assets.ledger import intake_files, log
-from feed_assets_tests.intake.partners import FEED, FIRST, NOW, Partner, at_once, key_of
+from feed_assets_tests.support.pull_partners import FEED, FIRST, NOW, Partner, at_once, key_of
 
 HOUR = "2024-02-29-05:00"
 
@@ -228,7 +228,7 @@ def test_names_that_say_no_moment_or_no_partition_are_told_of(partner):
 def test_a_moment_that_is_no_partition_is_told_of_until_it_is_one(partner, monkeypatch):
     partner.put(FIRST, "id\n1\n")
     with monkeypatch.context() as patch:
-        patch.setattr("feed_assets_tests.intake.partners.key_of", lambda _: None)
+        patch.setattr("feed_assets_tests.support.pull_partners.key_of", lambda _: None)
         partner.look()
     assert "has no such partition" in wrong(partner)[0]
     partner.look()

@@ -19,8 +19,8 @@ from feed_assets.orchestration.declare.declarations import Foreign
 from feed_assets.orchestration.ticks.pull import pulled
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker, rows_of
-from feed_assets_tests.orchestration import worlds
-from feed_assets_tests.orchestration.worlds import SCHEMA, harness, later, outcomes, rows, sums_of
+from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.sum_projects import SCHEMA, harness, later, outcomes, rows, sums_of
 
 THEIRS, OTHERS = "t/theirs/v1.0", "t/others/v1.0"
 NOW = datetime.now(UTC)
@@ -39,7 +39,7 @@ def partner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps({"them": {"url": folder.as_uri()}}))
     settings.cache_clear()
     yield folder
-    worlds.opened.close()
+    sum_projects.opened.close()
 
 
 def theirs(name: str = THEIRS, *, folder: str = "out", days=DAYS, **options) -> dg.AssetSpec:
@@ -81,7 +81,7 @@ def test_what_a_rename_has_replaced_is_in_what_is_built_no_more(partner):
     (partner / "out" / TODAY / "a.csv").rename(partner / "out" / TODAY / "b.csv")
     later(world, timedelta(hours=6))
     assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
-    update = latest(world.board, Partition(Feed.parse(worlds.SUMS), TODAY)).update
+    update = latest(world.board, Partition(Feed.parse(sum_projects.SUMS), TODAY)).update
     assert (rows_of(world.board, update), told()) == ([{"k": "a", "n": 1}], {})
 
 
@@ -168,7 +168,7 @@ def test_there_is_a_sensor_for_it_only_where_files_are_pulled():
     assert "pull" in {sensor.name for sensor in world_of(theirs()).definitions.sensors}
     spec = foreign_feed(THEIRS, schema=SCHEMA, partitions_def=DAYS)
     assert "pull" not in {sensor.name for sensor in world_of(spec).definitions.sensors}
-    worlds.opened.close()
+    sum_projects.opened.close()
 
 
 @pytest.mark.parametrize("days", [HOURS, dg.WeeklyPartitionsDefinition("2024-01-01"), None])

@@ -10,8 +10,8 @@ import pytest
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
-from feed_assets_tests.faults.at_changes import call_and_die
-from feed_assets_tests.intake.partners import FIRST, Partner, never
+from feed_assets_tests.support.kill_points import call_and_die
+from feed_assets_tests.support.pull_partners import FIRST, Partner, never
 
 HOUR = "2024-02-29-05:00"
 SECOND = "2024-02-29/06/b.csv"

@@ -1,8 +1,8 @@
 """Files that a partner renames, or replaces by renaming: each is there once, under whatever name."""
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets_tests.intake.partners import FIRST, Partner
 from feed_assets_tests.intake.test_pull import HOUR, on_disk, renamed, wrong
+from feed_assets_tests.support.pull_partners import FIRST, Partner
 
 __all__ = ["on_disk"]
 

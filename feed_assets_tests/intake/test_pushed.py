@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.intake.pushed import seconds_of
-from feed_assets_tests.intake.receivers import NOW, pushed
+from feed_assets_tests.support.receivers import NOW, pushed
 
 TYPES = (
     "id string, at timestamp, n int, b tinyint, big bigint, x double, d decimal(4,2), ok boolean, day date, "

@@ -7,8 +7,8 @@ import pytest
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.intake.bodies import sent
-from feed_assets_tests.intake.receivers import NOW, event, pushed
 from feed_assets_tests.intake.test_pushed import LATEST, TYPES
+from feed_assets_tests.support.receivers import NOW, event, pushed
 
 FEED = pushed(schema=TYPES)
 USUAL = {"id": "a", "at": "2026-01-02T11:29:59.5Z", "n": 1, "b": 1, "big": 1, "x": 1.5, "d": "1.5", "ok": True}

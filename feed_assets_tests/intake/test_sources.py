@@ -21,8 +21,8 @@ from feed_assets.orchestration.ticks.catalog import Catalog
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.intake.receivers import LINES, NOW, Partner, door_of, event, lines, listening, numbers
-from feed_assets_tests.orchestration.worlds import harness, outcomes, sums_of
+from feed_assets_tests.support.receivers import LINES, NOW, Partner, door_of, event, lines, listening, numbers
+from feed_assets_tests.support.sum_projects import harness, outcomes, sums_of
 
 FEED = "partners/all/v1.0"
 MEN, WOMEN = f"{FEED}/men", f"{FEED}/women"

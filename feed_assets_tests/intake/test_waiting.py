@@ -11,8 +11,8 @@ import pytest
 from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.intake import serve
 from feed_assets.intake.spool import Spool
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.intake.receivers import Partner, door_of, event, lines, listening, numbers, published
+from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.receivers import Partner, door_of, event, lines, listening, numbers, published
 
 
 class Away:

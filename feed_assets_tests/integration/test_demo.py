@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 
 from feed_assets.defs.ads import sample
-from feed_assets_tests import figures
+from feed_assets_tests.support import ads_figures
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"(\d{4}-\d\d-\d\d) +(\w+) +(\d+) +(\d+) +([\d.]+)% +([\d.]+)%-([\d.]+)% +(\d{8}\.\d{6})")
@@ -41,7 +41,7 @@ def test_the_demos_table_is_what_the_raw_files_say(played) -> None:
     wanted = {}
     for day in sample.days():
         for campaign in sample.CAMPAIGNS:
-            total = figures.total(sample.shown_csv(day, campaign), sample.clicked_csv(day, campaign))
+            total = ads_figures.total(sample.shown_csv(day, campaign), sample.clicked_csv(day, campaign))
             rates = [f"{rate * 100:.2f}" for rate in (total.ctr, total.ctr_low, total.ctr_high)]
             wanted[day, campaign] = (str(total.impressions), str(total.clicks), *rates)
     assert found == wanted
@@ -111,7 +111,7 @@ def test_of_three_days_with_late_data_the_one_that_has_grown_enough_was_built_ag
 
 
 def test_the_report_of_the_rerun_is_what_the_raw_files_say(played) -> None:
-    day = [figures.total(sample.shown_csv(on, who), sample.clicked_csv(on, who)) for on, who in PARTNERS_DAY]
+    day = [ads_figures.total(sample.shown_csv(on, who), sample.clicked_csv(on, who)) for on, who in PARTNERS_DAY]
     found = dict(re.findall(r"^(impressions|clicks) +[\d,]+ +([\d,]+) +\+[\d.]+%$", played[1].stdout, re.MULTILINE))
     wanted = {"impressions": sum(each.impressions for each in day), "clicks": sum(each.clicks for each in day)}
     assert {name: int(number.replace(",", "")) for name, number in found.items()} == wanted

@@ -16,8 +16,8 @@ from feed_assets.feeds.write import publish
 from feed_assets.orchestration.runner import Runner
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
-from feed_assets_tests import figures
-from feed_assets_tests.servers import S3Server
+from feed_assets_tests.support import ads_figures
+from feed_assets_tests.support.servers import S3Server
 
 DAY, CAMPAIGN = "2019-11-24", "men"
 SHOWN, CLICKED = sample.shown_csv(DAY, CAMPAIGN), sample.clicked_csv(DAY, CAMPAIGN)
@@ -58,11 +58,11 @@ def test_raw_files_on_s3_become_a_published_result_and_late_ones_another(
     early = b"".join(CLICKED.splitlines(keepends=True)[:3])
     drop(lake, "ads/clicked_raw/v1.0", early)
     runner.run_until_idle()
-    wanted = figures.total(SHOWN, early)
+    wanted = ads_figures.total(SHOWN, early)
     assert totals(lake, spark) == (wanted.impressions, wanted.clicks)
     drop(lake, "ads/clicked_raw/v1.0", CLICKED)
     runner.run_until_idle()
-    wanted = figures.total(SHOWN, CLICKED)
+    wanted = ads_figures.total(SHOWN, CLICKED)
     assert totals(lake, spark) == (wanted.impressions, wanted.clicks)
 
 

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from feed_assets.cli import main
 from feed_assets.ledger.tables import metadata
-from feed_assets_tests.faults.forks import Forks
 from feed_assets_tests.integration import planted_project as project
-from feed_assets_tests.servers import PostgreSQL, family
+from feed_assets_tests.support.forked_processes import Forks
+from feed_assets_tests.support.servers import PostgreSQL, family
 
 SECRET = "Pl4nted"
 PROGRAM = str(Path(sys.executable).with_name("feed-assets"))

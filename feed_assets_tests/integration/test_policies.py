@@ -15,7 +15,7 @@ from feed_assets.defs.ads import sample
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
-from feed_assets_tests.servers import BUCKET, BY_POLICY, POLICIES, UNDER, S3Server, policy
+from feed_assets_tests.support.servers import BUCKET, BY_POLICY, POLICIES, UNDER, S3Server, policy
 
 KEY, URL = "2019-11-24/men", f"s3://{BUCKET}/{UNDER}"
 RAW, CLICKED_RAW, SHOWN, MADE = (

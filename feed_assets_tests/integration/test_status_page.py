@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.core.grid import LEGEND
-from feed_assets_tests.cli import status_world
-from feed_assets_tests.cli.status_world import DAY, NASTY
 from feed_assets_tests.integration.web_site import QUIET, program
+from feed_assets_tests.support import status_project
+from feed_assets_tests.support.status_project import DAY, NASTY
 
 CONTRAST = """element => {
     const light = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number).map(each => each / 255)
@@ -27,8 +27,8 @@ CONTRAST = """element => {
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    with status_world.filled(folder, empty_ledger):
-        command = ["status", "-m", status_world.__name__, "--day", DAY, "--html", str(folder / "status.html")]
+    with status_project.filled(folder, empty_ledger):
+        command = ["status", "-m", status_project.__name__, "--day", DAY, "--html", str(folder / "status.html")]
         CliRunner().invoke(app, command, catch_exceptions=False)
     return folder / "status.html"
 

@@ -22,7 +22,6 @@ from feed_assets.cli.processes import free_port, group, is_free
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.orchestration.decide.ranges import RANGE_END, RANGE_START
-from feed_assets_tests.integration.backfills import launch
 from feed_assets_tests.integration.neighbours import (
     attacked,
     attacker,
@@ -48,7 +47,8 @@ from feed_assets_tests.integration.web_site import (
     partition,
     program,
 )
-from feed_assets_tests.servers import ROOT, family, lives, wait_until
+from feed_assets_tests.support.servers import ROOT, family, lives, wait_until
+from feed_assets_tests.support.ui_backfills import launch
 
 
 @pytest.fixture(scope="module")

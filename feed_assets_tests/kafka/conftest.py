@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets_tests.kafka.brokers import Broker, Registry
-from feed_assets_tests.kafka.world import World
-from feed_assets_tests.servers import S3Server
+from feed_assets_tests.support.kafka_servers import Broker, Registry
+from feed_assets_tests.support.kafka_topics import World
+from feed_assets_tests.support.servers import S3Server
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from threading import Event
 from feed_assets.core.errors import FencedOff
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import service
-from feed_assets_tests.kafka.connectors import die, log_puts
-from feed_assets_tests.kafka.world import Place
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.kafka_topics import Place
+from feed_assets_tests.support.killed_connectors import die, log_puts
+from feed_assets_tests.support.servers import wait_until
 
 PARTITIONS = 4
 ELDERS, NEWCOMER = ("first", "second"), "third"

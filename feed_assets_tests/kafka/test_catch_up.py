@@ -10,7 +10,7 @@ from feed_assets.core.errors import FencedOff, LogTrimmed
 from feed_assets.kafka.catch_up import catch_up
 from feed_assets.kafka.ranges import follow
 from feed_assets_tests.kafka.test_faults import trim
-from feed_assets_tests.kafka.world import MORE, POISON
+from feed_assets_tests.support.kafka_topics import MORE, POISON
 
 
 def take(world, **changes):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from feed_assets.cli import main
-from feed_assets_tests.kafka.world import QUICK, World
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.kafka_topics import QUICK, World
+from feed_assets_tests.support.servers import wait_until
 
 LOCATION = """
 import dagster as dg

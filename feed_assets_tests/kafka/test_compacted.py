@@ -9,10 +9,10 @@ import pytest
 
 from feed_assets.core.chunks import OffsetRange
 from feed_assets.kafka import ranges as module
-from feed_assets_tests.faults.seeds import seeds
 from feed_assets_tests.kafka.test_catch_up import take
-from feed_assets_tests.kafka.world import World
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.fault_seeds import seeds
+from feed_assets_tests.support.kafka_topics import World
+from feed_assets_tests.support.servers import wait_until
 
 CLEANED = {
     "cleanup.policy": "compact",

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import dialect
 from feed_assets.kafka.dialect import Unwritable
-from feed_assets_tests.servers import ROOT
+from feed_assets_tests.support.servers import ROOT
 
 TEXTS = [
     "",

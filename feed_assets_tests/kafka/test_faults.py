@@ -14,8 +14,8 @@ from feed_assets.kafka import files, topics
 from feed_assets.kafka.lag import lag
 from feed_assets.kafka.signals import Signals
 from feed_assets.kafka.topics import About
-from feed_assets_tests.kafka.world import FIELDS, MORE, World
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.kafka_topics import FIELDS, MORE, World
+from feed_assets_tests.support.servers import wait_until
 
 
 def another_group(world: World):

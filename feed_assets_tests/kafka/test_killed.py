@@ -13,12 +13,17 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import ConsumerGroupState
 
-from feed_assets_tests.faults.forks import Forks, forks
-from feed_assets_tests.faults.seeds import seeds
-from feed_assets_tests.kafka.connectors import job_killed_after, killed_after, killed_at, killed_in_a_transaction
 from feed_assets_tests.kafka.members import AWAITED, BEGUN, DEAD, ELDERS, NEWCOMER, PARTITIONS, cast, member
-from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, World
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.fault_seeds import seeds
+from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, World
+from feed_assets_tests.support.killed_connectors import (
+    job_killed_after,
+    killed_after,
+    killed_at,
+    killed_in_a_transaction,
+)
+from feed_assets_tests.support.servers import wait_until
 
 KILLED = -9
 

@@ -13,8 +13,8 @@ from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.kafka import dead_letters, topics
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.signals import CUT, LEFT
-from feed_assets_tests.kafka.world import POISON, World, header
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.kafka_topics import POISON, World, header
+from feed_assets_tests.support.servers import wait_until
 
 LONG = os.urandom(500_000)
 

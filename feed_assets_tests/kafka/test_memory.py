@@ -6,8 +6,8 @@ from confluent_kafka import Producer
 
 from feed_assets.kafka import avro, dialect, files
 from feed_assets_tests.kafka.test_command import connecting
-from feed_assets_tests.kafka.world import MORE, POISON, World
-from feed_assets_tests.servers import peak_mb, wait_until
+from feed_assets_tests.support.kafka_topics import MORE, POISON, World
+from feed_assets_tests.support.servers import peak_mb, wait_until
 
 MOST_MB = 300
 """It takes 200 to 240, and 340 if it reads ahead as far as librdkafka does by itself."""

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from feed_assets.kafka import service
-from feed_assets_tests.kafka.brokers import kafka_at
-from feed_assets_tests.kafka.relay import relay
-from feed_assets_tests.kafka.world import MORE, Connector, World
-from feed_assets_tests.servers import free_ports
+from feed_assets_tests.support.kafka_servers import kafka_at
+from feed_assets_tests.support.kafka_topics import MORE, Connector, World
+from feed_assets_tests.support.port_relay import relay
+from feed_assets_tests.support.servers import free_ports
 
 
 def said(capfd, pattern: str, so_far: list[str]) -> bool:

@@ -9,7 +9,7 @@ from feed_assets.core.errors import FencedOff, KafkaUnavailable, LogTrimmed
 from feed_assets.kafka import service
 from feed_assets.kafka.signals import TRANSACTION_SECONDS, Signals
 from feed_assets_tests.kafka.test_faults import trim
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1, FencedOff), (TRANSACTION_SECONDS + 1, KafkaUnavailable)])
@@ -42,7 +42,7 @@ def test_pauses_get_longer_until_something_was_signalled(monkeypatch):
 
 def test_a_log_that_is_trimmed_while_it_is_read_raises(world, monkeypatch):
     """A message at a time is read ahead, so the next one is gone by the time that it is asked for."""
-    monkeypatch.setattr("feed_assets_tests.kafka.world.QUICK", LITTLE)
+    monkeypatch.setattr("feed_assets_tests.support.kafka_topics.QUICK", LITTLE)
     asleep, awake = Event(), Event()
 
     def sleep(step):

@@ -12,7 +12,7 @@ from feed_assets.kafka.lag import lag
 from feed_assets.kafka.log import message_of
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.signals import SCHEMA
-from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, header
+from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, header
 
 
 def test_what_was_produced_becomes_chunks_on_the_grid(world):

@@ -17,7 +17,7 @@ from dagster._core.workspace.load_target import GrpcServerTarget
 
 from feed_assets.cli.location import prepare
 from feed_assets.cli.processes import free_port, is_free
-from feed_assets_tests.servers import stop, wait_until
+from feed_assets_tests.support.servers import stop, wait_until
 
 MODULE = "a_project"
 PROJECT = """

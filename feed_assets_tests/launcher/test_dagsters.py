@@ -7,7 +7,7 @@ from importlib import import_module
 import dagster as dg
 import pytest
 
-from feed_assets_tests.servers import ROOT
+from feed_assets_tests.support.servers import ROOT
 
 FILE = ROOT / "feed_assets" / "orchestration" / "launcher" / "dagsters.py"
 USED = {

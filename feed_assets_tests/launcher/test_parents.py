@@ -24,7 +24,7 @@ from feed_assets.orchestration.launcher.parents import (
     Unloadable,
     server_behind,
 )
-from feed_assets_tests.servers import stop
+from feed_assets_tests.support.servers import stop
 
 LISTEN = """
 import os, socket, sys

@@ -18,7 +18,7 @@ from feed_assets.orchestration.launcher.parents import Fork
 from feed_assets.orchestration.launcher.warm import WarmRunLauncher
 from feed_assets.orchestration.ticks.left_runs import WORKER, fail_left_runs
 from feed_assets_tests.launcher.locations import Location, begin, served
-from feed_assets_tests.servers import lives, stop, wait_until
+from feed_assets_tests.support.servers import lives, stop, wait_until
 
 SUCCESS, CANCELED = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED
 

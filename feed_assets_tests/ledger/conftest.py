@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import metadata
-from feed_assets_tests.servers import PostgreSQL
+from feed_assets_tests.support.servers import PostgreSQL
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

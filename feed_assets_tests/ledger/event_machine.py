@@ -29,8 +29,8 @@ from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.reconcile import reconcile as finish_left
 from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
-from feed_assets_tests.ledger.records import deliver, due_of, waiting
 from feed_assets_tests.ledger.stepped import SteppedBuild
+from feed_assets_tests.support.ledger_records import deliver, due_of, waiting
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 SOURCE, READ = "team", "read team/0"

@@ -14,7 +14,7 @@ from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.ledger import inbox, pauses, quality, runs, updates
 from feed_assets_tests.ledger.held import PARENTS, Held, parent_of
-from feed_assets_tests.ledger.records import MINUTE, NOW
+from feed_assets_tests.support.ledger_records import MINUTE, NOW
 
 WELL = {updates.PUBLISHED, runs.UNCHANGED}
 

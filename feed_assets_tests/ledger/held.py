@@ -13,8 +13,8 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import batch, consumed, event, metadata, pause, run, subscription, update
 from feed_assets.ledger.tables import inbox as inbox_table
 from feed_assets.ledger.tables import quality as quality_table
-from feed_assets_tests.ledger.records import MINUTE, NOW
-from feed_assets_tests.needs import need_of
+from feed_assets_tests.support.build_needs import need_of
+from feed_assets_tests.support.ledger_records import MINUTE, NOW
 
 FEEDS = [Feed.parse("ads/shown/v1.0"), Feed.parse("ads/shown"), Feed.parse("ads/effectiveness/v1.0")]
 PARTITIONS = [Partition(feed, key) for feed in FEEDS for key in ("2019-11-24/men", "2019-11-24/women")]

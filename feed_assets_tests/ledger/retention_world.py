@@ -21,7 +21,7 @@ from feed_assets.ledger import announce, claims, durations, events, inbox, subsc
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.retention import PrunedLog, prune_log
 from feed_assets.ledger.tables import event, event_reject
-from feed_assets_tests.ledger.records import deliver, due_of, waiting
+from feed_assets_tests.support.ledger_records import deliver, due_of, waiting
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 DAYS = 30

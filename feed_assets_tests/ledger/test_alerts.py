@@ -10,8 +10,8 @@ from feed_assets.ledger.alerts import Alert, keep
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import alert
-from feed_assets_tests.ledger.records import MINUTE, NOW, SHOWN
-from feed_assets_tests.raised import raise_alert, resolve
+from feed_assets_tests.support.alert_steps import raise_alert, resolve
+from feed_assets_tests.support.ledger_records import MINUTE, NOW, SHOWN
 
 LATER, LAST = NOW + MINUTE, NOW + 2 * MINUTE
 NAME = "missing:sales/orders"

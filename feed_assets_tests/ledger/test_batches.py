@@ -9,7 +9,8 @@ from feed_assets.ledger import rebuild as ledger_rebuild
 from feed_assets.ledger.batches import known as batches
 from feed_assets.ledger.facts import facts
 from feed_assets.ledger.sets import pins_of
-from feed_assets_tests.ledger.records import (
+from feed_assets_tests.support.build_needs import need_of
+from feed_assets_tests.support.ledger_records import (
     EFFECT,
     NOW,
     SHOWN,
@@ -21,7 +22,6 @@ from feed_assets_tests.ledger.records import (
     statements,
     sync,
 )
-from feed_assets_tests.needs import need_of
 
 FEED = Feed.parse("ads/events/v1.0")
 DAY, NEXT_DAY = Partition(FEED, "2019-11-24"), Partition(FEED, "2019-11-25")

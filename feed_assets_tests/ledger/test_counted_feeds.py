@@ -23,9 +23,9 @@ from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.tables import event_reject
 from feed_assets.ledger.tables import report as table
 from feed_assets.ledger.tables import update as update_table
-from feed_assets_tests.ledger.records import EFFECT, NOW, SHOWN, seen
-from feed_assets_tests.ledger.records import sync as synced
-from feed_assets_tests.statements import counted as asked
+from feed_assets_tests.support.ledger_records import EFFECT, NOW, SHOWN, seen
+from feed_assets_tests.support.ledger_records import sync as synced
+from feed_assets_tests.support.statement_counter import counted as asked
 
 DAY = datetime(2019, 11, 24, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -14,9 +14,9 @@ from feed_assets.ledger import log, runs, subscriptions, updates
 from feed_assets.ledger.database import get_cursor, open_ledger, put_cursors
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, metadata
-from feed_assets_tests.feeds.workers import processes, start
-from feed_assets_tests.ledger.records import MINUTE, NOW, SHOWN, new_run
-from feed_assets_tests.ledger.workers import FEED, change_many, open_together
+from feed_assets_tests.support.feed_processes import processes, start
+from feed_assets_tests.support.ledger_processes import FEED, change_many, open_together
+from feed_assets_tests.support.ledger_records import MINUTE, NOW, SHOWN, new_run
 
 
 def test_the_migrations_make_the_tables_that_the_code_declares(ledger):

@@ -14,7 +14,7 @@ from feed_assets.ledger.due import LOOK_AGAIN, Woken, acknowledge, claim, look, 
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import change
 from feed_assets.ledger.tables import due as table
-from feed_assets_tests.ledger.records import MINUTE, NOW
+from feed_assets_tests.support.ledger_records import MINUTE, NOW
 
 FEED = Feed.parse("ads/effectiveness/v1.0")
 OTHER = Feed.parse("ads/effectiveness_daily/v1.0")

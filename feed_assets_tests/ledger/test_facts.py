@@ -16,7 +16,8 @@ from feed_assets.ledger.facts import facts
 from feed_assets.ledger.tables import metadata
 from feed_assets_tests.ledger.facts_by_hand import facts_by_hand
 from feed_assets_tests.ledger.held import IDS, Held, Ran, asked, ledgers, stored
-from feed_assets_tests.ledger.records import (
+from feed_assets_tests.support.build_needs import need_of
+from feed_assets_tests.support.ledger_records import (
     EFFECT,
     NOW,
     SHOWN,
@@ -28,7 +29,6 @@ from feed_assets_tests.ledger.records import (
     statements,
     sync,
 )
-from feed_assets_tests.needs import need_of
 
 
 @pytest.fixture(scope="module")

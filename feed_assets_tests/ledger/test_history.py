@@ -9,7 +9,7 @@ from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger import due
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.history import claim, spend, spent
-from feed_assets_tests.ledger.records import NOW
+from feed_assets_tests.support.ledger_records import NOW
 
 FEED = Feed.parse("ads/effectiveness/v1.0")
 DAY = timedelta(days=1)

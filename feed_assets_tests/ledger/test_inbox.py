@@ -14,8 +14,8 @@ from feed_assets.ledger import claims, event_rejects, events, inbox, updates
 from feed_assets.ledger.due import LOOK_AGAIN, look
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
-from feed_assets_tests.ledger import records
-from feed_assets_tests.ledger.records import scanned, seen, statements, sync, waiting
+from feed_assets_tests.support import ledger_records
+from feed_assets_tests.support.ledger_records import scanned, seen, statements, sync, waiting
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 REPORT, A, B = Feed.parse("report"), Feed.parse("a"), Feed.parse("b")
@@ -33,12 +33,12 @@ def record(ledger, *new, source="team", refuse=False):
 
 
 def deliver(ledger, tables=(A, B)):
-    return records.deliver(ledger, WHOLE, tables, NOW)
+    return ledger_records.deliver(ledger, WHOLE, tables, NOW)
 
 
 def due(ledger):
     with ledger.read() as connection:
-        return records.due_of(connection, CONSUMER, [""]).get("")
+        return ledger_records.due_of(connection, CONSUMER, [""]).get("")
 
 
 def markers(ledger):

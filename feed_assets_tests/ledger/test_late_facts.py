@@ -12,7 +12,8 @@ from feed_assets.core.positions import Pin
 from feed_assets.ledger import claims, runs, updates
 from feed_assets.ledger.facts import facts
 from feed_assets.ledger.tables import run
-from feed_assets_tests.ledger.records import (
+from feed_assets_tests.support.build_needs import need_of
+from feed_assets_tests.support.ledger_records import (
     EFFECT,
     MINUTE,
     NOW,
@@ -24,7 +25,6 @@ from feed_assets_tests.ledger.records import (
     statements,
     sync,
 )
-from feed_assets_tests.needs import need_of
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 DAILY = Late("5%", check="daily")

@@ -15,7 +15,7 @@ from feed_assets.ledger import claims, due, late, log, updates
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.facts import facts
 from feed_assets.ledger.tables import run
-from feed_assets_tests.needs import need_of
+from feed_assets_tests.support.build_needs import need_of
 
 RAW, MADE = Feed.parse("ias/raw/v1.0"), Feed.parse("ias/made/v1.0")
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

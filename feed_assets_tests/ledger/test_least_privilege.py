@@ -14,8 +14,8 @@ from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger, open_ledger, put_cursors, schema_of
 from feed_assets.settings import settings
-from feed_assets_tests.ledger.records import NOW, SHOWN
-from feed_assets_tests.servers import PostgreSQL
+from feed_assets_tests.support.ledger_records import NOW, SHOWN
+from feed_assets_tests.support.servers import PostgreSQL
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 BEFORE = (

@@ -3,7 +3,7 @@ import pytest
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import log
 from feed_assets.ledger.log import Change
-from feed_assets_tests.ledger.records import CLICKED, NOW, SHOWN
+from feed_assets_tests.support.ledger_records import CLICKED, NOW, SHOWN
 
 FEEDS = [SHOWN.feed, CLICKED.feed]
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import quality, updates
 from feed_assets.ledger.tables import watermark, window
-from feed_assets_tests.ledger.records import NOW, SHOWN
+from feed_assets_tests.support.ledger_records import NOW, SHOWN
 
 COLUMNS = [
     "dataset",

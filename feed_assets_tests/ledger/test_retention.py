@@ -28,8 +28,8 @@ from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.retention import prune_log
 from feed_assets.ledger.tables import change, event, inbox, taken
-from feed_assets_tests.ledger.records import deliver, scanned, statements, waiting
 from feed_assets_tests.ledger.retention_world import DAYS, START, World, acts
+from feed_assets_tests.support.ledger_records import deliver, scanned, statements, waiting
 
 
 @pytest.fixture

@@ -9,7 +9,17 @@ from feed_assets.core.errors import AlreadyRunning, PartitionClosed
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import closures, log, quality, runs, updates
 from feed_assets.ledger.run_changes import run_changes
-from feed_assets_tests.ledger.records import CLICKED, EFFECT, MINUTE, NOW, SHOWN, attempt, claim, new_run, publish
+from feed_assets_tests.support.ledger_records import (
+    CLICKED,
+    EFFECT,
+    MINUTE,
+    NOW,
+    SHOWN,
+    attempt,
+    claim,
+    new_run,
+    publish,
+)
 
 
 def open_attempts(ledger, output=EFFECT):

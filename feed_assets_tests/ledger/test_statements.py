@@ -13,8 +13,8 @@ from feed_assets.core.propagation import slice_of
 from feed_assets.ledger import alerts, announce, awaited, events, inbox, propagation, quality, runs, updates
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
-from feed_assets_tests.ledger.records import MINUTE, NOW, new_run, waiting
-from feed_assets_tests.statements import counted
+from feed_assets_tests.support.ledger_records import MINUTE, NOW, new_run, waiting
+from feed_assets_tests.support.statement_counter import counted
 
 FIRST, SECOND = "20240101.000000", "20240102.000000"
 INPUT, OUTPUT = Feed.parse("t/input/v1.0"), Feed.parse("t/output/v1.0")

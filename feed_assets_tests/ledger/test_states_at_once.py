@@ -13,9 +13,9 @@ from feed_assets.ledger.states import datasets, reports
 from feed_assets.ledger.states.deltas import Delta
 from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.tables import report, window
-from feed_assets_tests.feeds.workers import processes, start
 from feed_assets_tests.ledger.test_states import FOO, NOW, part, source, transitions
-from feed_assets_tests.ledger.workers import FEED, report_many
+from feed_assets_tests.support.feed_processes import processes, start
+from feed_assets_tests.support.ledger_processes import FEED, report_many
 
 LEFT, RIGHT = (datetime(2026, 1, 1, 15, minute, tzinfo=UTC) for minute in (50, 55))
 WRITERS = 8

@@ -16,7 +16,7 @@ from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.states import windows
 from feed_assets.ledger.states.rows import Row, write
 from feed_assets.ledger.status import Asked, known, latest_keys, stale
-from feed_assets_tests.statements import counted
+from feed_assets_tests.support.statement_counter import counted
 
 NOW = datetime(2026, 1, 20, tzinfo=UTC)
 FEED = Feed.parse("a/b/v1.0")

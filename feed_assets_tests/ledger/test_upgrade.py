@@ -15,7 +15,7 @@ from feed_assets.ledger.database import MIGRATIONS, Ledger, get_cursor, open_led
 from feed_assets.ledger.due import listed, to_rebuild
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets_tests.ledger.first_schema import BEGINNINGS, CURSORS, DAY, NEW, OFFSET, ROWS, WITHOUT_EVENTS
-from feed_assets_tests.ledger.records import NOW, attempt, new_run, waiting
+from feed_assets_tests.support.ledger_records import NOW, attempt, new_run, waiting
 
 SHOWN, TABLE = Feed.parse("ads/shown/v1.0"), Feed.parse("shop/orders")
 EFFECT, REPORT, OTHER = (Feed.parse(f"ads/{name}/v1.0") for name in ("effect", "report", "other"))

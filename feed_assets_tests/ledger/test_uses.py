@@ -10,7 +10,7 @@ from feed_assets.core.positions import Pin
 from feed_assets.ledger import batches, claims, compacted, events, updates
 from feed_assets.ledger.tables import consumed
 from feed_assets.ledger.uses import ADDED_TO, PUT_TOGETHER, READ, REJECTS_OF, uses
-from feed_assets_tests.ledger.records import NOW, claim, publish, scanned, seen, statements, sync
+from feed_assets_tests.support.ledger_records import NOW, claim, publish, scanned, seen, statements, sync
 
 FIRST, SECOND, THIRD, FOURTH = (f"2024010{day}.000000" for day in range(1, 5))
 RAW, CLEAN, REJECTED, DAILY, YEARLY, WATCHED = (

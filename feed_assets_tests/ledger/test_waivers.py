@@ -5,7 +5,7 @@ import pytest
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import log, quality, waivers
 from feed_assets.ledger.log import Change
-from feed_assets_tests.ledger.records import NOW
+from feed_assets_tests.support.ledger_records import NOW
 
 AT, BESIDE = (Partition(Feed.parse("web/foo"), f"hour@2026-01-02-{hour}:00") for hour in (15, 16))
 FIRST = (log.UPDATE, None, log.PUBLISHED)

@@ -21,7 +21,7 @@ from feed_assets.ledger.facts import facts
 from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.states.windows import declare, report_quality
 from feed_assets.ledger.window_facts import reporting
-from feed_assets_tests.ledger.records import NOW, scanned, statements
+from feed_assets_tests.support.ledger_records import NOW, scanned, statements
 
 FOO, OUT = Feed.parse("web/foo"), Feed.parse("web/out/v1.0")
 BASE = timedelta(minutes=5)

@@ -7,9 +7,9 @@ from random import Random
 
 from feed_assets.feeds.stores import local_root
 from feed_assets.settings import settings
-from feed_assets_tests.faults.at_changes import call_and_die, die_at
 from feed_assets_tests.orchestration.increment_world import Shop
-from feed_assets_tests.orchestration.worlds import later, nothing
+from feed_assets_tests.support.kill_points import call_and_die, die_at
+from feed_assets_tests.support.sum_projects import later, nothing
 
 
 class Acts:

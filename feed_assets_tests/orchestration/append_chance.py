@@ -23,7 +23,7 @@ from feed_assets_tests.orchestration.acts import Acts, run_and_die, tick_and_die
 from feed_assets_tests.orchestration.append_world import CONSUMERS, LINES, OUTPUT, Making, every_update, held, world
 from feed_assets_tests.orchestration.increment_chance import ledger
 from feed_assets_tests.orchestration.increment_world import TABLES
-from feed_assets_tests.orchestration.worlds import later
+from feed_assets_tests.support.sum_projects import later
 
 
 class Chance(Acts):

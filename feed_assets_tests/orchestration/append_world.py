@@ -22,9 +22,9 @@ from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, rows_of
-from feed_assets_tests.faults.at_changes import call_and_die
 from feed_assets_tests.orchestration.increment_world import TABLES, Shop
-from feed_assets_tests.orchestration.worlds import harness, nothing
+from feed_assets_tests.support.kill_points import call_and_die
+from feed_assets_tests.support.sum_projects import harness, nothing
 
 LINES = Feed.parse("sales/lines/v1.0")
 OUTPUT = Partition(LINES, "")

@@ -12,7 +12,7 @@ from feed_assets.feeds.stores import local_root
 from feed_assets.runs.maker import Task
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker
-from feed_assets_tests.faults.at_changes import call_and_die, die_at
+from feed_assets_tests.support.kill_points import call_and_die, die_at
 
 NOW = datetime(2026, 1, 3, 1, tzinfo=UTC)
 PARTITIONS = dg.HourlyPartitionsDefinition("2026-01-02-14:00", end_date="2026-01-02-17:00")

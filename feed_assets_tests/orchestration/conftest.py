@@ -9,8 +9,8 @@ import pytest
 
 from feed_assets import with_automation
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration import worlds
 from feed_assets_tests.orchestration.shop import Shop
+from feed_assets_tests.support import sum_projects
 
 Project = Callable[[Mapping[str, str]], dg.Definitions]
 
@@ -19,7 +19,7 @@ Project = Callable[[Mapping[str, str]], dg.Definitions]
 def world(home: Path) -> Iterator[Path]:
     """A fresh home, and at the end the instances of the test's harnesses disposed of."""
     yield home
-    worlds.opened.close()
+    sum_projects.opened.close()
 
 
 @pytest.fixture

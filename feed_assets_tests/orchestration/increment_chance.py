@@ -28,7 +28,7 @@ from feed_assets_tests.orchestration.increment_world import (
     every_update,
     world,
 )
-from feed_assets_tests.orchestration.worlds import later
+from feed_assets_tests.support.sum_projects import later
 
 KEYS = "abcdef"
 

@@ -16,7 +16,7 @@ from feed_assets.runs.maker import Task
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given, Harness, rows_of
-from feed_assets_tests.orchestration.worlds import harness, nothing
+from feed_assets_tests.support.sum_projects import harness, nothing
 
 NAME = "sales/orders/v1.0"
 OUTPUT = Partition(Feed.parse(NAME), "")

@@ -9,7 +9,7 @@ import pytest
 
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration import worlds
+from feed_assets_tests.support import sum_projects
 
 
 def keep(folder: Path, build: Callable[[], object]) -> Path:
@@ -20,7 +20,7 @@ def keep(folder: Path, build: Callable[[], object]) -> Path:
         patch.setenv("DAGSTER_HOME", str(folder))
         settings.cache_clear()
         build()
-        worlds.opened.close()
+        sum_projects.opened.close()
         _close_ledger()
     settings.cache_clear()
     return folder

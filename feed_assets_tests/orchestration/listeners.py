@@ -9,7 +9,7 @@ import dagster as dg
 from feed_assets.orchestration.ticks import tick as ticks
 from feed_assets.orchestration.ticks.tick import Budget, Step, evaluate
 from feed_assets.testing import Harness, PlainMaker
-from feed_assets_tests.orchestration.worlds import given, opened, short
+from feed_assets_tests.support.sum_projects import given, opened, short
 
 SINCE = 1.0
 """Since when the sensor runs, which the daemon alone says."""

@@ -3,9 +3,9 @@
 import pytest
 
 from feed_assets.core.errors import NotIdle
-from feed_assets_tests.orchestration import worlds
 from feed_assets_tests.orchestration.append_chance import play
 from feed_assets_tests.orchestration.test_increment_machine import fresh, patient, seeds
+from feed_assets_tests.support import sum_projects
 
 __all__ = ["fresh", "patient"]
 
@@ -41,5 +41,5 @@ def is_caught(folder, seed):
     except (AssertionError, NotIdle):
         return True
     finally:
-        worlds.opened.close()
+        sum_projects.opened.close()
     return False

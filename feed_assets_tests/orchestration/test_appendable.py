@@ -17,7 +17,7 @@ from feed_assets.ledger.sets import pins_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,
     NEXT_DAY,

@@ -19,8 +19,8 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
-from feed_assets_tests.intake.receivers import door_of, lines, listening
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.receivers import door_of, lines, listening
+from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
     NEXT_DAY,

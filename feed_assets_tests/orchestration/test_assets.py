@@ -5,7 +5,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     NEXT_DAY,
     PICKED,

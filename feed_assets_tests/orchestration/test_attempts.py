@@ -20,7 +20,7 @@ from feed_assets.runs.maker import Task
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, rows_of
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
     NEXT_DAY,

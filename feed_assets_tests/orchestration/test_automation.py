@@ -8,7 +8,7 @@ import pytest
 from feed_assets import Late
 from feed_assets.runs.services import utc_now
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     NEXT_DAY,
     RAW,

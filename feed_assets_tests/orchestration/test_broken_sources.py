@@ -17,7 +17,7 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_event_tables import Team
 from feed_assets_tests.orchestration.test_one_fails import NOWHERE, by_events, open_alerts, plain, tables_of
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     RAW,
     inputs_of,

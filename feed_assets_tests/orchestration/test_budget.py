@@ -16,7 +16,7 @@ from feed_assets.orchestration.ticks.tick import FEWEST_REPORTS
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, harness, raw_feed, requested, rows, sums_of
+from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, harness, raw_feed, requested, rows, sums_of
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -15,8 +15,8 @@ from feed_assets.orchestration.ticks.watch import keep_alerts
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.testing import by_inputs
-from feed_assets_tests.ledger.records import waiting
-from feed_assets_tests.orchestration.worlds import DAY, DAYS, harness, raw_feed, rows
+from feed_assets_tests.support.ledger_records import waiting
+from feed_assets_tests.support.sum_projects import DAY, DAYS, harness, raw_feed, rows
 
 REPORT = Feed.parse("t/report/v1.0")
 

@@ -16,7 +16,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import rows_of
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     NEXT_DAY,
     PICKED,

@@ -14,7 +14,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.worlds import RAW, SUMS, UNLUCKY, harness, raw_feed, sums_of
+from feed_assets_tests.support.sum_projects import RAW, SUMS, UNLUCKY, harness, raw_feed, sums_of
 
 NO_TIME = timedelta(0)
 BROKEN, REFUSED, TOO_MUCH = "2020-01-02-06:00", "2020-01-04-10:00", 101

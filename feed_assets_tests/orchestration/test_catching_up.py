@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.topics import Topic
 from feed_assets.kafka.lag import Lag
 from feed_assets.orchestration.catch_up import AGAIN_SECONDS, CATCH_UP, TOPIC, is_due
-from feed_assets_tests.orchestration.topic_world import TABLE, chunk, kafka_world, loop
+from feed_assets_tests.support.topic_projects import TABLE, chunk, kafka_world, loop
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 

@@ -19,7 +19,6 @@ from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Given, PlainMaker, rows_of
-from feed_assets_tests.faults.at_changes import call_and_die
 from feed_assets_tests.orchestration.appended import (
     OUTPUT,
     SALES,
@@ -32,6 +31,7 @@ from feed_assets_tests.orchestration.appended import (
     totals,
     world,
 )
+from feed_assets_tests.support.kill_points import call_and_die
 
 
 @pytest.fixture

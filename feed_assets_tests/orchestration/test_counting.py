@@ -19,7 +19,7 @@ from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.sum_projects import harness
 
 pytestmark = pytest.mark.usefixtures("home")
 

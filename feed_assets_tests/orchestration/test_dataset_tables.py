@@ -17,9 +17,9 @@ from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets.warehouse import state
 from feed_assets_tests.orchestration.test_watch import checks
-from feed_assets_tests.orchestration.topic_world import open_alerts
-from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, SUMS, harness, raw_feed, sums_of
-from feed_assets_tests.warehouse.feeds import Dataset, load, target_of
+from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, SUMS, harness, raw_feed, sums_of
+from feed_assets_tests.support.topic_projects import open_alerts
+from feed_assets_tests.support.warehouse_datasets import Dataset, load, target_of
 
 TABLE = "main/sums"
 

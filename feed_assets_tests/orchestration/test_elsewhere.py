@@ -21,7 +21,7 @@ from feed_assets.runs.verify import verify_all
 from feed_assets.settings import settings
 from feed_assets.sources.rows import Columns
 from feed_assets.testing import Harness, PlainMaker, rows_of
-from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, RAW, SCHEMA, SUMS, harness, rows, sums_of
+from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, SCHEMA, SUMS, harness, rows, sums_of
 
 THEIRS = "t/theirs/v1.0"
 

@@ -19,7 +19,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import harness, later
+from feed_assets_tests.support.sum_projects import harness, later
 
 REPORT = Feed.parse("gamma/report/v1.0")
 

@@ -11,7 +11,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.makers import SPARK_PROFILE, cluster_of
 from feed_assets.orchestration.decide.run_config import RunConfig, SliceConfig, parameters_of
 from feed_assets.settings import Settings, settings
-from feed_assets_tests.orchestration.worlds import DAY, RAW, SUMS, short
+from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, short
 
 pytestmark = pytest.mark.usefixtures("home")
 

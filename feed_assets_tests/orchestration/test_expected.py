@@ -22,8 +22,8 @@ from feed_assets.orchestration.ticks.cadences import late_partitions
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.test_watch import checks
-from feed_assets_tests.orchestration.worlds import SCHEMA, harness, rows
-from feed_assets_tests.statements import counted
+from feed_assets_tests.support.statement_counter import counted
+from feed_assets_tests.support.sum_projects import SCHEMA, harness, rows
 
 RAW, MADE = "web/raw/v1.0", "web/made/v1.0"
 FEED = Feed.parse(RAW)

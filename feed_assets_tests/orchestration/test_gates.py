@@ -25,7 +25,7 @@ from feed_assets.orchestration.ticks.deadlines import ALERTS, LOOK_BACK
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.test_windows import complete, tell
-from feed_assets_tests.orchestration.worlds import harness, raw_feed, rows
+from feed_assets_tests.support.sum_projects import harness, raw_feed, rows
 
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")

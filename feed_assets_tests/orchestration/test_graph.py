@@ -9,7 +9,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import KEY
-from feed_assets_tests.orchestration.worlds import DAYS, PICKED, RAW, SUMS, picked_of, raw_feed, sums_of
+from feed_assets_tests.support.sum_projects import DAYS, PICKED, RAW, SUMS, picked_of, raw_feed, sums_of
 
 NOW = datetime(2020, 12, 31, tzinfo=UTC)
 BERLIN = "Europe/Berlin"

@@ -19,8 +19,8 @@ from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.worlds import RAW, SUMS, harness, later, raw_feed, rows, sums_of
-from feed_assets_tests.statements import counted
+from feed_assets_tests.support.statement_counter import counted
+from feed_assets_tests.support.sum_projects import RAW, SUMS, harness, later, raw_feed, rows, sums_of
 
 pytestmark = pytest.mark.usefixtures("home")
 

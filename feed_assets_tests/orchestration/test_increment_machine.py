@@ -7,9 +7,9 @@ import pytest
 
 from feed_assets.core.errors import NotRevalidated
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration import worlds
 from feed_assets_tests.orchestration.increment_chance import Chance, config, judge, play
 from feed_assets_tests.orchestration.increment_world import NAME, every_update, nothing_before, whatever_was_last
+from feed_assets_tests.support import sum_projects
 
 
 def seeds(first, last):
@@ -104,5 +104,5 @@ def is_caught(folder, seed, wrong):
     except AssertionError:
         return True
     finally:
-        worlds.opened.close()
+        sum_projects.opened.close()
     return False

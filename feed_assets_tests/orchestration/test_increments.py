@@ -15,7 +15,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
 from feed_assets.testing import Given, rows_of
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.sum_projects import harness
 
 ORDERS = Feed.parse("sales/orders/v1.0")
 OUTPUT = Partition(ORDERS, "")

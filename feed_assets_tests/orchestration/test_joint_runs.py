@@ -20,7 +20,7 @@ from feed_assets.runs.reconcile import GONE
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_ranges import materialize
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
     DAYS,

@@ -28,9 +28,9 @@ from feed_assets.ledger.database import drop_cursor, open_ledger
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.kafka.world import POISON
-from feed_assets_tests.orchestration.topic_world import TABLE, chunk, declared, kafka_world, loop
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.kafka_topics import POISON
+from feed_assets_tests.support.sum_projects import harness
+from feed_assets_tests.support.topic_projects import TABLE, chunk, declared, kafka_world, loop
 
 
 @pytest.fixture

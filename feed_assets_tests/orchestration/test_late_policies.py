@@ -15,8 +15,8 @@ from feed_assets.ledger import due, late
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import DAY as FIRST
-from feed_assets_tests.orchestration.worlds import RAW, harness, outcomes, raw_feed, rows, sums_of
+from feed_assets_tests.support.sum_projects import DAY as FIRST
+from feed_assets_tests.support.sum_projects import RAW, harness, outcomes, raw_feed, rows, sums_of
 
 DAYS, HOURS = dg.DailyPartitionsDefinition("2026-01-01"), dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)

@@ -13,7 +13,7 @@ from dagster._core.events import EngineEventData
 from feed_assets.orchestration.build.makers import DRIVER
 from feed_assets.orchestration.ticks.holds import hold
 from feed_assets.orchestration.ticks.left_runs import LAUNCHED, WORKER
-from feed_assets_tests.orchestration.worlds import BOTH, DAY, RAW, requested, rows, short
+from feed_assets_tests.support.sum_projects import BOTH, DAY, RAW, requested, rows, short
 
 pytestmark = pytest.mark.usefixtures("home")
 LOCAL = {LAUNCHED: json.dumps({"host": "localhost", "socket": "s"})}

@@ -24,9 +24,10 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.sources import openlineage
 from feed_assets.sources.openlineage import OpenLineageSink
-from feed_assets_tests.alerts.slow import dripping
-from feed_assets_tests.faults.at_changes import call_and_die
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.kill_points import call_and_die
+from feed_assets_tests.support.openlineage_receiver import endpoint, errors_of
+from feed_assets_tests.support.slow_servers import dripping
+from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,
     NEXT_DAY,
@@ -41,7 +42,6 @@ from feed_assets_tests.orchestration.worlds import (
     short,
     sums_of,
 )
-from feed_assets_tests.sources.openlineage_receiver import endpoint, errors_of
 
 REJECTS = "t/sums_rejects/v1.0"
 

@@ -23,7 +23,7 @@ from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.listeners import SINCE, clocked, evaluated, listening, ticked
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, rows
+from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, rows
 
 pytestmark = pytest.mark.usefixtures("home")
 

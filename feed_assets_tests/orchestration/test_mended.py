@@ -9,7 +9,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.recipe import made_with
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,
     RAW,

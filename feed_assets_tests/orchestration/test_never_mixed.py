@@ -10,9 +10,9 @@ from feed_assets.core import choosing
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import choices
 from feed_assets.ledger.database import open_ledger
-from feed_assets_tests.core.histories import by_sets_of_tables, tried
-from feed_assets_tests.core.lake import SHAPES
 from feed_assets_tests.orchestration.real_lake import RealLake
+from feed_assets_tests.support.lake_histories import by_sets_of_tables, tried
+from feed_assets_tests.support.memory_lake import SHAPES
 
 
 @pytest.fixture

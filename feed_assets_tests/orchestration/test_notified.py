@@ -19,9 +19,9 @@ from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.bells import Bell, bell
 from feed_assets_tests.orchestration.listeners import SINCE, clocked, evaluated, listening, ticked
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, outcomes, rows, short
+from feed_assets_tests.support.s3_notifications import Bell, bell
+from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, outcomes, rows, short
 
 UNLISTED = [step for step in FEEDS if step is not DISCOVER]
 """A tick that looks at nothing on the blackboard but what it is told of."""

@@ -12,7 +12,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.orchestration.test_event_tables import Team
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, SUMS, harness, raw_feed, requested, rows, sums_of
+from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, SUMS, harness, raw_feed, requested, rows, sums_of
 
 NOWHERE = "sqlite:////nowhere/at/all.db"
 

@@ -10,7 +10,7 @@ from feed_assets.feeds.write import CLAIMS
 from feed_assets.runs.services import utc_now
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.kept import keep, restore
-from feed_assets_tests.orchestration.worlds import DAY, RAW, SUMS, THIRD_DAY, outcomes, rows, short
+from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, THIRD_DAY, outcomes, rows, short
 
 
 def look(world: Harness, **later: float) -> str:

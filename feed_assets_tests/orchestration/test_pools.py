@@ -22,7 +22,7 @@ from feed_assets.orchestration.decide.ranges import PARTITION
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.cli.test_why_it_ran import said
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
     DAYS,

@@ -20,8 +20,8 @@ from feed_assets.ledger.tables import change
 from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import harness as world
-from feed_assets_tests.orchestration.worlds import outcomes, raw_feed, rows
+from feed_assets_tests.support.sum_projects import harness as world
+from feed_assets_tests.support.sum_projects import outcomes, raw_feed, rows
 
 NOW = datetime(2026, 1, 20, tzinfo=UTC)
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")

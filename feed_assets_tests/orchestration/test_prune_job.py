@@ -9,7 +9,7 @@ from feed_assets import Retention, with_automation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,
     RAW,

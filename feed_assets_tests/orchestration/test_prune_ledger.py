@@ -11,7 +11,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_orphans import look
-from feed_assets_tests.orchestration.worlds import harness, raw_feed
+from feed_assets_tests.support.sum_projects import harness, raw_feed
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from feed_assets_tests.orchestration.two_teams import (
     place_in_database,
     place_on_blackboard,
 )
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,
     NEXT_DAY,

@@ -38,7 +38,7 @@ from feed_assets_tests.orchestration.campaign_world import (
     tick_and_die,
     world,
 )
-from feed_assets_tests.orchestration.worlds import later, opened
+from feed_assets_tests.support.sum_projects import later, opened
 
 MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
 FOO = Feed.parse("web/foo")

@@ -26,7 +26,8 @@ from feed_assets.orchestration.ends import outage
 from feed_assets.orchestration.runner import NO_TAGS
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, Ran
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
     DAYS,
@@ -47,7 +48,6 @@ from feed_assets_tests.orchestration.worlds import (
     short,
     sums_of,
 )
-from feed_assets_tests.servers import wait_until
 
 THREE_DAYS = (DAY, NEXT_DAY, THIRD_DAY)
 START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -138,7 +138,7 @@ SEVERAL_START_SPARK = dedent(
     """
     import os, psutil
     from feed_assets_tests.orchestration.test_ranges import materialize, three
-    from feed_assets_tests.orchestration.worlds import *
+    from feed_assets_tests.support.sum_projects import *
 
     raw = raw_feed()
     world = three(1, 2, 3, world=harness(raw, sums_of(raw), maker=None))

@@ -12,8 +12,8 @@ from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.slices import Slice
 from feed_assets.kafka import avro, files
-from feed_assets_tests.kafka.world import MORE
-from feed_assets_tests.orchestration.topic_world import chunk, kafka_world
+from feed_assets_tests.support.kafka_topics import MORE
+from feed_assets_tests.support.topic_projects import chunk, kafka_world
 
 TEXT = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text(encoding="utf-8")
 (BODY,) = [text for text in re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL) if "files_of" in text]

@@ -22,7 +22,7 @@ from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.orchestration.kept import keep, lose, restore
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, PICKED, RAW, SUMS, chain, outcomes, rows
+from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, PICKED, RAW, SUMS, chain, outcomes, rows
 
 HOUR = timedelta(hours=1)
 BOTH_SUMS = [("sums", DAY, True), ("sums", NEXT_DAY, True)]

@@ -6,7 +6,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, SUMS, harness, outcomes, raw_feed, rows, sums_of
+from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, SUMS, harness, outcomes, raw_feed, rows, sums_of
 
 ONE = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-02")
 TWO = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-03")

@@ -18,8 +18,8 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.reruns import report_reruns
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
-from feed_assets_tests.alerts.channels import SECRET, web_server
-from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, RAW, SCHEMA, SUMS, given, harness, rows
+from feed_assets_tests.support.alert_channels import SECRET, web_server
+from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, SCHEMA, SUMS, given, harness, rows
 
 pytestmark = pytest.mark.usefixtures("home")
 

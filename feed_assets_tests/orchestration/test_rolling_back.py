@@ -11,8 +11,8 @@ from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.ledger.records import EFFECT, claim, new_run
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.ledger_records import EFFECT, claim, new_run
+from feed_assets_tests.support.sum_projects import (
     DAY,
     PICKED,
     RAW,

@@ -13,7 +13,7 @@ from feed_assets.orchestration.declare.declarations import WATCHED
 from feed_assets.orchestration.runner import STARTING_SPARK, Runner
 from feed_assets.runs.services import this_process
 from feed_assets.testing import Harness, PlainMaker
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     NEXT_DAY,
     PICKED,

@@ -16,8 +16,8 @@ from feed_assets.orchestration.location import ENTITIES
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.worlds import opened
-from feed_assets_tests.statements import counted
+from feed_assets_tests.support.statement_counter import counted
+from feed_assets_tests.support.sum_projects import opened
 
 NOW = datetime(2024, 2, 1, tzinfo=UTC)
 

@@ -28,7 +28,7 @@ from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.sum_projects import harness
 
 NOW = datetime(2026, 1, 2, 16, 30, tzinfo=UTC)
 FOO = Feed.parse("web/foo")

@@ -16,7 +16,7 @@ from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
     DAYS,

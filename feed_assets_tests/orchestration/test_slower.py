@@ -15,8 +15,8 @@ from feed_assets.orchestration.ticks import slower
 from feed_assets.orchestration.ticks.slower import keep_slower
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
-from feed_assets_tests.ledger.records import statements
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.ledger_records import statements
+from feed_assets_tests.support.sum_projects import harness
 
 ORDERS, REPORT = Feed.parse("team/orders"), Feed.parse("gamma/report/v1.0")
 NAME = "slower:gamma/report/v1.0|team/orders"

@@ -19,7 +19,7 @@ from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
-from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows
+from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows
 
 A, B, C = "t/a/v1.0", "t/b/v1.0", "t/c/v1.0"
 SERVED = Completeness(grains=("hour", "day"), tiers=("adserver",))

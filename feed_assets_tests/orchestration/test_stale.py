@@ -1,7 +1,7 @@
 """What was built and is out of date, as a check of its dataset: tick by tick, without runs."""
 
 from feed_assets import Late
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, rows, short
+from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, rows, short
 
 WAITS = Late(growth=0.9)
 """So that what comes late waits."""

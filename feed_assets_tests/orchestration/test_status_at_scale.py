@@ -12,7 +12,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.settings import settings
-from feed_assets_tests.statements import counted
+from feed_assets_tests.support.statement_counter import counted
 
 NOW = datetime(2026, 1, 21, tzinfo=UTC)
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")

@@ -10,7 +10,7 @@ from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.sum_projects import harness
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-01-01-04:00")

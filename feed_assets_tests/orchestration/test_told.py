@@ -9,7 +9,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from feed_assets.testing import Given, Harness
 from feed_assets_tests.orchestration.test_ranges import THREE_DAYS, materialize, three
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
     DAYS,

@@ -8,7 +8,7 @@ from feed_assets.orchestration.declare.declarations import KEY
 from feed_assets.orchestration.location import NOTHING_LATE
 from feed_assets.orchestration.ticks import sensors, waits
 from feed_assets.orchestration.ticks.tick import Step
-from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows, short
+from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows, short
 
 OTHER = "t/other/v1.0"
 
@@ -118,7 +118,7 @@ def test_a_declaration_is_a_line_for_people():
     spec = raw_feed()
     text = spec.metadata[KEY].value
     assert text.startswith("foreign t/raw/v1.0, ")
-    assert "worlds.py:" in text
+    assert "sum_projects.py:" in text
     assert "schema" not in text
 
 

@@ -15,11 +15,11 @@ from feed_assets.settings import settings
 from feed_assets.sources.topics import clients_for
 from feed_assets.testing import Given
 from feed_assets.warehouse import loader
-from feed_assets_tests.kafka.world import POISON
-from feed_assets_tests.orchestration.topic_world import chunk, declared, kafka_world
-from feed_assets_tests.orchestration.worlds import harness
-from feed_assets_tests.servers import wait_until
-from feed_assets_tests.warehouse.topics import check, loading_of, rows
+from feed_assets_tests.support.kafka_topics import POISON
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.sum_projects import harness
+from feed_assets_tests.support.topic_projects import chunk, declared, kafka_world
+from feed_assets_tests.support.warehouse_topics import check, loading_of, rows
 
 HOUR_15 = datetime(2026, 1, 1, 15, tzinfo=UTC)
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")

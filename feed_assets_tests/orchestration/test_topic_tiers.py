@@ -18,8 +18,8 @@ from feed_assets.settings import settings
 from feed_assets.sources.declared import CountedTopic
 from feed_assets.sources.topics import clients_for
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.topic_world import chunk, declared, kafka_world
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.sum_projects import harness
+from feed_assets_tests.support.topic_projects import chunk, declared, kafka_world
 
 HOUR = timedelta(hours=1)
 HOURS = dg.HourlyPartitionsDefinition(f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}-00:00")

@@ -7,7 +7,7 @@ import pytest
 from feed_assets import EventSource, EventTopic
 from feed_assets.core.errors import InvalidDefinition, SourceUnavailable
 from feed_assets_tests.orchestration.test_event_tables import Team, markers, ranges, world
-from feed_assets_tests.sources.theirs import Topics, read_all, row
+from feed_assets_tests.support.foreign_tables import Topics, read_all, row
 
 
 class TopicTeam(Team):

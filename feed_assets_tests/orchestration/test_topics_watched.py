@@ -21,10 +21,10 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.settings import settings
 from feed_assets.sources.topics import clients_for
-from feed_assets_tests.kafka.world import POISON, header
 from feed_assets_tests.orchestration.test_watch import checks
-from feed_assets_tests.orchestration.topic_world import TABLE, chunk, kafka_world, loop, open_alerts
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.kafka_topics import POISON, header
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.topic_projects import TABLE, chunk, kafka_world, loop, open_alerts
 
 BEHIND, DEAD = f"behind:{TABLE}", f"dead_letters:{TABLE}"
 

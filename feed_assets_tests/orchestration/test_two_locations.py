@@ -10,7 +10,7 @@ from feed_assets_tests.orchestration.test_attempts import Outage
 from feed_assets_tests.orchestration.test_one_fails import open_alerts
 from feed_assets_tests.orchestration.test_orphans import look
 from feed_assets_tests.orchestration.test_unknown import found
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     NEXT_DAY,
     RAW,

@@ -12,7 +12,7 @@ from feed_assets.orchestration.decide.unknown import unknown_partitions, unread
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_orphans import look
-from feed_assets_tests.orchestration.worlds import DAY, DAYS, RAW, SCHEMA, harness, raw_feed, rows, short, sums_of
+from feed_assets_tests.support.sum_projects import DAY, DAYS, RAW, SCHEMA, harness, raw_feed, rows, short, sums_of
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -17,7 +17,7 @@ from feed_assets.runs.verify import Gone, verify_all
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_one_fails import open_alerts
 from feed_assets_tests.orchestration.test_rolling_back import explained
-from feed_assets_tests.orchestration.worlds import DAY, PICKED, RAW, SUMS, chain, outcomes, requested, rows, short
+from feed_assets_tests.support.sum_projects import DAY, PICKED, RAW, SUMS, chain, outcomes, requested, rows, short
 
 
 def board(home: Path) -> Path:

@@ -17,8 +17,8 @@ from feed_assets.orchestration.decide.pipelines import published
 from feed_assets.orchestration.declare.versions import NEWER, READ_BY
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.declare.declared import HOURS, SHOP
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.public_declarations import HOURS, SHOP
+from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,
     NEXT_DAY,

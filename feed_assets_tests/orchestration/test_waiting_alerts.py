@@ -6,7 +6,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_event_tables import Team
 from feed_assets_tests.orchestration.test_one_fails import by_events, listed, open_alerts, plain, tables_of
-from feed_assets_tests.orchestration.worlds import (
+from feed_assets_tests.support.sum_projects import (
     DAY,
     NEXT_DAY,
     RAW,

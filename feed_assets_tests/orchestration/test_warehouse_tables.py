@@ -19,11 +19,11 @@ from feed_assets.orchestration.declare.warehouse_tables import declared_tables
 from feed_assets.settings import settings
 from feed_assets.warehouse import loader
 from feed_assets.warehouse.engines import Engine, engine_of
-from feed_assets_tests.kafka.world import MORE
 from feed_assets_tests.orchestration.test_watch import checks
-from feed_assets_tests.orchestration.topic_world import chunk, declared, kafka_world, open_alerts
-from feed_assets_tests.orchestration.worlds import harness
-from feed_assets_tests.warehouse.topics import loading_of
+from feed_assets_tests.support.kafka_topics import MORE
+from feed_assets_tests.support.sum_projects import harness
+from feed_assets_tests.support.topic_projects import chunk, declared, kafka_world, open_alerts
+from feed_assets_tests.support.warehouse_topics import loading_of
 
 TABLE = "main/clicks"
 

@@ -10,7 +10,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import by_inputs
 from feed_assets_tests.orchestration.test_event_tables import Team
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.sum_projects import harness
 
 
 class Clock:

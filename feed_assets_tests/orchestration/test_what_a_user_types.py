@@ -8,7 +8,7 @@ import pytest
 from feed_assets import Input, checks, feed_asset, foreign_feed, with_automation
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.testing import Harness
-from feed_assets_tests.orchestration.worlds import DAYS, opened, raw_feed, sums_of
+from feed_assets_tests.support.sum_projects import DAYS, opened, raw_feed, sums_of
 
 PYTHON = dedent(
     '''

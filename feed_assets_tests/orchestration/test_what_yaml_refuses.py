@@ -25,7 +25,7 @@ PROFILES = dedent(
       start: "2026-01-01"
       tables:
         - table: web/foo
-          rows: feed_assets_tests.orchestration.worlds:nothing
+          rows: feed_assets_tests.support.sum_projects:nothing
           profile: {measures: {rows: count(1)}, baseline: 7 same weekdays, off_by: 3}
           deep_checks:
             - {check: not_null, arguments: [id], severity: WARN}
@@ -127,7 +127,7 @@ def test_a_profile_in_yaml_makes_the_dataset_that_measures_the_table(project):
 @pytest.mark.parametrize(
     ("given", "other", "words"),
     [
-        ("worlds:nothing", "worlds:nobody", "expected a function, as my_project.tables.rows"),
+        ("sum_projects:nothing", "sum_projects:nobody", "expected a function, as my_project.tables.rows"),
         (
             "check: not_null",
             "check: not_nul",

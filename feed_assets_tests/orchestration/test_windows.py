@@ -40,8 +40,8 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import harness as world
-from feed_assets_tests.orchestration.worlds import raw_feed, rows
+from feed_assets_tests.support.sum_projects import harness as world
+from feed_assets_tests.support.sum_projects import raw_feed, rows
 
 NOW = datetime(2026, 1, 20, tzinfo=UTC)
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")

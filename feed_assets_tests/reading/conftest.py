@@ -3,7 +3,7 @@
 import pytest
 
 from feed_assets.settings import settings
-from feed_assets_tests.reading.lakes import Lake
+from feed_assets_tests.support.parquet_lake import Lake
 
 
 @pytest.fixture(params=["local", "s3"])

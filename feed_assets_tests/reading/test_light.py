@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from feed_assets_tests.reading.lakes import DAILY, MONDAY
+from feed_assets_tests.support.parquet_lake import DAILY, MONDAY
 
 PROGRAM = f"""
 import json, sys

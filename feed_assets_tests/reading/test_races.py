@@ -9,7 +9,7 @@ from feed_assets.core.errors import NoValidUpdate, UpdateChanged
 from feed_assets.feeds import batches, read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
-from feed_assets_tests.reading.lakes import MONDAY, NEW, OLD, TUESDAY, parquet
+from feed_assets_tests.support.parquet_lake import MONDAY, NEW, OLD, TUESDAY, parquet
 
 GONE = r"part-0.parquet is gone since it was listed. Look for the newest valid update again"
 ALTERED = (

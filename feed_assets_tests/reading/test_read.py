@@ -17,7 +17,18 @@ from feed_assets.feeds import read as feeds_read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate
 from feed_assets.settings import settings
-from feed_assets_tests.reading.lakes import DAILY, MONDAY, NEW, NOON, OLD, THURSDAY, TUESDAY, WEDNESDAY, Lake, parquet
+from feed_assets_tests.support.parquet_lake import (
+    DAILY,
+    MONDAY,
+    NEW,
+    NOON,
+    OLD,
+    THURSDAY,
+    TUESDAY,
+    WEDNESDAY,
+    Lake,
+    parquet,
+)
 
 
 def days(*numbers):

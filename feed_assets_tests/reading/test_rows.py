@@ -14,7 +14,7 @@ import pytest
 from feed_assets.core.errors import BlackboardRefused, InvalidName, UnreadableUpdate
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.reading import parquet as reading_parquet
-from feed_assets_tests.reading.lakes import MONDAY, NEW, OLD, TUESDAY, WEDNESDAY, Lake, parquet
+from feed_assets_tests.support.parquet_lake import MONDAY, NEW, OLD, TUESDAY, WEDNESDAY, Lake, parquet
 
 MOMENT = datetime(2026, 6, 1, 10, 0, 0, 123456, tzinfo=UTC)
 EXACT = pa.table(

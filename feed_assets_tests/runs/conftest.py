@@ -7,7 +7,7 @@ import pytest
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.services import Services
-from feed_assets_tests.runs.lakes import NOW, Lake, with_spark
+from feed_assets_tests.support.build_lake import NOW, Lake, with_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

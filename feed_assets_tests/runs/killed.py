@@ -12,11 +12,10 @@ from feed_assets.runs.maker import Maker, Task
 from feed_assets.runs.services import Services, spark_maker
 from feed_assets.settings import Settings
 from feed_assets.testing import Given, PlainMaker
-from feed_assets_tests.feeds import workers as feed_workers
-from feed_assets_tests.ledger import workers as ledger_workers
-from feed_assets_tests.runs.lakes import NOW, Lake
+from feed_assets_tests.support import feed_processes, ledger_processes
+from feed_assets_tests.support.build_lake import NOW, Lake
 
-feed_workers.processes.set_forkserver_preload([feed_workers.__name__, ledger_workers.__name__, __name__])
+feed_processes.processes.set_forkserver_preload([feed_processes.__name__, ledger_processes.__name__, __name__])
 
 
 def plain(board: Blackboard) -> Maker:

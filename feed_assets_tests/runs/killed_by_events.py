@@ -14,17 +14,16 @@ from feed_assets.runs.phases import Outcome
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
-from feed_assets_tests.feeds import workers as feed_workers
-from feed_assets_tests.ledger import workers as ledger_workers
-from feed_assets_tests.runs.lakes import NOW
+from feed_assets_tests.support import feed_processes, ledger_processes
+from feed_assets_tests.support.build_lake import NOW
 
 REPORT, A, B = (Feed.parse(name) for name in ("team/report/v1.0", "team/a", "team/b"))
 RECIPE = Recipe(
     REPORT, (Source("a", A, is_table=True), Source("b", B, is_table=True)), lambda a, b: None, code_version="1"
 )
 
-feed_workers.processes.set_forkserver_preload(
-    [feed_workers.__name__, ledger_workers.__name__, "feed_assets_tests.runs.killed", __name__]
+feed_processes.processes.set_forkserver_preload(
+    [feed_processes.__name__, ledger_processes.__name__, "feed_assets_tests.runs.killed", __name__]
 )
 
 

@@ -22,7 +22,7 @@ from feed_assets.runs.build import build
 from feed_assets.runs.phases import Published, Refused, Unchanged
 from feed_assets.runs.recipe import Source
 from feed_assets.spark.rejects import reject
-from feed_assets_tests.runs.lakes import (
+from feed_assets_tests.support.build_lake import (
     CLEAN,
     CLEANING,
     DAY,

@@ -10,7 +10,7 @@ from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import sets
 from feed_assets.runs.phases import Unchanged
 from feed_assets.runs.recipe import Source
-from feed_assets_tests.runs.lakes import CLEAN, DAY, RAW, SCHEMA, Lake, rows, stepping
+from feed_assets_tests.support.build_lake import CLEAN, DAY, RAW, SCHEMA, Lake, rows, stepping
 
 HELD = Partition(RAW, DAY)
 APPENDED = (Source("raw", RAW, "csv", SCHEMA, is_appendable=True),)

@@ -20,14 +20,14 @@ from feed_assets.runs.phases import Published, Refused, Unchanged
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.runs.lakes import (
+from feed_assets_tests.support.build_lake import (
     CLEAN,
     DAY,
     RAW,
     REJECTS,
     stepping,
 )
+from feed_assets_tests.support.counted_blackboards import Counting
 
 ONE, TWO, BAD = f"1,{DAY} 01:00:00", f"2,{DAY} 02:00:00", f"x,{DAY} 03:00:00"
 RAW_DAY, CLEAN_DAY, REJECTS_DAY = Partition(RAW, DAY), Partition(CLEAN, DAY), Partition(REJECTS, DAY)

@@ -15,7 +15,7 @@ from feed_assets.runs.build import build
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
-from feed_assets_tests.runs.lakes import NOW
+from feed_assets_tests.support.build_lake import NOW
 
 RAW, OUT = Feed.parse("t/raw/v1.0"), Partition(Feed.parse("t/out/v1.0"), "2019-11-24")
 HOURS = [Partition(RAW, f"2019-11-24-{hour:02}:00") for hour in range(3)]

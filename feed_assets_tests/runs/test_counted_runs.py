@@ -15,7 +15,7 @@ from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
 from feed_assets.runs.phases import Published, Refused
 from feed_assets.runs.recipe import Source
-from feed_assets_tests.runs.lakes import CLEAN, CLEANING, DAY, NOW, RAW, SCHEMA, Lake, at, stepping
+from feed_assets_tests.support.build_lake import CLEAN, CLEANING, DAY, NOW, RAW, SCHEMA, Lake, at, stepping
 
 ONE, TWO, BAD = f"1,{DAY} 01:00:00", f"2,{DAY} 02:00:00", f"x,{DAY} 02:04:59.9"
 UNTIMED = f"3,{DAY}"

@@ -14,8 +14,8 @@ from feed_assets.ledger import log, updates
 from feed_assets.ledger.sets import pins_of
 from feed_assets.runs.discover import RECENT, ROTATION, discover, discover_all
 from feed_assets.runs.services import Services
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.runs.lakes import NOW, RAW, Lake
+from feed_assets_tests.support.build_lake import NOW, RAW, Lake
+from feed_assets_tests.support.counted_blackboards import Counting
 
 OTHER = Feed.parse("ads/other/v1.0")
 PLAIN = Feed.parse("plain")

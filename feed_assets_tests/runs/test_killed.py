@@ -24,10 +24,10 @@ from feed_assets.runs.reconcile import FinishedRun, reconcile
 from feed_assets.runs.services import Services
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf
-from feed_assets_tests.feeds.workers import start
 from feed_assets_tests.runs.killed import build_and_die, plain
-from feed_assets_tests.runs.lakes import CLEAN, NOW, RAW, REJECTS, Lake, stepping, with_spark
-from feed_assets_tests.servers import connect_server
+from feed_assets_tests.support.build_lake import CLEAN, NOW, RAW, REJECTS, Lake, stepping, with_spark
+from feed_assets_tests.support.feed_processes import start
+from feed_assets_tests.support.servers import connect_server
 
 OLD, NEW, BAD = "1,2019-11-24 01:00:00", "2,2019-11-24 02:00:00", "x,2019-11-24 03:00:00"
 AT_ONCE = 3

@@ -26,11 +26,11 @@ from feed_assets.runs import reconcile
 from feed_assets.runs.phases import Published, Unchanged
 from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.feeds.workers import start
-from feed_assets_tests.ledger.records import due_of
 from feed_assets_tests.runs.killed_by_events import REPORT, A, B, build_and_die, play
-from feed_assets_tests.runs.lakes import NOW
+from feed_assets_tests.support.build_lake import NOW
+from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.feed_processes import start
+from feed_assets_tests.support.ledger_records import due_of
 
 AT_ONCE = 3
 UNDISTURBED = "undisturbed"

@@ -15,7 +15,7 @@ from feed_assets.runs.phases import Published
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
-from feed_assets_tests.runs.lakes import NOW
+from feed_assets_tests.support.build_lake import NOW
 
 RAW, A, B, REPORT = (Partition(Feed.parse(f"t/{name}/v1.0")) for name in ("raw", "a", "b", "report"))
 MADE_OF = {A: [RAW], B: [A], REPORT: [A, B]}

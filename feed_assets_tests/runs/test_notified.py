@@ -31,7 +31,7 @@ from feed_assets.runs.discover import discover_all
 from feed_assets.runs.notified import Notified
 from feed_assets.runs.services import Services
 from feed_assets.settings import Settings
-from feed_assets_tests.bells import Bell, bell, by_event_bridge, by_sns
+from feed_assets_tests.support.s3_notifications import Bell, bell, by_event_bridge, by_sns
 
 BUCKET, ROOT = "lakes", "lake/of ours"
 RAW, HELD = Feed.parse("t/raw/v1.0"), Feed.parse("t/held/v1.0")

@@ -14,8 +14,8 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import claims, runs, updates
 from feed_assets.runs.orphans import sweep, sweep_unclaimed
 from feed_assets.runs.services import Services
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, REJECTS, Lake
+from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, REJECTS, Lake
+from feed_assets_tests.support.counted_blackboards import Counting
 
 OUTPUT = Partition(CLEAN, DAY)
 OURS = [REJECTS, CLEAN]

@@ -16,7 +16,7 @@ from feed_assets.runs.profiling import audit
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.wrong_sql import naming_sql
 from feed_assets.spark.errors import SPARK_ERRORS
-from feed_assets_tests.runs.lakes import CLEAN, DAY, RAW, rows, stepping
+from feed_assets_tests.support.build_lake import CLEAN, DAY, RAW, rows, stepping
 
 SEEN: list[str] = []
 DEEP = Check("deep", "it must be seen", bool, measure=lambda audited: SEEN.append("deep") or audited.records)

@@ -17,9 +17,9 @@ from feed_assets.runs.prune import prune, prune_feed
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.runs.sync import sync
-from feed_assets_tests.feeds.stores import MEN, NEW, OLD, write
-from feed_assets_tests.ledger.records import EFFECT, claim, new_run, row
-from feed_assets_tests.ledger.records import publish as published
+from feed_assets_tests.support.counted_blackboards import MEN, NEW, OLD, write
+from feed_assets_tests.support.ledger_records import EFFECT, claim, new_run, row
+from feed_assets_tests.support.ledger_records import publish as published
 
 OLDEST, NEWEST = "20191124.060000", "20191127.060000"
 LAST = Retention(keep=1)

@@ -11,7 +11,7 @@ from feed_assets.feeds.read import download, latest, require
 from feed_assets.feeds.write import publish
 from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services, utc_now
-from feed_assets_tests.feeds.stores import MEN
+from feed_assets_tests.support.counted_blackboards import MEN
 
 LAST = Retention(keep=1)
 TURNS = 12

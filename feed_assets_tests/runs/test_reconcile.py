@@ -18,8 +18,8 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.runs.reconcile import finish, reconcile
 from feed_assets.runs.services import Services, this_process
 from feed_assets.runs.sync import sync
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, REJECTS, Lake
+from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, REJECTS, Lake
+from feed_assets_tests.support.counted_blackboards import Counting
 
 GONE = f"{socket.gethostname()}:1:-1.00"
 OUTPUT, PIN = Partition(CLEAN, DAY), Pin(Partition(RAW, DAY), "20191125.060000", "raw", 7, 1)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from feed_assets.runs.services import is_dead, this_process
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
 
 HOST = socket.gethostname()
 NAMED = "from feed_assets.runs.services import this_process; print(this_process(), flush=True); input()"

@@ -10,8 +10,8 @@ from feed_assets.feeds.write import invalidate, publish
 from feed_assets.ledger import updates
 from feed_assets.runs.discover import RECENT, ROTATION, discover
 from feed_assets.runs.services import Services
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.runs.lakes import NOW
+from feed_assets_tests.support.build_lake import NOW
+from feed_assets_tests.support.counted_blackboards import Counting
 
 HOUR, OTHER = "2026-01-01-00:00", "2026-01-01-01:00/men"
 

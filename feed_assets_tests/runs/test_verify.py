@@ -13,8 +13,8 @@ from feed_assets.feeds.write import invalidate, publish
 from feed_assets.ledger import updates
 from feed_assets.runs.services import Services
 from feed_assets.runs.verify import FEEDS_PER_LOOK, ROTATION, verify, verify_all
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.ledger.records import sync
+from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.ledger_records import sync
 
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
 SHOWN, TOTAL = Feed.parse("ads/shown/v1.0"), Feed.parse("ads/total/v1.0")

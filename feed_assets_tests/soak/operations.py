@@ -13,7 +13,7 @@ import psutil
 
 from feed_assets.cli.location import prepare
 from feed_assets.cli.processes import free_port, is_free
-from feed_assets_tests.servers import stop, wait_until
+from feed_assets_tests.support.servers import stop, wait_until
 
 SECONDS = 180
 """For a server to start, on a machine that others use too."""

@@ -14,8 +14,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.opened import open_board
 from feed_assets.settings import settings
-from feed_assets_tests.integration.backfills import launch
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.ui_backfills import launch
 
 MONTH = [f"2020-01-{day:02}" for day in range(1, 29)]
 TODAY = "2020-01-30"

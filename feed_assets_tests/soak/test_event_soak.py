@@ -19,12 +19,12 @@ from feed_assets.ledger.tables import consumed, update
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.spark.session import conf
-from feed_assets_tests.ledger.records import waiting
-from feed_assets_tests.servers import connect_server
 from feed_assets_tests.soak.event_project import REPORT, URL, A, B
 from feed_assets_tests.soak.operations import Operations, running
 from feed_assets_tests.soak.project import KEYS
 from feed_assets_tests.soak.test_soak import VICTIMS, say, until_it_is_over
+from feed_assets_tests.support.ledger_records import waiting
+from feed_assets_tests.support.servers import connect_server
 
 PROJECT = "feed_assets_tests.soak.event_project"
 PAUSE = 0.4

@@ -13,11 +13,11 @@ import pytest
 from feed_assets.cli.location import prepare
 from feed_assets.settings import settings
 from feed_assets.spark.session import conf
-from feed_assets_tests.servers import connect_server, stop
 from feed_assets_tests.soak import oracle
 from feed_assets_tests.soak.operations import running
 from feed_assets_tests.soak.project import KEYS
 from feed_assets_tests.soak.test_soak import PROJECT, drop, say, until_it_is_over
+from feed_assets_tests.support.servers import connect_server, stop
 
 LONGEST = 12
 """Seconds after its start at which a process is killed at the latest: its first run has begun by then."""

@@ -19,10 +19,10 @@ from feed_assets.feeds.opened import open_board
 from feed_assets.orchestration.decide.requests import UNFINISHED
 from feed_assets.settings import settings
 from feed_assets.spark.session import conf
-from feed_assets_tests.servers import connect_server
 from feed_assets_tests.soak import oracle
 from feed_assets_tests.soak.operations import Operations, running
 from feed_assets_tests.soak.project import EDGE, KEY, KEYS, RAW, RIGHT_ONE, VARIANT
+from feed_assets_tests.support.servers import connect_server
 
 PROJECT = "feed_assets_tests.soak.project"
 VICTIMS = ("worker", "worker", "parent", "code server", "daemon", "all")

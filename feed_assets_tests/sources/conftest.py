@@ -3,7 +3,7 @@
 import pytest
 import sqlalchemy as sa
 
-from feed_assets_tests.sources.theirs import Files, Sql, Topics
+from feed_assets_tests.support.foreign_tables import Files, Sql, Topics
 
 
 @pytest.fixture(scope="session")

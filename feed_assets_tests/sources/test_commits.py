@@ -11,9 +11,9 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.sources.commits import Waiting
 from feed_assets.sources.databases import _reader
 from feed_assets.sources.sql import SqlEvents
-from feed_assets_tests.feeds.workers import processes, start
-from feed_assets_tests.sources.theirs import Sql, read_all
 from feed_assets_tests.sources.workers import INSERT, write_many
+from feed_assets_tests.support.feed_processes import processes, start
+from feed_assets_tests.support.foreign_tables import Sql, read_all
 
 
 class Clock:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.events import encode
 from feed_assets.sources.deletes import DeletesTable
-from feed_assets_tests.sources.theirs import START
+from feed_assets_tests.support.foreign_tables import START
 
 KINDS = {
     "integer": sa.BigInteger(),

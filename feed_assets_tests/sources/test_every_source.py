@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.events import Operation
 from feed_assets.sources.rows import Columns, Constant
-from feed_assets_tests.sources.theirs import Files, Topics, event, read_all, row
+from feed_assets_tests.support.foreign_tables import Files, Topics, event, read_all, row
 
 
 def rows(theirs, *numbers):

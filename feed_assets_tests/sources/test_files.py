@@ -8,8 +8,8 @@ import pytest
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.files import FileEvents
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.sources.theirs import encoded, read_all, row
+from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 
 FOLDER = "their/events"
 

@@ -10,7 +10,7 @@ import pytest
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.lines import QuotedNewlines
-from feed_assets_tests.sources.theirs import encoded, read_all, row
+from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 
 FOLDER = "their/events"
 

@@ -8,7 +8,7 @@ import pytest
 
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.rows import Columns
-from feed_assets_tests.sources.theirs import read_all
+from feed_assets_tests.support.foreign_tables import read_all
 
 BARE = Columns(event_marker=None, write_operation=None, partition_key=None, context=None)
 FAR = 2**62

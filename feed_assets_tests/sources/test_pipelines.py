@@ -11,7 +11,7 @@ from feed_assets.core.pipelines import PipelineTable
 from feed_assets.sources.lineage import read_lineage, read_lineage_file
 from feed_assets.sources.pipelines import FilePipelines, SqlPipelines, pipelines_beside
 from feed_assets.sources.sinks import open_sink
-from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.support.counted_blackboards import Counting
 
 NOON, SECOND = datetime(2024, 1, 1, 12, tzinfo=UTC), timedelta(seconds=1)
 ONE = [PipelineTable("raw", "raw", "", "a"), PipelineTable("raw", "a/v1.0", "1", "a")]

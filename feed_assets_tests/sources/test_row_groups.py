@@ -15,7 +15,7 @@ from feed_assets.core.limits import ROW_BYTES
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.parquet_rows import GROUP_BYTES
 from feed_assets.sources.rows import Columns
-from feed_assets_tests.sources.theirs import encoded, read_all, row
+from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 
 FOLDER = "their/events"
 MANY, LONG = 150, 3_000_000
@@ -39,7 +39,7 @@ print(json.dumps([found, rejected, int(peak)]))
 WRITING = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
-from feed_assets_tests.sources.theirs import row
+from feed_assets_tests.support.foreign_tables import row
 way, many, long = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 rows = [row(number, "integer") for number in range(100, 100 + many)]
 texts = pa.array([f"{number}{'a' * long}" if way == "plain" else f"{'a' * long}{number}" for number in range(many)])

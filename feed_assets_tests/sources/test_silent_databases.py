@@ -15,7 +15,7 @@ from feed_assets.ledger import sessions
 from feed_assets.sources.databases import ANSWER_SECONDS, reading
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.sources.sql import SqlEvents
-from feed_assets_tests.sources.theirs import event
+from feed_assets_tests.support.foreign_tables import event
 
 SOON = 30
 """Seconds within which what takes one or two has ended, however busy the machine is: of itself it never would."""

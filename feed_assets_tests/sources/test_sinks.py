@@ -15,8 +15,8 @@ from feed_assets.sources.files import FileEvents
 from feed_assets.sources.sinks import FileSink, SqlSink, open_sink
 from feed_assets.sources.sql import SqlEvents
 from feed_assets.sources.topic_sink import TopicSink
-from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.sources.theirs import START, Topics, event, read_all
+from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.foreign_tables import START, Topics, event, read_all
 
 TOKYO = timezone(timedelta(hours=9))
 

@@ -10,7 +10,7 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.sources.databases import _reader, reading
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
-from feed_assets_tests.sources.theirs import START, Sql, event, read_all, row
+from feed_assets_tests.support.foreign_tables import START, Sql, event, read_all, row
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
-from feed_assets_tests.sources.theirs import encoded, read_all, row
+from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 
 FOLDER = "their/events"
 LARGE = 60_000_000

@@ -18,7 +18,7 @@ from feed_assets.kafka.schemas import Schemas
 from feed_assets.sources.rows import Columns, Constant
 from feed_assets.sources.topic_sink import TopicSink
 from feed_assets.sources.topics import TopicEvents
-from feed_assets_tests.sources.theirs import Topics, event, read_all, row
+from feed_assets_tests.support.foreign_tables import Topics, event, read_all, row
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import time
 
 import psycopg
 
-from feed_assets_tests.feeds import workers
+from feed_assets_tests.support import feed_processes
 
-workers.processes.set_forkserver_preload([workers.__name__, __name__])
+feed_processes.processes.set_forkserver_preload([feed_processes.__name__, __name__])
 INSERT = (
     "INSERT INTO events (table_name, marker, event_marker, correlation_id, write_operation, partition_key, context) "
     "VALUES ('retail/purchases', %s, 0, %s, 'UPSERT', '', '{}')"

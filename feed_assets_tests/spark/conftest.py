@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.settings import Settings
-from feed_assets_tests.servers import S3Server
+from feed_assets_tests.support.servers import S3Server
 
 PARTITION = Partition(Feed.parse("ads/shown_raw/v1.0"), "2019-11-24/men + more")
 _SECONDS = count(1)

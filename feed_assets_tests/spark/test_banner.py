@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 
 from feed_assets.spark import jvm
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
 
 BANNER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",

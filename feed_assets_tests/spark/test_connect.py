@@ -10,7 +10,7 @@ import pytest
 
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf
-from feed_assets_tests.servers import S3Server, connect_server
+from feed_assets_tests.support.servers import S3Server, connect_server
 
 HERE = Path(__file__).parent
 

@@ -8,8 +8,8 @@ from feed_assets.feeds.opened import open_board
 from feed_assets.settings import Settings
 from feed_assets.spark.read import read
 from feed_assets_tests.conftest import partner_place
-from feed_assets_tests.servers import S3Server
 from feed_assets_tests.spark.conftest import PARTITION
+from feed_assets_tests.support.servers import S3Server
 
 UPDATE = "20200101.000000"
 

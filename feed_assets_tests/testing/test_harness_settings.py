@@ -4,7 +4,7 @@ import dagster as dg
 
 from feed_assets import with_automation
 from feed_assets.testing import Harness, PlainMaker
-from feed_assets_tests.orchestration.worlds import DAY, RAW, SUMS, given, raw_feed, rows, sums_of
+from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, given, raw_feed, rows, sums_of
 
 
 def test_a_home_of_its_own_has_a_ledger_of_its_own(tmp_path, monkeypatch):

@@ -16,11 +16,11 @@ from typing import Any
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import service
 from feed_assets.warehouse import loader, table
-from feed_assets_tests.faults.forks import Forks
-from feed_assets_tests.kafka.connectors import MEMBER, job_killed_after
-from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, Place, World
-from feed_assets_tests.servers import wait_until
-from feed_assets_tests.warehouse.topics import loading_of
+from feed_assets_tests.support.forked_processes import Forks
+from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, Place, World
+from feed_assets_tests.support.killed_connectors import MEMBER, job_killed_after
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_topics import loading_of
 
 KILLED = -9
 CONNECTOR, LOADER, JOB = "connector", "loader", "job"

@@ -16,8 +16,8 @@ from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import runs
 from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.table import Target
+from feed_assets_tests.support.warehouse_datasets import Dataset, target_of
 from feed_assets_tests.warehouse import standin
-from feed_assets_tests.warehouse.feeds import Dataset, target_of
 from feed_assets_tests.warehouse.standin import ROLE, StandIn
 from feed_assets_tests.warehouse.stream import Stream
 

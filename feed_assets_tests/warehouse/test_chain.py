@@ -12,12 +12,12 @@ import pytest
 from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.warehouse import loader as loaders
 from feed_assets.warehouse.engines import Engine
-from feed_assets_tests.faults.forks import Forks, forks
-from feed_assets_tests.faults.seeds import seeds
-from feed_assets_tests.kafka.world import World
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.fault_seeds import seeds
+from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.support.kafka_topics import World
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts
 from feed_assets_tests.warehouse.chain import CONNECTOR, JOB, LOADER, Chain, produced
-from feed_assets_tests.warehouse.topics import check, loading_of, nexts
 
 SPARK_EVERY = 10
 """A job is killed at every so-maniest time: it takes eight seconds to start, so none of the first ones is."""

@@ -16,8 +16,8 @@ from feed_assets.core.warehouses import Warehouse
 from feed_assets.settings import Settings, settings
 from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import engine_of
-from feed_assets_tests.kafka.world import QUICK, World
-from feed_assets_tests.servers import ROOT
+from feed_assets_tests.support.kafka_topics import QUICK, World
+from feed_assets_tests.support.servers import ROOT
 from feed_assets_tests.warehouse.standin import ROLE
 from feed_assets_tests.warehouse.test_loader import other_type
 

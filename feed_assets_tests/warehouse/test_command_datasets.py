@@ -8,7 +8,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.warehouse.feeds import Dataset, load, target_of
+from feed_assets_tests.support.warehouse_datasets import Dataset, load, target_of
 from feed_assets_tests.warehouse.test_command import said
 
 LOCATION = """

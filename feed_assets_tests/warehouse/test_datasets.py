@@ -24,8 +24,8 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import dataset as datasets
 from feed_assets.warehouse import lease, loader, partitions, state
 from feed_assets.warehouse.engines import quoted
-from feed_assets_tests.servers import wait_until
-from feed_assets_tests.warehouse.feeds import Dataset, check, held, load, parquet, table
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_datasets import Dataset, check, held, load, parquet, table
 
 
 def row(number: int, **more):
@@ -326,7 +326,7 @@ def test_a_schema_that_would_lose_data_stops_its_table_with_both_shapes_and_the_
 )
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
 def test_what_is_no_table_is_refused(target, dataset, content, error, said, monkeypatch):
-    monkeypatch.setattr("feed_assets_tests.warehouse.feeds.parquet", lambda *_: content)
+    monkeypatch.setattr("feed_assets_tests.support.warehouse_datasets.parquet", lambda *_: content)
     dataset.publish("1", row(1))
     with pytest.raises(error, match=said):
         load(target, dataset)

@@ -11,9 +11,9 @@ import pytest
 from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.core.feeds import Feed
 from feed_assets.warehouse import loader, state
-from feed_assets_tests.faults.forks import Forks, forks
-from feed_assets_tests.faults.seeds import seeds
-from feed_assets_tests.warehouse.feeds import Dataset, check, held, load, table, target_of
+from feed_assets_tests.support.fault_seeds import seeds
+from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.support.warehouse_datasets import Dataset, check, held, load, table, target_of
 from feed_assets_tests.warehouse.lives import dataset_killed_at
 
 KILLED = -9

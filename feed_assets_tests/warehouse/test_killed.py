@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from feed_assets.warehouse.engines import quoted
-from feed_assets_tests.faults.forks import Forks, forks
-from feed_assets_tests.faults.seeds import seeds
+from feed_assets_tests.support.fault_seeds import seeds
+from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.warehouse.conftest import Loader
 from feed_assets_tests.warehouse.lives import killed_at
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream

@@ -9,7 +9,7 @@ from feed_assets.core.errors import WarehouseTaken, WarehouseUnavailable
 from feed_assets.warehouse import files, lease, state
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse.engines import engine_of
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.stream import ID, TEXT
 
 

@@ -22,7 +22,7 @@ from feed_assets.warehouse.duck import opened_at
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import load
 from feed_assets.warehouse.runs import runs
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 
 

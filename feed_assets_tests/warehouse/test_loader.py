@@ -21,9 +21,9 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import loader, state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.table import Loading, Table
-from feed_assets_tests.kafka.world import FIELDS, MORE, World
-from feed_assets_tests.servers import wait_until
-from feed_assets_tests.warehouse.topics import check, loading_of, nexts, rows
+from feed_assets_tests.support.kafka_topics import FIELDS, MORE, World
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts, rows
 
 
 @pytest.fixture

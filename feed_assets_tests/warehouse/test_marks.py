@@ -13,7 +13,7 @@ from feed_assets.warehouse import loader, partitions, state
 from feed_assets.warehouse.dataset import DatasetTable
 from feed_assets.warehouse.engines import literal, quoted
 from feed_assets.warehouse.partitions import Mark
-from feed_assets_tests.warehouse.feeds import Dataset, check, load
+from feed_assets_tests.support.warehouse_datasets import Dataset, check, load
 
 
 def mark(target, dataset: Dataset) -> Mark:

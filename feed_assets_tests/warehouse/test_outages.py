@@ -13,11 +13,11 @@ import pytest
 
 from feed_assets.warehouse import loader, state
 from feed_assets.warehouse.engines import engine_of
-from feed_assets_tests.kafka.brokers import kafka_at
-from feed_assets_tests.kafka.relay import relay
-from feed_assets_tests.kafka.world import MORE, World
-from feed_assets_tests.servers import free_ports, wait_until
-from feed_assets_tests.warehouse.topics import check, loading_of
+from feed_assets_tests.support.kafka_servers import kafka_at
+from feed_assets_tests.support.kafka_topics import MORE, World
+from feed_assets_tests.support.port_relay import relay
+from feed_assets_tests.support.servers import free_ports, wait_until
+from feed_assets_tests.support.warehouse_topics import check, loading_of
 from feed_assets_tests.warehouse.wire import Server, breakable
 
 

@@ -18,13 +18,13 @@ from feed_assets.warehouse import engines, redshift, state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.redshift import Redshift, driver, translated
 from feed_assets.warehouse.table import Loading
-from feed_assets_tests.kafka.world import World
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.kafka_topics import World
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_topics import check as check_topic
+from feed_assets_tests.support.warehouse_topics import loading_of, nexts
 from feed_assets_tests.warehouse import standin
 from feed_assets_tests.warehouse.standin import ROLE, StandIn
 from feed_assets_tests.warehouse.test_loader import loads as loads_of
-from feed_assets_tests.warehouse.topics import check as check_topic
-from feed_assets_tests.warehouse.topics import loading_of, nexts
 
 SERIALIZABLE = {"S": "ERROR", "C": "XX000", "M": "1023", "D": "Serializable isolation violation on table"}
 GREETING = (b"user", b"database", b"application_name")

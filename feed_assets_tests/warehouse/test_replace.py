@@ -11,9 +11,9 @@ from feed_assets.warehouse import partitions, state
 from feed_assets.warehouse.load import Place
 from feed_assets.warehouse.replace import Exchange, replace
 from feed_assets.warehouse.state import Known
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_datasets import Dataset, check, held
 from feed_assets_tests.warehouse.conftest import HOLDER
-from feed_assets_tests.warehouse.feeds import Dataset, check, held
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from feed_assets.warehouse import parquet as module
 from feed_assets.warehouse.duck import opened_at
 from feed_assets.warehouse.parquet import Rows
-from feed_assets_tests.warehouse.feeds import parquet
+from feed_assets_tests.support.warehouse_datasets import parquet
 
 
 def written(folder, content: bytes, name: str = "part-0.parquet") -> Rows:

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from feed_assets_tests.faults.forks import Forks, forks
+from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.warehouse.volume import differences, expected, loaded, signalled
 
 MOST_MB = {"duckdb": 1400, "postgresql+psycopg": 110}

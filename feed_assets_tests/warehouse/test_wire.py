@@ -12,8 +12,8 @@ from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.runs import Run, Signalled
-from feed_assets_tests.faults.seeds import caught, seeds
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.fault_seeds import caught, seeds
+from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.conftest import HOLDER, Loader
 from feed_assets_tests.warehouse.lives import committed
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream

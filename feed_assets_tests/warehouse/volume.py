@@ -15,7 +15,7 @@ from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets.warehouse.shapes import Column, Kind, Shape
 from feed_assets.warehouse.state import Known
-from feed_assets_tests.servers import peak_mb
+from feed_assets_tests.support.servers import peak_mb
 
 HOLDER = "the test"
 SCHEMA = 1

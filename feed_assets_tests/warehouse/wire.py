@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 
-from feed_assets_tests.servers import PostgreSQL, postgresql_server, wait_until
+from feed_assets_tests.support.servers import PostgreSQL, postgresql_server, wait_until
 
 LOADERS = "backend_type = 'client backend' AND application_name = 'feed_assets'"
 RESET = struct.pack("ii", 1, 0)

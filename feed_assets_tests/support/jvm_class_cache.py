@@ -1,6 +1,6 @@
 """Spark's classes, read and checked once and kept in a file: a Spark of the tests then starts with half of the work.
 
-    python -m feed_assets_tests.classes
+    python -m feed_assets_tests.support.jvm_class_cache
 
 makes the file if there is none for this Java and this PySpark; a Spark that finds none starts as ever.
 """
@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from feed_assets_tests.servers import JVM, ROOT
+from feed_assets_tests.support.servers import JVM, ROOT
 
 SECONDS = 300
 """For the file to be made, on a machine that others use too."""

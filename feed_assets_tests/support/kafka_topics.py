@@ -25,8 +25,8 @@ from feed_assets.kafka.files import FOLDER
 from feed_assets.kafka.schemas import Schemas
 from feed_assets.kafka.signals import SCHEMA, Signal
 from feed_assets.kafka.stretch import Chunking
-from feed_assets_tests.kafka.brokers import Broker, Registry
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.kafka_servers import Broker, Registry
+from feed_assets_tests.support.servers import wait_until
 
 FIELDS = [{"name": "id", "type": "string"}, {"name": "n", "type": "long"}]
 MORE = [*FIELDS, {"name": "note", "type": ["null", "string"], "default": None}]

@@ -9,7 +9,7 @@ from feed_assets.warehouse.engines import Connection, Engine, quoted
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.table import Loading
-from feed_assets_tests.kafka.world import Place, World
+from feed_assets_tests.support.kafka_topics import Place, World
 
 COLUMNS = ("id", "n", "note", "_partition", "_offset")
 

@@ -16,7 +16,7 @@ from feed_assets.alerts import Channel, channels, deliver
 from feed_assets.ledger.alerts import undelivered
 from feed_assets.ledger.database import Ledger
 from feed_assets.settings import Settings
-from feed_assets_tests.alerts.mail_server import PASSWORD, USER, MailServer
+from feed_assets_tests.support.mail_server import PASSWORD, USER, MailServer
 
 NOW = datetime(2019, 11, 25, 7, tzinfo=UTC)
 LATER = NOW + timedelta(hours=2)

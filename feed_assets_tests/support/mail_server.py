@@ -11,7 +11,7 @@ import trustme
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
-from feed_assets_tests.servers import free_ports
+from feed_assets_tests.support.servers import free_ports
 
 USER, PASSWORD = "alerts@example.com", "p@ss/w#rd:1"
 

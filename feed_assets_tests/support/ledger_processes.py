@@ -7,10 +7,10 @@ from feed_assets.core.reports import Report
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import reports
-from feed_assets_tests.feeds import workers
+from feed_assets_tests.support import feed_processes
 
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
-workers.processes.set_forkserver_preload([workers.__name__, __name__])
+feed_processes.processes.set_forkserver_preload([feed_processes.__name__, __name__])
 FEED = Feed.parse("ads/shown/v1.0")
 
 

@@ -17,7 +17,7 @@ from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import State, Verdict, decide
-from feed_assets_tests.needs import need_of
+from feed_assets_tests.support.build_needs import need_of
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 REPORT = "report"

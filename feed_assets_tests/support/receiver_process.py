@@ -1,4 +1,4 @@
-"""`python served.py SPOOL PORT [answer|remove]`: a receiver of the settings, to be killed; two act too early."""
+"""`python receiver_process.py SPOOL PORT [answer|remove]`: a receiver of the settings, to be killed; two act early."""
 
 import asyncio
 import os

@@ -36,7 +36,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 1, 2, 12, 30, tzinfo=UTC)
 SCHEMA = "id string, at timestamp, n int"
 LINES = {"Content-Type": "application/x-ndjson"}
-SERVED = Path(__file__).with_name("served.py")
+SERVED = Path(__file__).with_name("receiver_process.py")
 
 
 def pushed(name: str = MEN, **changes: Any) -> PushedFeed:

@@ -20,7 +20,7 @@ from feed_assets.sources.files import FileEvents
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
 from feed_assets.sources.topics import TopicEvents
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.servers import wait_until
 
 START = datetime(2010, 12, 1, 6, tzinfo=UTC)
 NAMES = ("table_name", "marker", "event_marker", "correlation_id", "write_operation", "partition_key", "context")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing.connection import Connection
 
-from feed_assets_tests.feeds.workers import processes, start
+from feed_assets_tests.support.feed_processes import processes, start
 
 LATER = (
     "alembic.command",

@@ -25,7 +25,7 @@ from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.services import Services
 from feed_assets.runs.spark_maker import SparkMaker
 from feed_assets.spark.read import read_own
-from feed_assets_tests.needs import need_of
+from feed_assets_tests.support.build_needs import need_of
 
 RAW = Feed.parse("ads/raw/v1.0")
 CLEAN = Feed.parse("ads/clean/v1.0")

@@ -1,6 +1,6 @@
 """One server of each kind for all processes of a test session.
 
-    python -m feed_assets_tests.shared KIND FOLDER LOCK
+    python -m feed_assets_tests.support.shared_servers KIND FOLDER LOCK
 
 The first process that asks has a keeper start the server. Every user holds a shared lock on a file; the keeper waits
 until it has that lock alone, and stops the server. The kernel takes the lock from a process that is killed.
@@ -18,8 +18,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import IO
 
-from feed_assets_tests.kafka.brokers import Broker, Registry, kafka_server, registry_server
-from feed_assets_tests.servers import PostgreSQL, S3Server, postgresql_server, seaweedfs_server
+from feed_assets_tests.support.kafka_servers import Broker, Registry, kafka_server, registry_server
+from feed_assets_tests.support.servers import PostgreSQL, S3Server, postgresql_server, seaweedfs_server
 
 SERVERS: dict[str, Callable[[Path], AbstractContextManager[S3Server | PostgreSQL | Broker | Registry]]] = {
     "kafka": kafka_server,
@@ -50,7 +50,7 @@ def _address(kind: str, folder: Path) -> dict[str, str]:
 
 def _start(kind: str, folder: Path, alone: IO[str]) -> None:
     """Return when the server answers. Whoever starts the keeper holds the lock too, in case this process is killed."""
-    command = [sys.executable, "-m", "feed_assets_tests.shared", kind, str(folder), str(alone.fileno())]
+    command = [sys.executable, "-m", "feed_assets_tests.support.shared_servers", kind, str(folder), str(alone.fileno())]
     log = folder / f"{kind}.log"
     with log.open("ab") as output:
         streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}

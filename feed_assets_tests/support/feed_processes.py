@@ -12,7 +12,7 @@ import obstore.auth.boto3  # noqa: F401  (imported once, in the fork server)
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import claim, publish
-from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.support.counted_blackboards import Counting
 
 MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)

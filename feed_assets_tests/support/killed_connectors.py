@@ -17,8 +17,8 @@ from feed_assets.kafka.spark_job import Executors
 from feed_assets.kafka.stretch import Chunking
 from feed_assets.settings import Settings
 from feed_assets.spark.session import session
-from feed_assets_tests.kafka.world import Place
-from feed_assets_tests.servers import wait_until
+from feed_assets_tests.support.kafka_topics import Place
+from feed_assets_tests.support.servers import wait_until
 
 MEMBER = "one"
 """Its name in the group: whoever starts with the same one has at once what the killed one had."""

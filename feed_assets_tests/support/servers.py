@@ -23,7 +23,7 @@ import psycopg
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClientError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FETCHED = {"s3a": "jars/s3a", "kafka": "servers/kafka", "apicurio": "servers/apicurio"}
 """What comes from Maven Central: the folder of each group in `.cache`."""
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import requests
 
-from feed_assets_tests.servers import JVM, ROOT, fetched, free_ports, stop, wait_until
+from feed_assets_tests.support.servers import JVM, ROOT, fetched, free_ports, stop, wait_until
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from feed_assets.kafka.catch_up import catch_up
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.kafka.world import World
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.kafka_topics import World
+from feed_assets_tests.support.sum_projects import harness
 
 TABLE = "ads/clicks"
 
