@@ -22,7 +22,8 @@ from feed_assets.settings import Settings, settings
 from feed_assets_tests.support import jvm_class_cache, memory_tmp, speedups
 from feed_assets_tests.support.forked_processes import LATER, Forks, forks
 from feed_assets_tests.support.kafka_servers import Broker, Registry
-from feed_assets_tests.support.servers import BUCKET, PARTNERS, PostgreSQL, S3Server, fetched
+from feed_assets_tests.support.longest_files import LONGEST, TESTS
+from feed_assets_tests.support.servers import BUCKET, PARTNERS, PostgreSQL, S3Server, fetched, partner_settings
 from feed_assets_tests.support.shared_servers import shared
 
 if TYPE_CHECKING:
@@ -35,31 +36,6 @@ hypothesis.settings.load_profile("patient")
 memory_tmp.prepare()
 speedups.prepare()
 os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_class_cache.options())  # for Spark here and in what tests start
-TESTS = Path(__file__).parent
-LONGEST = (
-    "integration/test_demo.py",
-    "defs/test_retail.py",
-    "integration/test_web_ui.py",
-    "soak/test_killed_runs.py",
-    "soak/test_soak.py",
-    "faults/test_stopped.py",
-    "faults/test_spark_cluster.py",
-    "integration/test_planted_secrets.py",
-    "faults/test_many_waiting.py",
-    "runs/test_build.py",
-    "cli/test_run.py",
-    "orchestration/test_attempts.py",
-    "integration/test_policies.py",
-    "spark/test_connect.py",
-    "defs/test_effectiveness.py",
-    "runs/test_killed.py",
-    "soak/test_interleavings.py",
-    "test_tutorial.py",
-    "spark/test_write.py",
-    "spark/test_read_csv.py",
-    "spark/test_digest.py",
-)
-"""The files that take longest, by their measured time: `pytest --durations=0` says what has changed."""
 _PREFIXES = count(1)
 _START_SPARK, _START_JAVA = LazyPySparkResource._init_session, java_gateway.launch_gateway
 
@@ -142,18 +118,13 @@ def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
         for name, value in server.env.items():
             patch.setenv(name, value)
         others = {
-            "partner": partner_place(server, f"s3://{PARTNERS}"),
-            "stranger": {**partner_place(server, "s3://strangers"), "profile": "nobody"},
+            "partner": partner_settings(server, f"s3://{PARTNERS}"),
+            "stranger": {**partner_settings(server, "s3://strangers"), "profile": "nobody"},
         }
         given = {"s3_endpoint": server.endpoint, "spark_jars": str(jars), "spark_conf": more, "blackboards": others}
         made = session(Settings(**given))
     yield made
     made.stop()
-
-
-def partner_place(server: S3Server, url: str) -> dict[str, str]:
-    """A blackboard of others in the settings: on the same server, in a bucket and with a user of its own."""
-    return {"url": url, "endpoint": server.endpoint, "profile": PARTNERS}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from feed_assets_tests.conftest import LONGEST, TESTS
+from feed_assets_tests.support.longest_files import LONGEST, TESTS
 from feed_assets_tests.support.servers import FETCHED, fetched
 
 ROOT = Path(__file__).parents[1]

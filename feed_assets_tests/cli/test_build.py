@@ -15,7 +15,7 @@ from feed_assets.feeds.write import publish
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.cli.test_run import DAY, drop, drop_sample, feed_assets
+from feed_assets_tests.cli.sample_runs import DAY, drop, drop_sample, invoke
 
 CLICKED, EFFECT = "ads/clicked/v1.0", "ads/effectiveness/v1.0"
 WRONG_HEADER = b"impression,clicked\nx,y\n"
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("home", "spark")
 
 def test_a_plan_has_updates_bytes_and_order_and_builds_nothing() -> None:
     drop_sample()
-    result = feed_assets("build", "--missing", "--dry-run", "--json")
+    result = invoke("build", "--missing", "--dry-run", "--json")
     planned = json.loads(result.stdout)
     assert [(each["feed"], each["partition"], each["state"]) for each in planned] == [
         (CLICKED, DAY, "build"),
@@ -34,17 +34,17 @@ def test_a_plan_has_updates_bytes_and_order_and_builds_nothing() -> None:
     ]
     assert planned[0]["bytes"] == len(sample.clicked_csv("2019-11-24", "men")) == planned[0]["reads"][0]["bytes"]
     assert planned[2]["after"] == [f"{CLICKED} {DAY}", f"ads/shown/v1.0 {DAY}"]
-    for_people = feed_assets("build", "--missing", "--dry-run").stdout.splitlines()[-1]
+    for_people = invoke("build", "--missing", "--dry-run").stdout.splitlines()[-1]
     assert for_people == f"3 partitions to build, {sum(each['bytes'] for each in planned)} bytes to read"
 
 
 def test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_says_who_asked() -> None:
     drop("ads/clicked_raw/v1.0", WRONG_HEADER)
-    assert feed_assets("run", "--until-idle").exit_code == 1
-    again = feed_assets("build", "--failed")
+    assert invoke("run", "--until-idle").exit_code == 1
+    again = invoke("build", "--failed")
     assert (again.exit_code, again.stdout.splitlines()[-1]) == (1, "0 of 1 partitions are built")
     drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
-    built = feed_assets("build", CLICKED, "men|2019-11-24")
+    built = invoke("build", CLICKED, "men|2019-11-24")
     line, end = built.stdout.splitlines()
     assert (built.exit_code, end) == (0, "1 of 1 partitions are built")
     assert re.fullmatch(
@@ -54,18 +54,18 @@ def test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_say
         run = runs.last(connection, Partition(Feed.parse(CLICKED), DAY))
     assert run
     assert str(run.asked_by).startswith(f"{getpass.getuser()}@")
-    assert feed_assets("build", "--failed").stdout == "nothing to build\n"
-    explained = json.loads(feed_assets("explain", CLICKED, DAY, "--json").stdout)
+    assert invoke("build", "--failed").stdout == "nothing to build\n"
+    explained = json.loads(invoke("explain", CLICKED, DAY, "--json").stdout)
     assert (explained["last_run"]["state"], explained["last_run"]["asked_by"]) == ("published", run.asked_by)
     assert (explained["last_run"]["host"], explained["last_run"]["cluster"]) == (socket.gethostname(), "local[2]")
     open_board(settings()).sweep(f"{CLICKED}/{DAY}/{explained['published']}")
-    vanished = json.loads(feed_assets("explain", CLICKED, DAY, "--json").stdout)
+    vanished = json.loads(invoke("explain", CLICKED, DAY, "--json").stdout)
     assert vanished["state"] == "build"
     assert f"its update {explained['published']} is no longer valid: " in vanished["reason"]
 
 
 def test_what_has_no_input_is_left_with_the_reason() -> None:
-    result = feed_assets("build", CLICKED, "2019-11-24/men...2019-11-25/men")
+    result = invoke("build", CLICKED, "2019-11-24/men...2019-11-25/men")
     assert (result.exit_code, result.stdout.splitlines()) == (
         1,
         [
@@ -79,7 +79,7 @@ def test_what_has_no_input_is_left_with_the_reason() -> None:
 
 def test_machines_get_what_was_built_and_what_is_left() -> None:
     drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
-    result = feed_assets("build", CLICKED, "2019-11-24/men...2019-11-25/men", "--json")
+    result = invoke("build", CLICKED, "2019-11-24/men...2019-11-25/men", "--json")
     said = json.loads(result.stdout)
     assert [(each["partition"], each["succeeded"]) for each in said["runs"]] == [("men|2019-11-24", True)]
     assert [each["what"] for each in said["left"]] == [f"{CLICKED} 2019-11-25/men"]
@@ -97,7 +97,7 @@ def test_machines_get_what_was_built_and_what_is_left() -> None:
     ],
 )
 def test_what_is_named_wrongly_is_said(args: list[str], says: str) -> None:
-    assert says in str(feed_assets("build", *args).exception)
+    assert says in str(invoke("build", *args).exception)
 
 
 def test_history_is_built_in_order_by_the_days_limit_and_what_is_left_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,23 +106,21 @@ def test_history_is_built_in_order_by_the_days_limit_and_what_is_left_says_so(mo
         where = Partition(Feed.parse("ads/clicked_raw/v1.0"), f"{day}/men")
         publish(open_board(settings()), where, {"part-1.csv": sample.clicked_csv(day, "men")}, datetime.now(UTC))
     asked = ("build", CLICKED, "2019-11-24/men...2019-11-26/men")
-    plans = [
-        json.loads(feed_assets(*asked, "--dry-run", "--json", *more).stdout) for more in ((), ("--order", "newest"))
-    ]
+    plans = [json.loads(invoke(*asked, "--dry-run", "--json", *more).stdout) for more in ((), ("--order", "newest"))]
     assert [[each["partition"][:10] for each in plan] for plan in plans] == [[*days], [*reversed(days)]]
     monkeypatch.setenv("FEED_ASSETS_HISTORY_RUNS_PER_DAY", "1")
     monkeypatch.setenv("FEED_ASSETS_HISTORY_ORDER", "newest")
     settings.cache_clear()
-    result = feed_assets(*asked)
+    result = invoke(*asked)
     built, *left, end = result.stdout.splitlines()
     assert (result.exit_code, end) == (1, "1 of 3 partitions are built")
     assert "men|2019-11-26" in built
     assert [each.partition(": ")[0] for each in left] == [f"LEFT    {CLICKED} {day}/men" for day in days[1::-1]]
     assert all("FEED_ASSETS_HISTORY_RUNS_PER_DAY" in each for each in left)
-    feed_assets("run", "--until-idle")
-    waits = json.loads(feed_assets("explain", CLICKED, "2019-11-24/men", "--json").stdout)
+    invoke("run", "--until-idle")
+    waits = json.loads(invoke("explain", CLICKED, "2019-11-24/men", "--json").stdout)
     assert waits["state"] == "waits for time"
     assert "FEED_ASSETS_HISTORY_RUNS_PER_DAY" in waits["reason"]
     assert "1 runs and" in waits["reason"]
-    (group,) = json.loads(feed_assets("explain", CLICKED, "--json").stdout)["partitions"][1:2]
+    (group,) = json.loads(invoke("explain", CLICKED, "--json").stdout)["partitions"][1:2]
     assert (group["state"], group["count"]) == ("waits for time", 2), "whoever explains releases nothing"

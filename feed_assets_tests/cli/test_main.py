@@ -16,20 +16,14 @@ import feed_assets
 from feed_assets.cli import errors_in_a_line, main, traces
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-
-
-def said(monkeypatch, capsys, *args):
-    monkeypatch.setattr("sys.argv", ["feed-assets", *args])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code, capsys.readouterr().err.splitlines()
+from feed_assets_tests.cli.main_call import exit_and_errors
 
 
 def test_a_broken_ledger_is_one_line(home, monkeypatch, capsys):
     open_ledger(settings().ledger).engine.dispose()
     with closing(sqlite3.connect(home / "ledger.db")) as database, database:
         database.execute("DROP TABLE event")
-    code, lines = said(monkeypatch, capsys, "events", "ls")
+    code, lines = exit_and_errors(monkeypatch, capsys, "events", "ls")
     assert (code, len(lines)) == (1, 1)
     assert lines[0].startswith("feed-assets: OperationalError: (sqlite3.OperationalError) no such table: event ")
 
@@ -39,7 +33,7 @@ def test_a_ledger_of_a_later_version_is_one_line(home, monkeypatch, capsys):
     with closing(sqlite3.connect(home / "ledger.db")) as database, database:
         database.execute("UPDATE alembic_version SET version_num = '9999'")
     open_ledger.cache_clear()
-    code, lines = said(monkeypatch, capsys, "events", "ls")
+    code, lines = exit_and_errors(monkeypatch, capsys, "events", "ls")
     assert (code, len(lines)) == (4, 1)
     assert "has the schema 9999, of a later version of feed_assets: expected up to" in lines[0]
 
@@ -81,7 +75,7 @@ def test_what_nobody_has_thought_of_is_a_line_with_its_place(capsys):
 
 def test_who_asks_gets_the_trace_before_the_line(monkeypatch, capsys, home):
     monkeypatch.setattr(traces, "_WANTED", set())
-    code, lines = said(monkeypatch, capsys, "-v", "feed", "ls", "--blackboard", "file:///no/such/folder")
+    code, lines = exit_and_errors(monkeypatch, capsys, "-v", "feed", "ls", "--blackboard", "file:///no/such/folder")
     assert code == 4
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1].startswith("feed-assets: ")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner, Result
 
-from feed_assets.cli import app, traces
+from feed_assets.cli import traces
 from feed_assets.cli.run import STARTING_SPARK
 from feed_assets.core.errors import SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
@@ -20,24 +19,9 @@ from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration import runner
 from feed_assets.settings import settings
-
-DAY = "2019-11-24/men"
+from feed_assets_tests.cli.sample_runs import DAY, drop, drop_sample, invoke
 
 pytestmark = pytest.mark.usefixtures("home", "spark")
-
-
-def feed_assets(*args: str) -> Result:
-    return CliRunner().invoke(app, args)
-
-
-def drop(feed: str, content: bytes) -> str:
-    where = Partition(Feed.parse(feed), DAY)
-    return publish(open_board(settings()), where, {"part-1.csv": content}, datetime.now(UTC)).id
-
-
-def drop_sample() -> None:
-    drop("ads/shown_raw/v1.0", sample.shown_csv("2019-11-24", "men"))
-    drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
 
 
 def state_of(feed: str, update_id: str) -> str | None:
@@ -48,7 +32,7 @@ def state_of(feed: str, update_id: str) -> str | None:
 
 def explained(feed: str, partition: str) -> str:
     """What `explain` says, without the spaces between its columns."""
-    return " ".join(feed_assets("explain", feed, partition).output.split())
+    return " ".join(invoke("explain", feed, partition).output.split())
 
 
 def test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_built_and_then_nothing() -> None:
@@ -57,7 +41,7 @@ def test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_bu
     assert "build it has no valid update, and every input is there" in ready
     waits = explained("ads/effectiveness/v1.0", DAY)
     assert "waits for input no valid update of ads/clicked/v1.0 2019-11-24/men" in waits
-    first = feed_assets("run", "--until-idle")
+    first = invoke("run", "--until-idle")
     told = [line.removeprefix("built").strip() for line in first.stdout.splitlines() if line.startswith("built")]
     built = [line.partition(":")[0] for line in told]
     assert [*sorted(built[:2]), *built[2:]] == [
@@ -69,16 +53,16 @@ def test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_bu
     assert re.fullmatch(r"3,524 rows, 0 rejects, \d+\.\d s", numbers["ads/shown"])
     assert re.fullmatch(r"\d+ rows, \d+\.\d s", numbers["ads/effectiveness"])
     assert first.exit_code == 0
-    second = feed_assets("run", "--until-idle")
+    second = invoke("run", "--until-idle")
     assert second.stdout == "idle after 2 ticks\n"
-    assert "current" in feed_assets("explain", "ads/effectiveness/v1.0", DAY).output
+    assert "current" in invoke("explain", "ads/effectiveness/v1.0", DAY).output
     daily = explained("ads/effectiveness_daily/v1.0", "2019-11-24")
     assert "waits for input no valid update of ads/effectiveness/v1.0 2019-11-24/women" in daily
 
 
 def test_explain_speaks_json_to_machines() -> None:
     raw = drop("ads/shown_raw/v1.0", sample.shown_csv("2019-11-24", "men"))
-    said = json.loads(feed_assets("explain", "ads/shown/v1.0", DAY, "--json").output)
+    said = json.loads(invoke("explain", "ads/shown/v1.0", DAY, "--json").output)
     assert (said["state"], said["published"]) == ("build", None)
     assert [(pin["input"], pin["update_id"]) for pin in said["reads"]] == [(f"ads/shown_raw/v1.0/{DAY}", raw)]
 
@@ -93,12 +77,12 @@ def test_explain_speaks_json_to_machines() -> None:
     ],
 )
 def test_explain_of_what_is_no_partition_of_a_dataset_says_so(feed: str, partition: str, says: str) -> None:
-    assert says in str(feed_assets("explain", feed, partition).exception)
+    assert says in str(invoke("explain", feed, partition).exception)
 
 
 def test_a_failed_run_is_told_with_its_reason_and_tried_again_later() -> None:
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
-    result = feed_assets("run", "--until-idle")
+    result = invoke("run", "--until-idle")
     failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
     assert result.exit_code == 1
     assert len(failed) == 1
@@ -117,7 +101,7 @@ def test_what_has_failed_too_often_waits_for_a_person_with_an_exit_code_of_its_o
     monkeypatch.setenv("FEED_ASSETS_MAX_ATTEMPTS", "1")
     settings.cache_clear()
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
-    result = feed_assets("run", "--until-idle")
+    result = invoke("run", "--until-idle")
     what, waits, do = result.stdout.splitlines()[-3:]
     assert (result.exit_code, what) == (3, "1 waits for a person:")
     assert waits.startswith(f"WAITS   ads/clicked/v1.0 {DAY}: 1 runs failed on these inputs, the last with: Unreadable")
@@ -135,7 +119,7 @@ def test_what_an_audit_refused_waits_for_a_person_also_at_the_next_run(
     raw = Partition(Feed.parse("shop/raw/v1.0"), "")
     publish(open_board(settings()), raw, {"p.csv": b"k,n\na,1\n"}, datetime.now(UTC))
     for _ in range(2):
-        result = feed_assets("run", "--until-idle", "-m", "shop_that_refuses")
+        result = invoke("run", "--until-idle", "-m", "shop_that_refuses")
         assert (result.exit_code, result.stdout.splitlines()[-3]) == (3, "1 waits for a person:")
         assert "WAITS   shop/made/v1.0: its own audit failed on these inputs: not_empty" in result.stdout
 
@@ -146,33 +130,33 @@ def test_an_engine_out_of_reach_is_said_once_and_instead_of_runs_and_is_nobodys_
     drop_sample()
     monkeypatch.setenv("FEED_ASSETS_SPARK_REMOTE", "sc://127.0.0.1:9")
     settings.cache_clear()
-    result = feed_assets("run", "--until-idle")
+    result = invoke("run", "--until-idle")
     assert isinstance(result.exception, SparkUnavailable)
     assert str(result.exception).startswith("nobody listens at FEED_ASSETS_SPARK_REMOTE=sc://127.0.0.1:9")
     assert result.stdout == ""
-    said = json.loads(feed_assets("explain", "ads/clicked/v1.0", DAY, "--json").output)
+    said = json.loads(invoke("explain", "ads/clicked/v1.0", DAY, "--json").output)
     assert said["state"] == "build"
     monkeypatch.delenv("FEED_ASSETS_SPARK_REMOTE")
     settings.cache_clear()
-    healed = feed_assets("run", "--until-idle")
+    healed = invoke("run", "--until-idle")
     assert (healed.exit_code, healed.stdout.splitlines()[-1][:10]) == (0, "idle after")
 
 
 def test_run_without_until_idle_is_one_tick() -> None:
     drop_sample()
-    result = feed_assets("run")
+    result = invoke("run")
     assert [line for line in result.stdout.splitlines() if "effectiveness" in line] == []
     assert result.stdout.splitlines()[-1] == "one tick: more may be ready now"
 
 
 def test_a_tick_that_does_nothing_says_so() -> None:
-    assert feed_assets("run", "--until-idle").exit_code == 0
-    assert feed_assets("run").stdout == "one tick: nothing was to be done\n"
+    assert invoke("run", "--until-idle").exit_code == 0
+    assert invoke("run").stdout == "one tick: nothing was to be done\n"
 
 
 def test_progress_goes_to_stderr_and_says_what_is_done_from_the_first_moment() -> None:
     drop_sample()
-    said = feed_assets("run", "--until-idle").stderr.splitlines()
+    said = invoke("run", "--until-idle").stderr.splitlines()
     assert said[0] == "feed-assets: loading the definitions"
     assert not [line for line in said if not line.startswith(("feed-assets: ", "blackboard: "))], said
 
@@ -180,7 +164,7 @@ def test_progress_goes_to_stderr_and_says_what_is_done_from_the_first_moment() -
 def test_machines_get_runs_and_what_is_left_as_one_object_and_nothing_else() -> None:
     drop_sample()
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
-    result = feed_assets("run", "--until-idle", "--json")
+    result = invoke("run", "--until-idle", "--json")
     said = json.loads(result.stdout)
     runs = {tuple(each["assets"]): each for each in said["runs"]}
     shown, clicked = runs["ads/shown", "ads/shown_rejects"], runs["ads/clicked", "ads/clicked_rejects"]
@@ -201,7 +185,7 @@ def test_machines_get_runs_and_what_is_left_as_one_object_and_nothing_else() -> 
 def test_a_trace_is_printed_for_who_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "_WANTED", set())
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
-    result = feed_assets("run", "-v")
+    result = invoke("run", "-v")
     assert "UnreadableUpdate" in result.stderr
     assert "Stack Trace" in result.stderr
     assert "Stack Trace" not in result.stdout
@@ -235,7 +219,7 @@ def test_a_function_that_fails_is_one_line_for_each_run_and_one_in_the_end(
     publish(
         open_board(settings()), Partition(Feed.parse("shop/raw/v1.0"), ""), {"p.csv": b"k,n\na,1\n"}, datetime.now(UTC)
     )
-    result = feed_assets("run", "--until-idle", "-m", "shop_that_fails")
+    result = invoke("run", "--until-idle", "-m", "shop_that_fails")
     said = result.stdout.splitlines()
     assert (result.exit_code, len(said)) == (3, 5), said
     why = "AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION]"
@@ -246,16 +230,16 @@ def test_a_function_that_fails_is_one_line_for_each_run_and_one_in_the_end(
 
 
 def test_a_module_without_definitions_is_refused() -> None:
-    assert "has 0 Definitions: expected exactly one" in str(feed_assets("run", "-m", "json").exception)
+    assert "has 0 Definitions: expected exactly one" in str(invoke("run", "-m", "json").exception)
 
 
 def test_publishing_and_invalidating_by_hand_are_in_the_ledger_at_once(tmp_path: Path) -> None:
     file = tmp_path / "part-1.csv"
     file.write_bytes(sample.clicked_csv("2019-11-24", "men"))
-    published = feed_assets("feed", "publish", "ads/clicked_raw/v1.0", DAY, str(file), "--json")
+    published = invoke("feed", "publish", "ads/clicked_raw/v1.0", DAY, str(file), "--json")
     update_id = json.loads(published.stdout)["id"]
     assert state_of("ads/clicked_raw/v1.0", update_id) == "published"
-    feed_assets("feed", "invalidate", "ads/clicked_raw/v1.0", DAY, update_id)
+    invoke("feed", "invalidate", "ads/clicked_raw/v1.0", DAY, update_id)
     assert state_of("ads/clicked_raw/v1.0", update_id) == "invalidated"
 
 
@@ -264,7 +248,7 @@ def test_another_blackboard_is_not_the_ledgers_business(tmp_path: Path) -> None:
     file.write_bytes(b"impression_id,clicked_at\n")
     (tmp_path / "elsewhere").mkdir()
     url = (tmp_path / "elsewhere").as_uri()
-    published = feed_assets("feed", "publish", "ads/clicked_raw/v1.0", DAY, str(file), "--json", "--blackboard", url)
+    published = invoke("feed", "publish", "ads/clicked_raw/v1.0", DAY, str(file), "--json", "--blackboard", url)
     assert state_of("ads/clicked_raw/v1.0", json.loads(published.stdout)["id"]) is None
 
 

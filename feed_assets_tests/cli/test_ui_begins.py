@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.cli.location import prepare
 from feed_assets.cli.processes import free_port
-from feed_assets_tests.cli.test_main import said
+from feed_assets_tests.cli.main_call import exit_and_errors
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,9 @@ def test_what_no_run_could_be_launched_by_is_said_and_nothing_is_started(home, m
     module = import_module("feed_assets.cli.ui")
     monkeypatch.setattr(module, "stop_once", lambda: None)
     monkeypatch.setattr(module, "group", None)
-    code, lines = said(monkeypatch, capsys, "ui", "-m", "feed_assets.definitions", "--port", str(free_port()))
+    code, lines = exit_and_errors(
+        monkeypatch, capsys, "ui", "-m", "feed_assets.definitions", "--port", str(free_port())
+    )
     assert code == 1, lines
     assert lines[-1].startswith(f"feed-assets: {config} names what cannot be loaded"), lines
     assert name in lines[-1]

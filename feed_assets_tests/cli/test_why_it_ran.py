@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from feed_assets import Wait, feed_asset, foreign_feed, with_automation
 from feed_assets.cli import app
 from feed_assets.testing import Given, Harness, PlainMaker
+from feed_assets_tests.support.command_output import printed
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -42,12 +43,8 @@ def wrong(raw):
 defs = with_automation(dg.Definitions(assets=[raw, daily, wrong]))
 
 
-def said(*command):
-    return CliRunner().invoke(app, command, catch_exceptions=False).stdout
-
-
 def explained(feed="web/daily/v1.0"):
-    return json.loads(said("explain", feed, DAY, "-m", __name__, "--json"))
+    return json.loads(printed("explain", feed, DAY, "-m", __name__, "--json"))
 
 
 def test_explain_says_after_a_run_why_it_ran_and_what_it_went_without():
@@ -58,8 +55,8 @@ def test_explain_says_after_a_run_why_it_ran_and_what_it_went_without():
         assert len(tested.run_until_idle()) == 1
         found, without = explained(), [f"web/raw/v1.0 {KEYS[23]}"]
         assert found["went_without"] == without
-        assert json.loads(said("feed", "show", "web/daily/v1.0", DAY, "--json"))["went_without"] == without
-        told = said("feed", "show", "web/daily/v1.0", DAY)
+        assert json.loads(printed("feed", "show", "web/daily/v1.0", DAY, "--json"))["went_without"] == without
+        told = printed("feed", "show", "web/daily/v1.0", DAY)
         assert f"  went_without\n    web/raw/v1.0 {KEYS[23]}\n" in told
         assert told.endswith("it was built without 1 of 24 partitions of its inputs\n")
         assert found["last_run"]["why"].startswith("it has no valid update, ")
@@ -71,11 +68,11 @@ def test_explain_says_after_a_run_why_it_ran_and_what_it_went_without():
             [],
             f"web/raw/v1.0 {KEYS[23]}: was not there before (with it 92 to 96 bytes)",
         )
-        assert "without" not in said("feed", "show", "web/daily/v1.0", DAY)
+        assert "without" not in printed("feed", "show", "web/daily/v1.0", DAY)
 
 
 def test_explain_says_which_number_of_all_is_needed_and_what_to_do():
-    said("reconcile", "-m", __name__)
+    printed("reconcile", "-m", __name__)
     found = explained("web/wrong/v1.0")
     assert found["state"] == "cannot be decided"
     assert "at_least says '30 of 31': expected so many 'of 24'. Correct it" in found["reason"]
@@ -87,5 +84,5 @@ def test_explain_works_where_nothing_but_a_report_was_made():
     found = explained()
     assert (found["state"], found["published"]) == ("waits for input", None)
     assert found["reason"].startswith(f"no valid update of web/raw/v1.0 {KEYS[0]}, ")
-    for row in json.loads(said("explain", "-m", __name__, "--json")):
+    for row in json.loads(printed("explain", "-m", __name__, "--json")):
         assert [*row][:2] == ["feed", "state"]

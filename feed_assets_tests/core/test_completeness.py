@@ -2,14 +2,7 @@
 
 import pytest
 
-from feed_assets.core.completeness import (
-    Completeness,
-    WindowState,
-    as_fraction,
-    combined,
-    judge,
-    why,
-)
+from feed_assets.core.completeness import Completeness, WindowState, as_fraction, combined, judge, why
 from feed_assets.core.errors import InvalidDefinition
 
 OPEN, COMPLETE, ISSUE = WindowState.OPEN, WindowState.COMPLETE, WindowState.COMPLETE_WITH_ISSUE

@@ -7,16 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from feed_assets.core.cadence import Cadence, is_finer
-from feed_assets.core.expected import (
-    Expected,
-    begin,
-    due_upto,
-    expected_since,
-    has_come,
-    late_of,
-    looked,
-    not_there,
-)
+from feed_assets.core.expected import Expected, begin, due_upto, expected_since, has_come, late_of, looked, not_there
 
 HOUR, DAY, TINY = timedelta(hours=1), timedelta(days=1), timedelta(microseconds=1)
 SIX, NO_HOLES = Cadence("0 6 * * *", HOUR), Cadence(tolerance=HOUR)

@@ -7,16 +7,7 @@ import pytest
 
 from feed_assets.core.completeness import GRAINS
 from feed_assets.core.errors import InvalidDefinition, InvalidName
-from feed_assets.core.windows import (
-    check_grains,
-    children,
-    minutes_of,
-    parents,
-    tiles,
-    window_at,
-    window_of,
-    zone_of,
-)
+from feed_assets.core.windows import check_grains, children, minutes_of, parents, tiles, window_at, window_of, zone_of
 
 MICROSECOND, HOUR = timedelta(microseconds=1), timedelta(hours=1)
 REGIONS = ("Asia/Singapore", "Asia/Kolkata", "UTC", "America/Los_Angeles", "Europe/Berlin")

@@ -11,7 +11,7 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.faults.waiting_day import Day, definitions
-from feed_assets_tests.soak.test_soak import say
+from feed_assets_tests.support.progress import print_progress
 
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-01-02-00:00")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -66,7 +66,7 @@ def day(home, direct, through, ledger, s3_proxy):
 @pytest.mark.parametrize("hours", [3, pytest.param(24, marks=pytest.mark.soak)])
 def test_of_what_500_consumers_decide_and_ask_of_the_store_95_percent_are_decisions(day, hours):
     share = day(500).run(hours)
-    say(f"500 consumers, {hours} hours: {share}")
+    print_progress(f"500 consumers, {hours} hours: {share}")
     assert share.decisions == 500 * hours * 2  # When the file is there, and when the hour is complete.
     assert share.of_decisions >= 0.95, share
 

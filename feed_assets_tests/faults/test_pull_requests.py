@@ -9,9 +9,9 @@ import pytest
 
 from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets_tests.faults.conftest import QUICK, keys_of
+from feed_assets_tests.faults.many_objects import put_many
+from feed_assets_tests.faults.proxied_boards import QUICK, credentials_of
 from feed_assets_tests.faults.proxy import Fault
-from feed_assets_tests.faults.test_s3_requests import fill
 from feed_assets_tests.support.pull_partners import NOW, Partner
 
 _PREFIXES = count(1)
@@ -21,14 +21,14 @@ _PREFIXES = count(1)
 def partner(s3_proxy, direct, bucket, ledger) -> Partner:
     """A partner with some files on each day of a month, seen through the proxy."""
     url = f"s3://{bucket}/partner-{next(_PREFIXES)}"
-    keys = keys_of(s3_proxy.server)
+    keys = credentials_of(s3_proxy.server)
     made = Partner(
         Blackboard.open(url, endpoint=s3_proxy.server.endpoint, credentials=keys, patience=QUICK),
         Blackboard.open("memory://"),
         ledger,
     )
     days = [f"{NOW - timedelta(days=back):%Y-%m-%d}" for back in range(30)]
-    fill(made.theirs, [f"out/{day}/05/{number}.csv" for day in days for number in range(20)], b"id\n1\n")
+    put_many(made.theirs, [f"out/{day}/05/{number}.csv" for day in days for number in range(20)], b"id\n1\n")
     return made
 
 
@@ -50,7 +50,7 @@ def test_a_look_costs_a_listing_for_each_day_of_the_lookback_and_a_read_for_each
 
 def test_a_file_among_many_of_its_folder_costs_no_listing_of_the_others(partner, s3_proxy):
     """Without a folder for each day a listing begins at the day's first name, and ends with its last."""
-    fill(partner.theirs, [f"flat/2024{number:06}_x.csv" for number in range(3000)], b"id\n1\n")
+    put_many(partner.theirs, [f"flat/2024{number:06}_x.csv" for number in range(3000)], b"id\n1\n")
     partner.theirs.put("flat/20240229_05_a.csv", b"id\n1\n")
     partner.pull = replace(partner.pull, pattern="%Y%m%d_%H_*.csv", prefix="flat", lookback=1)
     s3_proxy.begin()

@@ -9,8 +9,8 @@ from feed_assets.core.errors import BlackboardRefused, BlackboardUnavailable
 from feed_assets.core.feeds import File, next_update_id
 from feed_assets.feeds import write
 from feed_assets_tests.faults.grid import BIG, NOW, Cell, Grid, read_latest
+from feed_assets_tests.faults.many_objects import put_many
 from feed_assets_tests.faults.proxy import KINDS, TARGETS
-from feed_assets_tests.faults.test_s3_requests import fill
 
 CELLS = list(itertools.product(TARGETS, KINDS))
 
@@ -26,7 +26,7 @@ def big(direct):
     write.publish(direct, BIG, {"part-0.csv": b"old"}, NOW)
     update_id = write.claim(direct, BIG, b"big", NOW)
     keys = [f"{BIG.path}/{update_id}/part-{number}.csv" for number in range(1_100)]
-    fill(direct, keys, b"new")
+    put_many(direct, keys, b"new")
     write.seal(direct, BIG, update_id, [File(key, 3) for key in keys])
 
 

@@ -1,13 +1,12 @@
 """How many requests a reader needs, counted by a proxy before a real S3 server."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
-import obstore
 import pytest
 
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.feeds.read import latest, require
+from feed_assets_tests.faults.many_objects import put_many
 
 SIZES = [10, 1_000, 3_000, pytest.param(100_000, marks=pytest.mark.soak)]
 
@@ -18,25 +17,11 @@ def long_feed(request, direct):
     partition = Partition(Feed.parse(f"requests/of_{request.param}/v1.0"))
     now = datetime.now(UTC)
     ids = [update_id(now - timedelta(minutes=5 * ago)) for ago in range(request.param, 0, -1)]
-    fill(direct, [f"{partition.path}/{name}/_SUCCESS" for name in ids[:-3]], b"0")
+    put_many(direct, [f"{partition.path}/{name}/_SUCCESS" for name in ids[:-3]], b"0")
     for name in ids[-3:]:
         direct.put(f"{partition.path}/{name}/part-0.csv", name.encode())
         direct.put(f"{partition.path}/{name}/_SUCCESS", b"1")
     return partition, ids
-
-
-def fill(board, keys, content):
-    """Many small objects at once."""
-
-    async def put(key, gate):
-        async with gate:
-            await obstore.put_async(board._client._store, key, content)
-
-    async def put_all():
-        gate = asyncio.Semaphore(32)
-        await asyncio.gather(*[put(key, gate) for key in keys])
-
-    asyncio.run(put_all())
 
 
 def test_a_reader_that_knows_nothing_needs_three_listings_and_one_read(long_feed, through, s3_proxy):

@@ -19,8 +19,8 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.spark.read import read
 from feed_assets.testing import Harness
-from feed_assets_tests.spark.conftest import put_update
 from feed_assets_tests.support.receivers import LINES, MEN, door_of, event, lines, listening
+from feed_assets_tests.support.spark_updates import put_update
 
 SCHEMA = (
     "id string, at timestamp, b tinyint, h smallint, n int, big bigint, f float, x double, d decimal(5,2), "

@@ -11,33 +11,23 @@ from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake import pull as module
 from feed_assets.intake.pull import Source, due
-from feed_assets.ledger import intake_files, log
-from feed_assets_tests.support.pull_partners import FEED, FIRST, NOW, Partner, at_once, key_of
-
-HOUR = "2024-02-29-05:00"
+from feed_assets.ledger import log
+from feed_assets_tests.support.pull_partners import (
+    FEED,
+    FIRST,
+    HOUR,
+    NOW,
+    Partner,
+    at_once,
+    key_of,
+    rename_file,
+    wrong_files,
+)
 
 
 @pytest.fixture
 def partner(ledger) -> Partner:
     return Partner(Blackboard.open("memory://"), Blackboard.open("memory://"), ledger)
-
-
-@pytest.fixture
-def on_disk(ledger, tmp_path) -> Partner:
-    """On local disk, where a file that is renamed stays the same one."""
-    theirs, ours = [Blackboard.open((tmp_path / name).as_uri(), create=True) for name in ("theirs", "ours")]
-    return Partner(theirs, ours, ledger)
-
-
-def renamed(partner: Partner, name: str, to: str) -> None:
-    root = partner.theirs._root
-    (root / "out" / name).rename(root / "out" / to)
-
-
-def wrong(partner: Partner) -> list[str]:
-    with partner.ledger.read() as connection:
-        found = intake_files.wrong(connection, {FEED: NOW - timedelta(days=3)})
-    return [f"{each.file.key}: {each.reason}" for each in found.get(FEED, [])]
 
 
 def test_a_file_is_one_batch_of_the_hour_that_its_name_says_and_is_pulled_once(partner):
@@ -78,24 +68,24 @@ def test_another_one_under_its_name_is_a_new_update_of_its_batch(partner):
     partner.put(FIRST, "id\n")  # The partner truncates it.
     partner.look()
     assert partner.held() == {HOUR: ["id\n"]}
-    assert wrong(partner) == []
+    assert wrong_files(partner) == []
 
 
 def test_or_it_stays_as_it_was_pulled_and_is_told_of_until_it_is_that_again(on_disk):
     on_disk.declare(changed="alert")
     on_disk.put(FIRST, "id\n1\n")
     on_disk.look()
-    renamed(on_disk, FIRST, "2024-02-29/05/kept")
+    rename_file(on_disk, FIRST, "2024-02-29/05/kept")
     on_disk.put(FIRST, "id\n1\n2\n")
     for _ in range(2):
         on_disk.look()
-        (said,) = wrong(on_disk)
+        (said,) = wrong_files(on_disk)
     assert said.startswith(f"out/{FIRST}: it was pulled with 5 bytes")
     assert "has 7" in said
     assert on_disk.held() == {HOUR: ["id\n1\n"]}
-    renamed(on_disk, "2024-02-29/05/kept", FIRST)
+    rename_file(on_disk, "2024-02-29/05/kept", FIRST)
     on_disk.look()
-    assert (wrong(on_disk), on_disk.registered().state) == ([], State.DONE)
+    assert (wrong_files(on_disk), on_disk.registered().state) == ([], State.DONE)
 
 
 def test_one_that_is_emptied_stays_as_it_was_pulled(partner):
@@ -104,16 +94,16 @@ def test_one_that_is_emptied_stays_as_it_was_pulled(partner):
     partner.put(FIRST, "")
     partner.look()
     assert partner.held() == {HOUR: ["id\n1\n"]}
-    assert "has 0" in wrong(partner)[0]
+    assert "has 0" in wrong_files(partner)[0]
 
 
 def test_an_empty_file_is_told_of_and_pulled_once_it_is_not_empty(partner):
     partner.put(FIRST, "")
     partner.look()
-    assert (partner.held(), wrong(partner)) == ({}, [f"out/{FIRST}: it is empty, and pulled once it is not"])
+    assert (partner.held(), wrong_files(partner)) == ({}, [f"out/{FIRST}: it is empty, and pulled once it is not"])
     partner.put(FIRST, "id\n1\n")
     partner.look()
-    assert (partner.held(), wrong(partner)) == ({HOUR: ["id\n1\n"]}, [])
+    assert (partner.held(), wrong_files(partner)) == ({HOUR: ["id\n1\n"]}, [])
 
 
 def test_what_is_wrong_with_a_file_is_told_until_it_is_gone(partner):
@@ -124,28 +114,28 @@ def test_what_is_wrong_with_a_file_is_told_until_it_is_gone(partner):
     partner.put("2024-02-29/05/empty.csv", "")
     partner.put("2024-02-28/05/empty.csv", "")
     partner.look_at_all()
-    assert len(wrong(partner)) == 3
+    assert len(wrong_files(partner)) == 3
     partner.remove(FIRST)
     partner.remove("2024-02-29/05/empty.csv")
     partner.look_at_all()
-    assert [each.partition(":")[0] for each in wrong(partner)] == ["out/2024-02-28/05/empty.csv"]
+    assert [each.partition(":")[0] for each in wrong_files(partner)] == ["out/2024-02-28/05/empty.csv"]
     assert partner.held() == {HOUR: ["id\n1\n"]}
     partner.put(FIRST, "id\n1\n2\n")  # It is there again, and still another one than was pulled.
     partner.look()
-    assert [each.partition(":")[0] for each in wrong(partner)] == [f"out/{FIRST}", "out/2024-02-28/05/empty.csv"]
+    assert [each.partition(":")[0] for each in wrong_files(partner)] == [f"out/{FIRST}", "out/2024-02-28/05/empty.csv"]
 
 
 def test_what_was_changed_and_is_renamed_back_to_what_was_pulled_is_one_file(on_disk):
     on_disk.declare(changed="alert")
     on_disk.put(FIRST, "id\n1\n")
     on_disk.look()
-    renamed(on_disk, FIRST, "2024-02-29/05/kept")
+    rename_file(on_disk, FIRST, "2024-02-29/05/kept")
     on_disk.put(FIRST, "id\n1\n2\n")
     on_disk.look()
     on_disk.remove(FIRST)
-    renamed(on_disk, "2024-02-29/05/kept", "2024-02-29/05/b.csv")
+    rename_file(on_disk, "2024-02-29/05/kept", "2024-02-29/05/b.csv")
     on_disk.look()
-    assert (wrong(on_disk), on_disk.registered("2024-02-29/05/b.csv").state) == ([], State.DONE)
+    assert (wrong_files(on_disk), on_disk.registered("2024-02-29/05/b.csv").state) == ([], State.DONE)
     with pytest.raises(KeyError):
         on_disk.registered()
 
@@ -156,7 +146,7 @@ def test_what_vanishes_after_it_was_pulled_stays(partner):
     partner.remove(FIRST)
     partner.look()
     assert partner.held() == {HOUR: ["id\n1\n"]}
-    assert wrong(partner) == []
+    assert wrong_files(partner) == []
 
 
 def test_what_vanishes_after_it_was_listed_is_no_file(partner, monkeypatch):
@@ -221,8 +211,8 @@ def test_names_that_say_no_moment_or_no_partition_are_told_of(partner):
     partner.put("2024-02-29/05/a.csv.part", "id\n1\n")
     partner.now = NOW
     partner.look()
-    assert (partner.held(), len(wrong(partner))) == ({}, 1)
-    assert "expected a day and an hour that exist" in wrong(partner)[0]
+    assert (partner.held(), len(wrong_files(partner))) == ({}, 1)
+    assert "expected a day and an hour that exist" in wrong_files(partner)[0]
 
 
 def test_a_moment_that_is_no_partition_is_told_of_until_it_is_one(partner, monkeypatch):
@@ -230,9 +220,9 @@ def test_a_moment_that_is_no_partition_is_told_of_until_it_is_one(partner, monke
     with monkeypatch.context() as patch:
         patch.setattr("feed_assets_tests.support.pull_partners.key_of", lambda _: None)
         partner.look()
-    assert "has no such partition" in wrong(partner)[0]
+    assert "has no such partition" in wrong_files(partner)[0]
     partner.look()
-    assert (partner.held(), wrong(partner)) == ({HOUR: ["id\n1\n"]}, [])
+    assert (partner.held(), wrong_files(partner)) == ({HOUR: ["id\n1\n"]}, [])
 
 
 def test_where_the_time_is_always_over_each_call_pulls_one_file_and_none_starves(partner):
@@ -261,7 +251,7 @@ def test_a_listing_without_end_keeps_no_other_day_from_being_looked_at(partner, 
     monkeypatch.setattr(Blackboard, "file_pages", endless)
     assert partner.look_at_all() < 10
     assert partner.held() == {"2024-02-28-05:00": ["id\n1\n"]}
-    assert "more than 30 files of 2024-02-29" in wrong(partner)[0]
+    assert "more than 30 files of 2024-02-29" in wrong_files(partner)[0]
 
 
 def test_two_hosts_that_copy_a_file_at_once_publish_two_updates_of_one_batch(partner, monkeypatch):

@@ -1,16 +1,13 @@
 """Files that a partner renames, or replaces by renaming: each is there once, under whatever name."""
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets_tests.intake.test_pull import HOUR, on_disk, renamed, wrong
-from feed_assets_tests.support.pull_partners import FIRST, Partner
-
-__all__ = ["on_disk"]
+from feed_assets_tests.support.pull_partners import FIRST, HOUR, Partner, rename_file, wrong_files
 
 
 def test_a_file_that_is_renamed_is_not_pulled_again(on_disk):
     on_disk.put(FIRST, "id\n1\n")
     on_disk.look()
-    renamed(on_disk, FIRST, "2024-02-29/05/b.csv")
+    rename_file(on_disk, FIRST, "2024-02-29/05/b.csv")
     on_disk.look()
     assert (on_disk.held(), on_disk.updates()) == ({HOUR: ["id\n1\n"]}, 1)
     on_disk.put("2024-02-29/05/b.csv", "id\n3\n")  # It is its batch now,
@@ -26,11 +23,11 @@ def test_a_file_that_is_renamed_onto_another_one_is_there_once_and_what_it_repla
     for name, content in ((FIRST, "id\n1\n"), (other, "id\n2\n")):
         on_disk.put(name, content)
         on_disk.look()
-    renamed(on_disk, FIRST, other)
+    rename_file(on_disk, FIRST, other)
     for _ in range(2):
         on_disk.look()
         assert (on_disk.held(), on_disk.known()) == ({HOUR: ["id\n1\n"]}, {HOUR: 1})
-    assert wrong(on_disk) == []
+    assert wrong_files(on_disk) == []
 
 
 def test_what_was_replaced_by_a_rename_and_comes_again_is_pulled_again(s3_board, ledger):

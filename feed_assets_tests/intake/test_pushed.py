@@ -1,19 +1,15 @@
 """What is asked of an event: what a run would reject, a partner hears at once."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.intake.pushed import seconds_of
+from feed_assets_tests.intake.event_types import LATEST, TYPES
 from feed_assets_tests.support.receivers import NOW, pushed
 
-TYPES = (
-    "id string, at timestamp, n int, b tinyint, big bigint, x double, d decimal(4,2), ok boolean, day date, "
-    "l timestamp_ntz, f float"
-)
 FEED = pushed(schema=TYPES)
-LATEST = (NOW + timedelta(hours=24)).timestamp()
 AT = {"at": "2026-01-02T11:29:59.999999Z"}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.intake.bodies import sent
-from feed_assets_tests.intake.test_pushed import LATEST, TYPES
+from feed_assets_tests.intake.event_types import LATEST, TYPES
 from feed_assets_tests.support.receivers import NOW, event, pushed
 
 FEED = pushed(schema=TYPES)

@@ -7,16 +7,9 @@ import pytest
 
 from feed_assets.core.chunks import OffsetRange
 from feed_assets.core.errors import FencedOff, LogTrimmed
-from feed_assets.kafka.catch_up import catch_up
 from feed_assets.kafka.ranges import follow
-from feed_assets_tests.kafka.test_faults import trim
+from feed_assets_tests.kafka.topic_steps import catch_up_once, trim
 from feed_assets_tests.support.kafka_topics import MORE, POISON
-
-
-def take(world, **changes):
-    chunking = world.place.chunking(**changes)
-    with closing(chunking.schemas):
-        return world.committed(catch_up(chunking, world.name, world.settings))
 
 
 def test_all_that_there_is_becomes_the_chunks_that_the_service_makes(world):
@@ -24,22 +17,22 @@ def test_all_that_there_is_becomes_the_chunks_that_the_service_makes(world):
     world.produce(25)
     world.produce(3, partition=1, fields=MORE)
     world.send(POISON, partition=1)
-    found = take(world)
+    found = catch_up_once(world)
     world.check(2)
     assert world.is_done(2)
     ranges = [(each.partition, each.first_offset, each.last_offset) for each in found]
     assert sorted(ranges) == [(0, 0, 9), (0, 10, 19), (0, 20, 24), (1, 0, 3)]
-    assert take(world) == []
+    assert catch_up_once(world) == []
 
 
 def test_the_service_goes_on_where_it_ended_and_it_where_the_service_did(world):
     world.create()
     world.produce(12)
-    take(world)
+    catch_up_once(world)
     world.produce(3)
     world.run_until_done()
     world.produce(9)
-    take(world)
+    catch_up_once(world)
     world.check()
     assert [each.next_offset for each in world.signals()] == [10, 12, 15, 20, 24], "the lines of the grid stay"
 
@@ -55,8 +48,8 @@ def test_killed_anywhere_it_leaves_nothing_out_and_nothing_twice(world, step):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        take(world, on_step=kill)
-    take(world)
+        catch_up_once(world, on_step=kill)
+    catch_up_once(world)
     world.check()
     assert world.is_done()
 
@@ -66,24 +59,24 @@ def test_a_service_that_reads_the_topic_is_put_out(world):
     world.produce(5)
     with world.connector() as running:
         running.wait(world.is_done, "all to be signalled")
-        take(world)
+        catch_up_once(world)
         world.produce(1)
         running.thread.join(60)
         assert isinstance(running.error, FencedOff)
         running.error = None
-    take(world)
+    catch_up_once(world)
     world.check()
 
 
 def test_a_partition_that_a_person_has_to_look_at_does_not_stop_the_others(world):
     world.create(partitions=2)
     world.produce(10)
-    take(world)
+    catch_up_once(world)
     world.produce(30)
     world.produce(10, 1)
     trim(world, world.name, 25)
     with pytest.raises(LogTrimmed, match="/0 is to be read from offset 10 on"):
-        take(world)
+        catch_up_once(world)
     assert (world.reached(), world.reached(1)) == (10, 10)
 
 
@@ -105,8 +98,8 @@ def test_a_packed_chunk_that_its_time_had_ended_is_cut_again_as_it_was(world):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        take(world, on_step=kill)
+        catch_up_once(world, on_step=kill)
     world.produce(3)
-    take(world)
+    catch_up_once(world)
     world.check()
     assert [each.last_offset for each in world.signals()] == [3, 6]

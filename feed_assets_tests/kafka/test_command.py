@@ -1,59 +1,19 @@
 """`feed-assets connector run`, as a process."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from feed_assets.cli import main
-from feed_assets_tests.support.kafka_topics import QUICK, World
+from feed_assets_tests.kafka.connector_command import LOCATION, connector_process
 from feed_assets_tests.support.servers import wait_until
-
-LOCATION = """
-import dagster as dg
-from feed_assets import kafka_topic
-defs = dg.Definitions(assets=[kafka_topic("ads/clicks", topic={topic!r}, key=["id"], **{limits!r})])
-"""
-
-
-def environment(world: World, home: Path) -> dict[str, str]:
-    conf = {"bootstrap.servers": world.place.servers, "group.id": world.place.group, **QUICK}
-    return {
-        **os.environ,
-        "DAGSTER_HOME": str(home),
-        "FEED_ASSETS_BLACKBOARD": world.board.url,
-        "FEED_ASSETS_KAFKA": json.dumps(conf),
-        "FEED_ASSETS_KAFKA_REGISTRY": world.place.registry,
-    }
-
-
-@contextmanager
-def connecting(world: World, home: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, which writes what it says to a file of the folder, until SIGTERM at the end."""
-    limits = world.settings.model_dump(exclude={"key"})
-    (folder / "location_of_clicks.py").write_text(LOCATION.format(topic=world.name, limits=limits))
-    command = [Path(sys.executable).with_name("feed-assets"), "connector", "run", "-m", "location_of_clicks"]
-    with (folder / "said").open("w") as errors:
-        process = subprocess.Popen(command, env=environment(world, home), stderr=errors, cwd=folder)
-    try:
-        yield process
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, (folder / "said").read_text()
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_it_runs_until_sigterm(world, home, tmp_path):
     world.create()
     world.produce(15)
-    with connecting(world, home, tmp_path) as process:
+    with connector_process(world, home, tmp_path) as process:
         wait_until(lambda: world.is_done() or process.poll() is not None, "all to be signalled", 120, 0.2)
     world.check()
     first, *_, last = (tmp_path / "said").read_text().splitlines()

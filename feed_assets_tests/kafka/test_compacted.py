@@ -9,7 +9,7 @@ import pytest
 
 from feed_assets.core.chunks import OffsetRange
 from feed_assets.kafka import ranges as module
-from feed_assets_tests.kafka.test_catch_up import take
+from feed_assets_tests.kafka.topic_steps import catch_up_once
 from feed_assets_tests.support.fault_seeds import seeds
 from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.servers import wait_until
@@ -25,7 +25,7 @@ CLEANED = {
 CLEANER_SECONDS = 180
 """The broker has one cleaner, for the topics of all tests."""
 
-WAYS = [World.run_until_done, take]
+WAYS = [World.run_until_done, catch_up_once]
 
 
 class Sent(NamedTuple):
@@ -152,7 +152,9 @@ def test_what_was_undone_and_the_ends_of_transactions_are_removed_too(world, way
     assert ranges(world) == [(0, 19, 0), (20, 20, 1), (21, 24, 1)]
 
 
-@pytest.mark.parametrize(("more", "way"), [("000", take), *(("12300", way) for way in WAYS), ("000012300", take)])
+@pytest.mark.parametrize(
+    ("more", "way"), [("000", catch_up_once), *(("12300", way) for way in WAYS), ("000012300", catch_up_once)]
+)
 def test_what_was_put_and_is_gone_before_its_signal_is_cut_anew(world, topic, more, way):
     """The last rows of the file that a killed one has left; all of them; and all up to the next line of the grid."""
     topic.send("0123000")
@@ -172,7 +174,7 @@ def killed(world: World, step: str) -> None:
             raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt):
-        take(world, on_step=kill)
+        catch_up_once(world, on_step=kill)
 
 
 @pytest.mark.parametrize("chances", seeds(2, 40))

@@ -4,61 +4,17 @@ import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from random import Random
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.cimpl import NewTopic
 
 from feed_assets.core.chunks import line_before
 from feed_assets.core.errors import LogTrimmed
 from feed_assets.kafka import counts
-from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.counts import by_offsets, by_reading, refusal
+from feed_assets_tests.support.counted_topics import START, CountedTopic, minutes, start_of
 
 HOUR = timedelta(hours=1)
-START = datetime(2026, 1, 1, 15, tzinfo=UTC)
 LOG_APPEND = {"message.timestamp.type": "LogAppendTime"}
-
-
-class Log:
-    """A topic of two partitions, of which the broker removes nothing, however old its moments are."""
-
-    def __init__(self, broker, **config):
-        self.servers = broker.servers
-        self.clients, self.topic = Clients({"bootstrap.servers": broker.servers}), f"counted-{uuid4().hex}"
-        self.admin = self.clients.admin()
-        made = NewTopic(self.topic, 2, config={"retention.ms": "-1", **config})
-        self.admin.create_topics([made])[self.topic].result(30)
-        self.producer = self.clients.producer(self.topic, 60)
-        self.producer.init_transactions(30)
-
-    def send(self, messages):
-        """Each as (partition, moment), in one transaction."""
-        self.producer.begin_transaction()
-        for partition, moment in messages:
-            stamp = int(moment.timestamp() * 1000)
-            self.producer.produce(self.topic, b"{}", partition=partition, timestamp=stamp)
-        self.producer.commit_transaction(30)
-
-    def produce(self, messages):
-        """The same without a transaction."""
-        producer = Producer({"bootstrap.servers": self.servers})
-        for partition, moment in messages:
-            producer.produce(self.topic, b"{}", partition=partition, timestamp=int(moment.timestamp() * 1000))
-        assert producer.flush(30) == 0
-
-    def remove(self, partition, offset):
-        place = TopicPartition(self.topic, partition, offset)
-        self.admin.delete_records([place])[place].result(30)
-
-
-def minutes(*numbers):
-    return [START + timedelta(minutes=number) for number in numbers]
-
-
-def start_of(moment):
-    return moment.replace(minute=moment.minute // 5 * 5, second=0, microsecond=0)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +26,14 @@ def start_of(moment):
     ],
 )
 def test_offsets_tell_counts_only_where_the_broker_stamps_and_keeps_messages(broker, config, said):
-    log = Log(broker, **config)
+    log = CountedTopic(broker, **config)
     found = refusal(log.clients, log.topic)
     assert re.search(said, found) if said else found is None
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_windows_by_offsets_are_those_of_the_messages_wherever_one_goes_on(broker, seed):
-    log, dice = Log(broker), Random(seed)  # noqa: S311
+    log, dice = CountedTopic(broker), Random(seed)  # noqa: S311
     sent = [(part, at) for part in (0, 1) for at in sorted(START + HOUR * dice.random() for _ in range(30))]
     log.produce(sent)
     truth = Counter(start_of(at) for _, at in sent)
@@ -91,7 +47,7 @@ def test_windows_by_offsets_are_those_of_the_messages_wherever_one_goes_on(broke
 
 
 def test_the_ends_of_transactions_are_counted_too_so_offsets_do_for_no_transactional_topic(broker):
-    log, now = Log(broker, **LOG_APPEND), datetime.now(UTC)
+    log, now = CountedTopic(broker, **LOG_APPEND), datetime.now(UTC)
     log.send([(0, START)])
     log.send([(0, START)])
     counted = by_offsets(log.clients, log.topic, {}, [now - HOUR, now + HOUR])
@@ -99,7 +55,7 @@ def test_the_ends_of_transactions_are_counted_too_so_offsets_do_for_no_transacti
 
 
 def test_what_the_broker_has_removed_before_it_was_counted_is_an_error(broker):
-    log = Log(broker)
+    log = CountedTopic(broker)
     log.produce([(0, each) for each in minutes(1, 2, 6, 7)])
     after = by_offsets(log.clients, log.topic, {}, minutes(0, 5)).after
     log.remove(0, 2)
@@ -114,7 +70,7 @@ def test_what_the_broker_has_removed_before_it_was_counted_is_an_error(broker):
 @pytest.mark.parametrize("seed", range(3))
 def test_cells_are_the_same_however_the_reads_are_cut_and_have_each_committed_message_once(broker, seed, monkeypatch):
     monkeypatch.setattr(counts, "CELL", 10)
-    log, dice = Log(broker), Random(seed)  # noqa: S311
+    log, dice = CountedTopic(broker), Random(seed)  # noqa: S311
     sent, cells, after = list[tuple[int, datetime]](), {}, {}
     for _ in range(12):
         if dice.random() < 0.6:

@@ -1,12 +1,10 @@
 """What is not there, is there twice, or changes while the connector runs."""
 
 import re
-from dataclasses import replace
 from threading import Event
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 
 from feed_assets.core.errors import FencedOff, LogTrimmed, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
@@ -14,12 +12,9 @@ from feed_assets.kafka import files, topics
 from feed_assets.kafka.lag import lag
 from feed_assets.kafka.signals import Signals
 from feed_assets.kafka.topics import About
+from feed_assets_tests.kafka.topic_steps import another_group, trim
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, World
 from feed_assets_tests.support.servers import wait_until
-
-
-def another_group(world: World):
-    return replace(world.place, group=f"group-{uuid4().hex}")
 
 
 def test_of_two_services_on_one_partition_the_first_one_is_fenced(world):
@@ -113,11 +108,6 @@ def test_the_topics_beside_have_as_many_partitions_and_get_more_with_it(world):
     world.check(3)
     for name in (signals_of(world.name), dead_letters_of(world.name)):
         assert topics.partitions(world.admin, name) == 3
-
-
-def trim(world: World, topic: str, before: int) -> None:
-    place = TopicPartition(topic, 0, before)
-    world.admin.delete_records([place])[place].result(30)
 
 
 def test_a_log_that_was_trimmed_before_it_was_read_raises(world):

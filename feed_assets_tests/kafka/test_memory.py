@@ -5,7 +5,7 @@ from weakref import WeakSet
 from confluent_kafka import Producer
 
 from feed_assets.kafka import avro, dialect, files
-from feed_assets_tests.kafka.test_command import connecting
+from feed_assets_tests.kafka.connector_command import connector_process
 from feed_assets_tests.support.kafka_topics import MORE, POISON, World
 from feed_assets_tests.support.servers import peak_mb, wait_until
 
@@ -40,7 +40,7 @@ def test_it_is_under_300_mb_whatever_the_backlog(world, home, tmp_path):
     world.create(partitions=4)
     fill(world)
     world.settings = world.settings.model_copy(update={"messages": 1_000_000, "seconds": 60})
-    with connecting(world, home, tmp_path) as process:
+    with connector_process(world, home, tmp_path) as process:
         wait_until(
             lambda: process.poll() is not None or all(world.reached(each) >= end for each, end in BEGUN.items()),
             "full chunks to be signalled",

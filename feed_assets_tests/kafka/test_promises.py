@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from feed_assets.core.errors import FencedOff, KafkaUnavailable, LogTrimmed
 from feed_assets.kafka import service
 from feed_assets.kafka.signals import TRANSACTION_SECONDS, Signals
-from feed_assets_tests.kafka.test_faults import trim
+from feed_assets_tests.kafka.topic_steps import trim
 from feed_assets_tests.support.servers import wait_until
 
 

@@ -26,7 +26,7 @@ from feed_assets.ledger.states.posting import NewTransition, post
 from feed_assets.ledger.states.rows import Row
 from feed_assets.ledger.tables import change
 from feed_assets_tests.ledger.quality_oracle import DAY, LEGAL, SIZES, At, Oracle
-from feed_assets_tests.ledger.test_states import FOO, HOUR_15, NOW, part, source
+from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, part, source
 
 WRITERS = 8
 STARTS = [DAY + timedelta(minutes=20 * n) for n in range(72)]

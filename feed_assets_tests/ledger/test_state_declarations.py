@@ -11,7 +11,7 @@ from feed_assets.core.members import Life, Member, Regions, SubPartitions, Track
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.states import datasets, reports, windows
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
-from feed_assets_tests.ledger.test_states import FOO, NOW, last, part, source, transitions
+from feed_assets_tests.ledger.state_reports import FOO, NOW, last_sequence, part, source, transitions
 
 FIRST, SECOND = date(2026, 1, 1), date(2026, 1, 2)
 HOUR = datetime(2026, 1, 1, 15, tzinfo=UTC)
@@ -61,7 +61,7 @@ def test_who_joins_does_not_reopen_the_past(ledger):
     declare(ledger, TWO, FIRST)
     for region in ("apac", "emea"):
         fill(ledger, region, FIRST)
-    seen = last(ledger)
+    seen = last_sequence(ledger)
     declare(ledger, THREE, SECOND)
     for region in ("apac", "emea"):
         fill(ledger, region, SECOND)
@@ -106,9 +106,9 @@ def test_another_ratio_judges_what_was_counted_again(ledger):
     assert transitions(ledger) == []
     windows.declare(ledger, {FOO: mild}, NOW)
     assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.COMPLETE
-    seen = last(ledger)
+    seen = last_sequence(ledger)
     windows.declare(ledger, {FOO: mild}, NOW)
-    assert last(ledger) == seen
+    assert last_sequence(ledger) == seen
     windows.declare(ledger, {FOO: strict}, NOW)
     assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
 
@@ -192,7 +192,7 @@ def test_days_have_the_zone_of_now_whatever_was_declared_or_reported_before(ledg
 def test_regions_of_a_dataset_that_was_counted_as_a_whole_begin_today(ledger):
     declare(ledger, None, FIRST)
     reports.report(ledger, filled(FIRST), NOW)
-    seen = last(ledger)
+    seen = last_sequence(ledger)
     declare(ledger, TWO, SECOND)
     assert transitions(ledger, seen) == []
     assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
@@ -204,7 +204,7 @@ def test_a_region_that_gets_countries_keeps_its_past(ledger):
     declare(ledger, TWO, FIRST)
     for region in ("apac", "emea"):
         fill(ledger, region, FIRST)
-    seen = last(ledger)
+    seen = last_sequence(ledger)
     countries = SubPartitions("country", {"sg": None})
     declare(ledger, Regions({"apac": Member("Asia/Singapore", below=countries), "emea": "UTC"}), SECOND)
     assert transitions(ledger, seen) == []
@@ -250,7 +250,7 @@ def test_who_joins_on_a_day_that_is_complete_does_so_on_the_next(ledger):
 def test_a_grain_that_goes_and_comes_back_is_told_both_times(ledger):
     reports.report(ledger, [*source({HOUR: 1}), part("part", {HOUR: 1})], NOW)
     windows.accept(ledger, WindowAddress(FOO, "", "hour", "2026-01-01-15:00"), "why", "ada", NOW)
-    seen = last(ledger)
+    seen = last_sequence(ledger)
     windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=("5min", "10min")))}, NOW)
     assert transitions(ledger, seen) == [("hour@2026-01-01-15:00", "complete", "open")]
     windows.declare(ledger, {FOO: Tracked.of(Completeness())}, NOW)

@@ -16,7 +16,7 @@ from feed_assets.ledger import event_rejects
 from feed_assets.ledger.counts import COUNTER
 from feed_assets.ledger.states import datasets, reports, windows
 from feed_assets.ledger.tables import dataset
-from feed_assets_tests.ledger.test_states import FOO, HOUR_15, NOW, last, part, source
+from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, last_sequence, part, source
 
 AT = HOUR_15[0]
 OTHER = Feed.parse("web/other")
@@ -103,7 +103,7 @@ def test_nobody_accepts_what_is_not_there(ledger):
             windows.report_quality(ledger, replace(FIVE, sub_partition=sub_partition), "c", "failed", "why", "ada", NOW)
     with pytest.raises(InvalidName, match="is no window of the grain 5min"):
         windows.accept(ledger, replace(FIVE, sub_partition="region=a", key="2026-01-01-15:01"), "why", "ada", NOW)
-    assert last(ledger) == 0
+    assert last_sequence(ledger) == 0
 
 
 def test_a_failed_check_makes_an_accepted_window_invalid(ledger):

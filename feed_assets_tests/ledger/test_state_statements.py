@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from feed_assets.ledger.states import reports, windows
 from feed_assets.ledger.states.watermarks import watermarks
-from feed_assets_tests.ledger.test_states import FOO, NOW, part, source
+from feed_assets_tests.ledger.state_reports import FOO, NOW, part, source
 from feed_assets_tests.support.ledger_records import scanned, statements
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,10 +13,8 @@ from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, log, quality
 from feed_assets.ledger.states import backfills, reports, shown, windows
 from feed_assets.ledger.tables import change
-from feed_assets_tests.ledger.test_state_quality import ALL_DAY, DAY, HOUR, day, fact, failed, hour, row
-from feed_assets_tests.ledger.test_states import FOO, HOUR_15, NOW, last, part, source
-
-__all__ = ["day", "hour"]
+from feed_assets_tests.ledger.quality_reports import ALL_DAY, DAY, HOUR, report_failed, window_fact, window_row
+from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, last_sequence, part, source
 
 FIVE = WindowAddress(FOO, "", "5min", "2026-01-01-15:55")
 FIVE_OF_EMEA = WindowAddress(FOO, "region=emea", "5min", "2026-01-01-15:55")
@@ -50,9 +48,9 @@ def why(ledger, address):
 
 def test_what_is_flagged_by_a_larger_window_of_a_region_names_it_up_to_the_whole(regions):
     fill(regions, "emea", REST)
-    failed(regions, WindowAddress(FOO, "region=emea", "day", "2026-01-01"), "nulls", "half of them")
+    report_failed(regions, WindowAddress(FOO, "region=emea", "day", "2026-01-01"), "nulls", "half of them")
     said = "day 2026-01-01 in region=emea is invalid: nulls: half of them"
-    assert fact(regions, HOUR).said == f"is complete with issue: {said}"
+    assert window_fact(regions, HOUR).said == f"is complete with issue: {said}"
     assert [why(regions, at) for at in (HOUR, FIVE, FIVE_OF_EMEA)] == [said] * 3
 
 
@@ -60,37 +58,37 @@ def test_a_window_in_a_bad_hour_of_the_whole_says_which_and_a_day_of_regions_doe
     """The day of the whole is made of the days of its regions, and not of its own hours: it is not open."""
     fill(regions, "emea", REST)
     fill(regions, "apac", EVE + REST)
-    assert row(regions, DAY).state is WindowState.COMPLETE
-    failed(regions)
+    assert window_row(regions, DAY).state is WindowState.COMPLETE
+    report_failed(regions)
     said = "hour 2026-01-01-15:00 is invalid: no_bots: many bots"
     assert [why(regions, at) for at in (FIVE_OF_EMEA, DAY)] == [said] * 2
-    assert (row(regions, DAY).state, fact(regions, DAY).why) == (WindowState.COMPLETE_WITH_ISSUE, said)
+    assert (window_row(regions, DAY).state, window_fact(regions, DAY).why) == (WindowState.COMPLETE_WITH_ISSUE, said)
 
 
 def test_what_a_region_is_marked_for_is_said_of_the_whole(regions):
     apac = WindowAddress(FOO, "region=apac", "hour", "2026-01-01-15:00")
     windows.report_quality(regions, apac, INPUTS, quality.MARKED, "made of a bad one", "spread", NOW)
     said = "hour 2026-01-01-15:00 in region=apac is complete with issue: made of a bad one"
-    assert (fact(regions, HOUR).why, why(regions, HOUR)) == (said, said)
+    assert (window_fact(regions, HOUR).why, why(regions, HOUR)) == (said, said)
 
 
-def test_the_log_says_what_an_hour_that_was_made_again_has_become(hour):
-    backfills.begin(hour, HOUR, "again", "ada", NOW)
-    backfills.finish(hour, HOUR, "again", "ada", NOW)
-    seen = last(hour)
-    failed(hour)
-    with hour.read() as connection:
+def test_the_log_says_what_an_hour_that_was_made_again_has_become(complete_hour):
+    backfills.begin(complete_hour, HOUR, "again", "ada", NOW)
+    backfills.finish(complete_hour, HOUR, "again", "ada", NOW)
+    seen = last_sequence(complete_hour)
+    report_failed(complete_hour)
+    with complete_hour.read() as connection:
         found = connection.execute(sa.select(change).where(change.c.sequence > seen, change.c.kind == log.WINDOW)).all()
     below = {each.why for each in found if each.partition != HOUR.partition.key}
     assert (len(found), below) == (19, {"hour 2026-01-01-15:00 is invalid: no_bots: many bots"})
 
 
 @pytest.mark.parametrize("closed", [HOUR, DAY])
-def test_what_is_being_made_again_is_not_closed(day, closed):
-    backfills.begin(day, HOUR, "again", "ada", NOW)
+def test_what_is_being_made_again_is_not_closed(complete_day, closed):
+    backfills.begin(complete_day, HOUR, "again", "ada", NOW)
     with pytest.raises(IllegalTransition, match=r"foo hour@2026-01-01-15:00 is being made again, .*End it first"):
-        closures.close(day, [closed.partition], "it is final", "ada", NOW)
+        closures.close(complete_day, [closed.partition], "it is final", "ada", NOW)
     other = WindowAddress(FOO, "", "hour", "2026-01-01-16:00")
-    assert closures.close(day, [other.partition], "it is final", "ada", NOW) == 1
-    backfills.finish(day, HOUR, "again", "ada", NOW)
-    assert closures.close(day, [closed.partition], "it is final", "ada", NOW) == 1
+    assert closures.close(complete_day, [other.partition], "it is final", "ada", NOW) == 1
+    backfills.finish(complete_day, HOUR, "again", "ada", NOW)
+    assert closures.close(complete_day, [closed.partition], "it is final", "ada", NOW) == 1

@@ -5,41 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.feeds import Feed
-from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.ledger import log
 from feed_assets.ledger.states import reports, windows
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
 from feed_assets.ledger.tables import change
+from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, last_sequence, part, source, transitions
 
-FOO = Feed.parse("foo")
-NOW = datetime(2026, 1, 1, 17, tzinfo=UTC)
-HOUR_15 = [datetime(2026, 1, 1, 15, minute, tzinfo=UTC) for minute in range(0, 60, 5)]
 FOUR = datetime(2026, 1, 1, 16, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-
-
-def part(name, counts, version=0, dataset=FOO, sub_partition="", **more):
-    return Report(dataset, sub_partition, name, tuple(counts.items()), version=f"{version:020d}", **more)
-
-
-def source(counts, tier="kafka", dataset=FOO, sub_partition="", version=0):
-    return [
-        part(str(start), {start: count}, version, dataset, sub_partition, tier=tier) for start, count in counts.items()
-    ]
-
-
-def transitions(ledger, after=0):
-    """What the log tells of windows: (grain and key, before, after)."""
-    query = sa.select(change).where(change.c.kind == log.WINDOW, change.c.sequence > after).order_by(change.c.sequence)
-    with ledger.read() as connection:
-        return [(row.partition, row.before, row.after) for row in connection.execute(query)]
-
-
-def last(ledger):
-    with ledger.read() as connection:
-        return log.last(connection)
 
 
 def marks(ledger, grain, sub_partition=""):
@@ -56,7 +29,7 @@ def almost(ledger):
 
 
 def test_the_story_of_the_article(almost):
-    seen = last(almost)
+    seen = last_sequence(almost)
     found = reports.report(almost, [part("s3://lake/foo/part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW, "ingestion")
     assert found.transitions == 4
     assert transitions(almost, seen) == [
@@ -71,7 +44,7 @@ def test_the_story_of_the_article(almost):
 
 def test_a_correction_below_the_threshold_reopens_what_it_is_part_of(almost):
     reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
-    seen = last(almost)
+    seen = last_sequence(almost)
     reports.report(almost, [part("part-2", {HOUR_15[-1]: 1200, FOUR: 1234}, version=1)], NOW)
     assert transitions(almost, seen) == [
         ("hour@2026-01-01-15:00", "complete", "open"),
@@ -84,10 +57,10 @@ def test_a_correction_below_the_threshold_reopens_what_it_is_part_of(almost):
 def test_a_repeat_and_an_older_version_change_nothing(almost):
     new = part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234}, version=2)
     reports.report(almost, [new], NOW)
-    seen = last(almost)
+    seen = last_sequence(almost)
     found = reports.report(almost, [new, part("part-2", {FOUR: 1}, version=1)], NOW)
     assert (found.accepted, found.known, found.rejected) == (0, 2, [])
-    assert last(almost) == seen
+    assert last_sequence(almost) == seen
 
 
 def test_an_equal_version_with_other_content_is_refused_and_kept(almost):
@@ -108,7 +81,7 @@ def test_what_no_report_names_any_more_leaves_nothing(ledger):
 
 def test_an_operator_accepts_a_window(almost):
     address = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
-    seen = last(almost)
+    seen = last_sequence(almost)
     assert windows.accept(almost, address, "the broker lost them", "ada", NOW)
     assert transitions(almost, seen) == [("hour@2026-01-01-15:00", "open", "complete")]
     with almost.read() as connection:
@@ -120,7 +93,7 @@ def test_an_operator_accepts_a_window(almost):
 def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
     reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
     address = WindowAddress(FOO, "", "10min", "2026-01-01-15:50")
-    seen = last(almost)
+    seen = last_sequence(almost)
     assert windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions == 4
     assert transitions(almost, seen) == [
         ("hour@2026-01-01-15:00", "complete", "open"),
@@ -141,7 +114,7 @@ def test_a_failed_check_of_a_window_whose_data_are_not_there_waits_for_them(almo
     """Whoever ignores quality reads what is invalid: it is all there."""
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
     reports.report(almost, [part("part-3", {FOUR: 10})], NOW)
-    seen = last(almost)
+    seen = last_sequence(almost)
     assert not windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions
     assert transitions(almost, seen) == []
     reports.report(almost, [part("part-3", {FOUR: 1234}, version=1)], NOW)

@@ -13,7 +13,7 @@ from feed_assets.ledger.states import datasets, reports
 from feed_assets.ledger.states.deltas import Delta
 from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.tables import report, window
-from feed_assets_tests.ledger.test_states import FOO, NOW, part, source, transitions
+from feed_assets_tests.ledger.state_reports import FOO, NOW, part, source, transitions
 from feed_assets_tests.support.feed_processes import processes, start
 from feed_assets_tests.support.ledger_processes import FEED, report_many
 

@@ -1,5 +1,6 @@
 """Every test has a home of its own, and leaves no instance open."""
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -68,3 +69,24 @@ def shop(tmp_path):
 def told():
     """What each run was told, as the functions of a test note it."""
     return []
+
+
+@pytest.fixture
+def patient(setting: Callable[..., None]) -> None:
+    """Let a run have 99 attempts."""
+    setting(max_attempts=99)
+
+
+@pytest.fixture
+def fresh(tmp_path, empty_ledger, monkeypatch):
+    """A folder for each history of a test, with a home of its own in it."""
+
+    def make(seed):
+        home = tmp_path / str(seed) / "home"
+        (home / "blackboard").mkdir(parents=True)
+        shutil.copyfile(empty_ledger, home / "ledger.db")
+        monkeypatch.setenv("DAGSTER_HOME", str(home))
+        settings.cache_clear()
+        return home.parent
+
+    return make

@@ -20,14 +20,7 @@ from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
 from feed_assets.testing import rows_of
 from feed_assets_tests.orchestration.acts import Acts, run_and_die, tick_and_die
-from feed_assets_tests.orchestration.increment_world import (
-    NAME,
-    OUTPUT,
-    TABLES,
-    Making,
-    every_update,
-    world,
-)
+from feed_assets_tests.orchestration.increment_world import NAME, OUTPUT, TABLES, Making, every_update, world
 from feed_assets_tests.support.sum_projects import later
 
 KEYS = "abcdef"

@@ -4,18 +4,18 @@ import pytest
 
 from feed_assets.core.errors import NotIdle
 from feed_assets_tests.orchestration.append_chance import play
-from feed_assets_tests.orchestration.test_increment_machine import fresh, patient, seeds
 from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.fault_seeds import single_seeds
 
-__all__ = ["fresh", "patient"]
+pytestmark = pytest.mark.usefixtures("patient")
 
 
-@pytest.mark.parametrize("seed", seeds(1, 60))
+@pytest.mark.parametrize("seed", single_seeds(1, 60))
 def test_whatever_happens_each_row_of_the_shop_is_there_once(tmp_path, seed):
     play(tmp_path, seed)
 
 
-@pytest.mark.parametrize("seed", seeds(1, 20))
+@pytest.mark.parametrize("seed", single_seeds(1, 20))
 def test_nor_do_kills_make_a_difference(tmp_path, forker, seed):
     acts = ["kill", "kill", "write", "take_back", "late", "compact", "tick"]
     chance = play(tmp_path, seed, acts, 10, forker=forker)

@@ -16,10 +16,10 @@ from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.runner import Runner
 from feed_assets.orchestration.ticks import steps
-from feed_assets.runs.maker import Task
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
-from feed_assets.testing import Given, Harness, PlainMaker, rows_of
+from feed_assets.testing import Harness, PlainMaker, rows_of
+from feed_assets_tests.orchestration.failing_maker import Outage
 from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
@@ -250,18 +250,6 @@ def test_run_begins_at_once_with_a_late_re_run_that_was_asked_for_in_vain():
         conditions_ask(world)
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
     assert conditions_ask(world) == []
-
-
-class Outage:
-    """A maker whose store or engine is down while `error` says so."""
-
-    def __init__(self, error: Exception):
-        self.error: Exception | None = error
-
-    def __call__(self, task: Task) -> Given:
-        if self.error:
-            raise self.error
-        return given(task)
 
 
 def ticking(world, clock, seconds: int) -> list[float]:

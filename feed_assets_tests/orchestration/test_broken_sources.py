@@ -15,17 +15,10 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.ingest import ingest
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_event_tables import Team
-from feed_assets_tests.orchestration.test_one_fails import NOWHERE, by_events, open_alerts, plain, tables_of
-from feed_assets_tests.support.sum_projects import (
-    DAY,
-    RAW,
-    inputs_of,
-    outcomes,
-    raw_feed,
-    rows,
-    sums_of,
-)
+from feed_assets_tests.orchestration.event_team import Team
+from feed_assets_tests.orchestration.failing_parts import NOWHERE, by_events, plain, tables_of
+from feed_assets_tests.support.home_alerts import open_reasons
+from feed_assets_tests.support.sum_projects import DAY, RAW, inputs_of, outcomes, raw_feed, rows, sums_of
 
 
 @pytest.fixture
@@ -47,7 +40,7 @@ def test_the_tick_of_a_source_of_which_nothing_can_be_read_fails_with_the_reason
     hide(tmp_path)
     with pytest.raises(SourceUnavailable, match="the event source team: part 0 of team: There is no SQLite database"):
         world.ask(name="events_team")
-    assert [*open_alerts()] == ["failing:events_team:part 0 of team"]
+    assert [*open_reasons()] == ["failing:events_team:part 0 of team"]
 
 
 def test_what_a_tick_requests_and_reports_is_not_lost_with_it(team, tmp_path):

@@ -16,9 +16,9 @@ from feed_assets.orchestration.declare.warehouse_tables import declared_tables
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets.warehouse import state
-from feed_assets_tests.orchestration.test_watch import checks
+from feed_assets_tests.orchestration.harness_queries import check_results
+from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, SUMS, harness, raw_feed, sums_of
-from feed_assets_tests.support.topic_projects import open_alerts
 from feed_assets_tests.support.warehouse_datasets import Dataset, load, target_of
 
 TABLE = "main/sums"
@@ -130,16 +130,16 @@ def test_a_table_that_has_stopped_is_an_alert(target):
     dataset.publish(DAY, {"k": "a", "n": 1})
     load(target, dataset)
     loop_.run_until_idle()
-    assert checks(loop_, TABLE, "loaded") == ["SUCCEEDED"]
+    assert check_results(loop_, TABLE, "loaded") == ["SUCCEEDED"]
     with target.engine.open() as connection:
         state.note(connection, SUMS, "its schema would lose data")
     loop_.run_until_idle()
     said = f"{SUMS} is not loaded into main any more: its schema would lose data"
-    assert open_alerts()[f"not_loaded:{TABLE}"] == said
+    assert open_reasons()[f"not_loaded:{TABLE}"] == said
     dataset.publish(DAY, {"k": "a", "n": 2})
     load(target, dataset)
     loop_.run_until_idle()
-    assert f"not_loaded:{TABLE}" not in open_alerts()
+    assert f"not_loaded:{TABLE}" not in open_reasons()
 
 
 def test_a_table_depends_on_its_dataset_and_has_its_partitions():

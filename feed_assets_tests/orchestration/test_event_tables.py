@@ -21,7 +21,7 @@ from feed_assets import (
     with_automation,
 )
 from feed_assets.core.attempts import pause_after
-from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts, due, event_rejects, events, inbox, pauses
 from feed_assets.ledger.database import open_ledger
@@ -32,30 +32,19 @@ from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.orchestration.ends import why_failed
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
-from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given
+from feed_assets_tests.orchestration.event_team import (
+    NOON,
+    REPORT,
+    Team,
+    consumed_markers,
+    report_assets,
+    report_world,
+    slice_ranges,
+)
 from feed_assets_tests.support.sum_projects import harness, later
 
-REPORT = Feed.parse("gamma/report/v1.0")
 SHUFFLE = "spark.sql.shuffle.partitions"
-NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
-
-
-class Team:
-    """A team with a table of events in a database of its own."""
-
-    def __init__(self, folder):
-        self.sink = SqlSink(f"sqlite:///{folder / 'team.db'}", "events")
-        self.source = EventSource("team", (SqlTable(self.sink.url, "events", "id"),))
-        self.sink.publish([])
-
-    def publish(self, *reported, operation=Operation.UPSERT, key="", marker_time=NOON, **context):
-        """Each as (table, correlation id, marker)."""
-        rows = [
-            WriteEvent(table, marker, marker_time, correlation, operation, key, context)
-            for table, correlation, marker in reported
-        ]
-        self.sink.publish([(0, row) for row in rows])
 
 
 @pytest.fixture
@@ -69,43 +58,15 @@ def seen():
     return []
 
 
-def world(team, seen, *, during=lambda: None, **options):
-    """a and b of a team -> report, by events. Its function is not called: what is made is given."""
-
-    def give(task):
-        seen.append(task.run_spec)
-        during()
-        return Given([{"k": str(len(seen))}])
-
-    return harness(*assets(team, lambda a, b: None, **options), give=give)
-
-
-def assets(team, function, **options):
-    pipelines = {"p": ["team/a", "team/b"]}
-    a = event_table("team/a", source=team.source, table_name="a")
-    b = event_table("team/b", source=team.source, table_name="b")
-    by_events = ByEvents(**{"pipelines": pipelines, **options})
-    return a, b, feed_asset("gamma/report/v1.0", inputs={"a": a, "b": b}, by_events=by_events)(function)
-
-
-def ranges(run_spec):
-    return {str(p.feed): (int(s.start) if s.start else None, int(s.end)) for p, s in run_spec.slices.items()}
-
-
-def markers():
-    with open_ledger(settings().ledger).read() as connection:
-        return {row["input_feed"]: int(row["marker"]) for row in inbox.markers(connection, REPORT)}
-
-
 def test_an_update_of_another_team_is_consumed_once_it_is_complete(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 1))
     assert world_.run_until_idle() == []
     team.publish(("b", "X", 7))
     (run,) = world_.run_until_idle()
     assert run.succeeded, run.error
-    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
-    assert markers() == {"team/a": 1, "team/b": 7}
+    assert [slice_ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
+    assert consumed_markers() == {"team/a": 1, "team/b": 7}
     assert world_.run_until_idle() == []
 
 
@@ -116,7 +77,7 @@ def test_the_function_gets_its_slices_the_partition_and_the_work_and_what_it_ret
         got.append((a, b, str(partition.feed), run_spec.consumes))
         return spark.createDataFrame([("x",)], "k string")
 
-    world_ = harness(*assets(team, report, pipelines={"p": ["team/a"], "q": ["team/b"]}), maker=None)
+    world_ = harness(*report_assets(team, report, pipelines={"p": ["team/a"], "q": ["team/b"]}), maker=None)
     team.publish(("a", "X", 1))
     (run,) = world_.run_until_idle()
     assert run.succeeded, run.error
@@ -129,17 +90,17 @@ def test_the_function_gets_its_slices_the_partition_and_the_work_and_what_it_ret
 
 
 def test_the_next_run_reads_on_from_the_markers(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "Y", 5), ("b", "Y", 8), ("a", "Z", 6))
     world_.run_until_idle()
-    assert [ranges(run_spec) for run_spec in seen[1:]] == [{"team/a": (1, 5), "team/b": (7, 8)}]
+    assert [slice_ranges(run_spec) for run_spec in seen[1:]] == [{"team/a": (1, 5), "team/b": (7, 8)}]
     assert seen[1].consumes
 
 
 def test_dagster_hears_of_each_event(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 1), ("a", "Y", 2), rows=3)
     world_.run_until_idle()
     reported = world_.reported("team/a")
@@ -150,10 +111,10 @@ def test_dagster_hears_of_each_event(team, seen):
 
 def test_an_event_that_comes_during_the_run_is_for_the_next_one(team, seen):
     more = iter([lambda: team.publish(("a", "Y", 2), ("b", "Y", 9))])
-    world_ = world(team, seen, during=lambda: next(more, lambda: None)())
+    world_ = report_world(team, seen, during=lambda: next(more, lambda: None)())
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
-    assert [ranges(run_spec) for run_spec in seen] == [
+    assert [slice_ranges(run_spec) for run_spec in seen] == [
         {"team/a": (None, 1), "team/b": (None, 7)},
         {"team/a": (1, 2), "team/b": (7, 9)},
     ]
@@ -170,42 +131,42 @@ def failing_once():
 
 
 def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen):
-    world_ = world(team, seen, during=failing_once())
+    world_ = report_world(team, seen, during=failing_once())
     team.publish(("a", "X", 1), ("b", "X", 7))
     (first,) = world_.run_until_idle()
     later(world_, pause_after(1))
     (second,) = world_.run_until_idle()
     assert (first.succeeded, second.succeeded) == (False, True)
-    assert ranges(seen[0]) == ranges(seen[1])
-    assert markers() == {"team/a": 1, "team/b": 7}
+    assert slice_ranges(seen[0]) == slice_ranges(seen[1])
+    assert consumed_markers() == {"team/a": 1, "team/b": 7}
 
 
 def test_a_build_by_hand_of_what_failed_consumes_what_is_due(team, seen):
-    world_ = world(team, seen, during=failing_once())
+    world_ = report_world(team, seen, during=failing_once())
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     graph, services = Graph(world_.definitions.resolve_asset_graph()), Services.of(settings())
     planned = by_hand.plan(graph, services, [Partition(REPORT, "")])
     left = by_hand.build(graph, services, planned, "alice", lambda request: world_.runner.execute(request).success)
-    assert (left, ranges(seen[1])) == ({}, ranges(seen[0]))
-    assert markers() == {"team/a": 1, "team/b": 7}
+    assert (left, slice_ranges(seen[1])) == ({}, slice_ranges(seen[0]))
+    assert consumed_markers() == {"team/a": 1, "team/b": 7}
 
 
 def test_a_run_by_hand_leaves_markers_alone_and_publishes_its_own_event(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "Y", 5))
     world_.run_until_idle()
     started(world_, [{"table": "team/a", "upto": "1"}, {"table": "team/b", "upto": "7"}])
-    assert ranges(seen[1]) == {"team/a": (None, 1), "team/b": (None, 7)}
+    assert slice_ranges(seen[1]) == {"team/a": (None, 1), "team/b": (None, 7)}
     assert not seen[1].consumes
-    assert markers() == {"team/a": 1, "team/b": 7}
+    assert consumed_markers() == {"team/a": 1, "team/b": 7}
     with open_ledger(settings().ledger).read() as connection:
         assert len(events.newest(connection, 10, REPORT)) == 2
     team.publish(("b", "Y", 8))
     world_.run_until_idle()
-    assert ranges(seen[2]) == {"team/a": (1, 5), "team/b": (7, 8)}
+    assert slice_ranges(seen[2]) == {"team/a": (1, 5), "team/b": (7, 8)}
     assert len(seen) == 3
 
 
@@ -217,27 +178,27 @@ def started(world_, slices):
 
 
 def test_several_pipelines_do_not_wait_for_each_other_and_what_never_came_is_not_read(team, seen):
-    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
+    world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
     team.publish(("a", "X", 1))
     (run,) = world_.run_until_idle()
     assert run.succeeded
     team.publish(("b", "Y", 7))
     world_.run_until_idle()
-    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1)}, {"team/b": (None, 7)}]
-    assert markers() == {"team/a": 1, "team/b": 7}
+    assert [slice_ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1)}, {"team/b": (None, 7)}]
+    assert consumed_markers() == {"team/a": 1, "team/b": 7}
 
 
 def test_all_of_them_are_waited_for_if_it_says_so(team, seen):
-    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]}, wait_for="all")
+    world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]}, wait_for="all")
     team.publish(("a", "X", 1))
     assert world_.run_until_idle() == []
     team.publish(("b", "Y", 7))
     world_.run_until_idle()
-    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
+    assert [slice_ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
 
 
 def test_by_hand_there_must_be_something_to_read(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     job = world_.definitions.resolve_implicit_global_asset_job_def()
     key = [dg.AssetKey(["gamma", "report"])]
     done = job.execute_in_process(instance=world_.instance, asset_selection=key, raise_on_error=False)
@@ -245,7 +206,7 @@ def test_by_hand_there_must_be_something_to_read(team, seen):
 
 
 def test_a_paused_consumer_loses_nothing(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     ledger = open_ledger(settings().ledger)
     pauses.pause_consumer(ledger, REPORT, "paused for the test", None, NOON)
     team.publish(("a", "X", 1), ("b", "X", 7))
@@ -254,12 +215,12 @@ def test_a_paused_consumer_loses_nothing(team, seen):
     assert world_.run_until_idle() == []
     assert pauses.resume(ledger, REPORT, NOON)
     world_.run_until_idle()
-    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 2), "team/b": (None, 8)}]
+    assert [slice_ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 2), "team/b": (None, 8)}]
 
 
 def test_a_run_that_cannot_begin_is_asked_for_a_few_times_only(team, seen):
     unknown = Plan(tags={"feed_assets/spark_profile": "large"})
-    world_ = world(team, seen, plans=[Rule(unknown, operations=frozenset({Operation.OVERWRITE}))])
+    world_ = report_world(team, seen, plans=[Rule(unknown, operations=frozenset({Operation.OVERWRITE}))])
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "Y", 2), ("b", "Y", 8), operation=Operation.OVERWRITE)
@@ -275,7 +236,7 @@ def test_the_plan_is_chosen_before_the_run_starts(team, seen, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_SPARK_PROFILES", '{"large": {}}')
     settings.cache_clear()
     large = Plan("reload", {"deep": True}, {"feed_assets/spark_profile": "large"})
-    world_ = world(team, seen, plans=[Rule(large, operations=frozenset({Operation.OVERWRITE}))])
+    world_ = report_world(team, seen, plans=[Rule(large, operations=frozenset({Operation.OVERWRITE}))])
     team.publish(("a", "X", 1), ("b", "X", 7))
     (first,) = world_.run_until_idle()
     assert first.tags["feed_assets/plan"] == "incremental"
@@ -287,11 +248,11 @@ def test_the_plan_is_chosen_before_the_run_starts(team, seen, monkeypatch):
     assert second.tags["feed_assets/correlation"] == "Y"
     assert seen[1].plan.kind == "reload"
     assert seen[1].plan.config == {"deep": True}
-    assert ranges(seen[1])["team/a"] == (None, 2)
+    assert slice_ranges(seen[1])["team/a"] == (None, 2)
 
 
 def test_what_is_no_event_of_a_declared_table_is_kept_with_its_reason(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 1), key="2024-01-01")
     team.publish(("gamma/report/v1.0", "X", 1))
     world_.run_until_idle()
@@ -304,7 +265,7 @@ def test_what_is_no_event_of_a_declared_table_is_kept_with_its_reason(team, seen
 @pytest.mark.parametrize(("out_of_order", "runs"), [("flag", 2), ("refuse", 1)])
 def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_lost(team, seen, out_of_order, runs):
     team.source = EventSource("team", team.source.parts, out_of_order)
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 10), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "late", 4), ("b", "late", 8))
@@ -315,14 +276,14 @@ def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_l
     assert len(seen) == runs
     if out_of_order == "flag":
         assert flags == ["out of order", None]
-        assert ranges(seen[1])["team/a"] == (None, 4)
+        assert slice_ranges(seen[1])["team/a"] == (None, 4)
     else:
         assert flags == [None]
         assert "marker 4 does not come after 10" in rejects[0][1].reason
 
 
 def test_a_lost_ledger_cursor_is_read_again_and_nothing_is_consumed_twice(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     ledger = open_ledger(settings().ledger)
@@ -362,7 +323,7 @@ def test_what_is_made_by_hand_after_an_event_out_of_order_is_read_with_the_next_
 def test_a_source_that_does_not_answer_is_told_and_holds_up_nobody(team, seen, caplog):
     broken = EventSource("team", (SqlTable("sqlite:////nowhere/at/all.db", "events", "id"), *team.source.parts))
     team.source = broken
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     assert len(seen) == 1
@@ -380,19 +341,19 @@ def test_pipelines_come_from_a_lineage_table_of_others(team, seen, tmp_path):
     with engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE lineage (pipeline TEXT, table_name TEXT)"))
         connection.execute(sa.text("INSERT INTO lineage VALUES ('p', 'a'), ('p', 'b'), ('p', 'unknown here')"))
-    world_ = world(team, seen, pipelines=LineageTable(str(engine.url), "lineage"))
+    world_ = report_world(team, seen, pipelines=LineageTable(str(engine.url), "lineage"))
     team.publish(("a", "X", 1))
     assert world_.run_until_idle() == []
     with engine.begin() as connection:
         connection.execute(sa.text("DELETE FROM lineage WHERE table_name = 'b'"))
     team.publish(("b", "Y", 1))
     world_.run_until_idle()
-    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 1)}]
+    assert [slice_ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 1)}]
     engine.dispose()
 
 
 def test_a_run_that_asks_for_a_profile_which_is_not_there_says_so(team, seen):
-    world_ = world(team, seen, plans=[Rule(Plan(tags={"feed_assets/spark_profile": "large"}))])
+    world_ = report_world(team, seen, plans=[Rule(Plan(tags={"feed_assets/spark_profile": "large"}))])
     team.publish(("a", "X", 1), ("b", "X", 7))
     (run, *_) = world_.tick()
     assert "a run asks for the Spark profile 'large': FEED_ASSETS_SPARK_PROFILES has none" in run.error
@@ -413,7 +374,7 @@ def test_a_profile_reaches_its_run_and_no_other_or_is_refused(team, spark, setti
         found.append(spark.conf.get(SHUFFLE))
         return spark.createDataFrame([(str(len(found)),)], "k string")
 
-    world_ = harness(*assets(team, report, plans=plans), maker=None)
+    world_ = harness(*report_assets(team, report, plans=plans), maker=None)
     for marker, operation in enumerate((Operation.OVERWRITE, Operation.UPSERT, Operation.DELETE)):
         team.publish(("a", f"X{marker}", marker), ("b", f"X{marker}", marker), operation=operation)
         ran = world_.run_until_idle()
@@ -423,7 +384,7 @@ def test_a_profile_reaches_its_run_and_no_other_or_is_refused(team, spark, setti
 
 
 def test_the_durations_of_the_last_updates_are_a_chart_in_the_metadata(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     for marker in (1, 2):
         team.publish(("a", f"X{marker}", marker), ("b", f"X{marker}", marker))
         world_.run_until_idle()

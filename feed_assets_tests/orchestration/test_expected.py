@@ -21,7 +21,7 @@ from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.orchestration.ticks.cadences import late_partitions
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.test_watch import checks
+from feed_assets_tests.orchestration.harness_queries import check_results
 from feed_assets_tests.support.statement_counter import counted
 from feed_assets_tests.support.sum_projects import SCHEMA, harness, rows
 
@@ -96,10 +96,10 @@ def test_a_day_that_never_came_is_late_although_the_days_after_it_come():
     )
     drop(tested, 6, 7)
     assert tick_at(tested, 6, 12) == tick_at(tested, 8) == {f"late:{RAW}": reason}
-    assert checks(tested, "web/raw", "on_time")[0] == "FAILED"
+    assert check_results(tested, "web/raw", "on_time")[0] == "FAILED"
     drop(tested, 4)
     assert tick_at(tested, 8, 8) == {}
-    assert checks(tested, "web/raw", "on_time")[0] == "SUCCEEDED"
+    assert check_results(tested, "web/raw", "on_time")[0] == "SUCCEEDED"
 
 
 def test_what_was_before_the_declaration_is_not_late():

@@ -24,7 +24,7 @@ from feed_assets.orchestration.decide.status import Status, nodes_shown, status_
 from feed_assets.orchestration.ticks.deadlines import ALERTS, LOOK_BACK
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.test_windows import complete, tell
+from feed_assets_tests.orchestration.window_reports import report_complete, report_counts
 from feed_assets_tests.support.sum_projects import harness, raw_feed, rows
 
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
@@ -226,13 +226,13 @@ def test_of_a_table_the_hours_are_counted_and_those_that_are_complete_are_read()
         return Given([{"n": len(read)}])
 
     tested = world(table, daily(table, wait=ENOUGH), give=give, now=MIDNIGHT + 2 * HOUR)
-    complete("2026-01-02-00:00", "2026-01-02-22:00")
+    report_complete("2026-01-02-00:00", "2026-01-02-22:00")
     assert made(tested.run_until_idle()) == []
-    complete("2026-01-02-23:00", "2026-01-03-00:00")
+    report_complete("2026-01-02-23:00", "2026-01-03-00:00")
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
     assert read == [(*KEYS[:22], KEYS[23])]
     assert json.loads(newest().without or "") == [f"web/foo hour@{KEYS[22]}"]
-    complete("2026-01-02-22:00", "2026-01-02-23:00")
+    report_complete("2026-01-02-22:00", "2026-01-02-23:00")
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
     assert read[-1] == tuple(KEYS)
 
@@ -264,7 +264,7 @@ def test_who_names_a_check_waits_for_its_result_and_for_no_other():
 def test_of_a_table_the_named_check_of_each_hour_is_waited_for():
     table = foo()
     tested, ledger = world(table, daily(Input(table, checks=["no_bots"]))), open_ledger(settings().ledger)
-    complete("2026-01-02-00:00", "2026-01-03-00:00")
+    report_complete("2026-01-02-00:00", "2026-01-03-00:00")
     addresses = [WindowAddress(Feed.parse("web/foo"), "", "hour", key) for key in KEYS]
     for each in addresses[:23]:
         report_quality(ledger, each, "no_bots", "passed", None, "dq", MIDNIGHT)
@@ -298,7 +298,7 @@ def test_a_waiver_lets_the_consumers_of_one_partition_go_on_until_there_is_anoth
 def test_a_waiver_of_a_window_lets_its_readers_go_on_by_sensor_and_run():
     table = foo()
     tested, ledger = world(table, daily(table, partitions_def=HOURS)), open_ledger(settings().ledger)
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     at_hour = WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
     report_quality(ledger, at_hour, "no_bots", "failed", "41 % are bots", "dq", MIDNIGHT)
     assert made(tested.run_until_idle()) == []
@@ -310,7 +310,7 @@ def test_a_waiver_of_a_window_lets_its_readers_go_on_by_sensor_and_run():
 
 
 def test_a_bare_key_waives_the_one_window_that_has_it():
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     ledger, at_five = (
         open_ledger(settings().ledger),
         WindowAddress(Feed.parse("web/foo"), "", "5min", "2026-01-02-15:05"),
@@ -356,7 +356,7 @@ def test_what_is_waived_before_its_data_are_heard_of_and_mended_in_part_holds_no
 def test_a_waiver_of_a_window_ends_when_the_window_is_good_again():
     table = foo()
     tested, ledger = world(table, daily(table, partitions_def=HOURS)), open_ledger(settings().ledger)
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     at_hour = WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
     for state in ("failed", "failed", "passed", "failed"):
         if state == "passed":
@@ -369,7 +369,7 @@ def test_a_waiver_of_an_hour_ends_when_the_day_that_holds_it_is_good_again():
     """Of the hour itself the log has nothing but its states."""
     table, day = foo(), WindowAddress(Feed.parse("web/foo"), "", "day", DAY)
     tested, ledger = world(table, daily(table, partitions_def=HOURS)), open_ledger(settings().ledger)
-    complete("2026-01-02-00:00", "2026-01-03-00:00")
+    report_complete("2026-01-02-00:00", "2026-01-03-00:00")
     report_quality(ledger, day, "no_bots", "failed", None, "dq", MIDNIGHT)
     assert made(tested.run_until_idle()) == []
     waive("web/foo", f"hour@{KEYS[15]}")
@@ -385,7 +385,7 @@ def test_who_names_a_check_goes_on_when_it_is_waived():
     by_hour = daily(Input(table, checks=["no_bots"]), "web/hourly/v1.0", partitions_def=HOURS)
     tested = world(raw, table, daily(Input(raw, checks=["no_bots"])), by_hour)
     drop(tested, DAY)
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     at_hour = WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
     report_quality(open_ledger(settings().ledger), at_hour, "no_bots", "failed", None, "dq", MIDNIGHT)
     say(part, "no_bots", quality.FAILED, "41 % are bots")
@@ -457,14 +457,14 @@ def test_a_dataset_says_what_becomes_of_it_when_an_hour_that_it_read_was_backfil
     tested = world(table, daily(table, partitions_def=partitions_def, reprocess=reprocess))
     ledger, hour = open_ledger(settings().ledger), WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
     first, end = ("2026-01-02-15:00", "2026-01-02-16:00") if partitions_def is HOURS else (KEYS[0], "2026-01-03-00:00")
-    complete(first, end)
+    report_complete(first, end)
     assert made(tested.run_until_idle()) == [f"daily {key}"]
     built = []
     for more in (0, 1):
         backfills.begin(ledger, hour, "bots", "ann", MIDNIGHT)
         assert made(tested.run_until_idle()) == []
         for tier in ("kafka", "") * more:
-            tell("2026-01-02-15:00", "2026-01-02-16:00", tier, more, part="more")
+            report_counts("2026-01-02-15:00", "2026-01-02-16:00", tier, more, part="more")
         backfills.finish(ledger, hour, "bots", "ann", MIDNIGHT)
         built.append(len(tested.run_until_idle()))
     assert built == [same_rows, other_rows]

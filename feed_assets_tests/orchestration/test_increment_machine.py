@@ -1,29 +1,17 @@
 """Increments by chance: writes, deletes, reloads, repeats, what is taken back, kills; in the end all is right."""
 
-import os
-import shutil
-
 import pytest
 
 from feed_assets.core.errors import NotRevalidated
-from feed_assets.settings import settings
 from feed_assets_tests.orchestration.increment_chance import Chance, config, judge, play
 from feed_assets_tests.orchestration.increment_world import NAME, every_update, nothing_before, whatever_was_last
 from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.fault_seeds import single_seeds
+
+pytestmark = pytest.mark.usefixtures("patient")
 
 
-def seeds(first, last):
-    """The first one, or FAULT_SEED, in `make test`, the others in `make soak`."""
-    asked = int(os.environ.get("FAULT_SEED", first))
-    return [asked, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(first, last) if seed != asked)]
-
-
-@pytest.fixture(autouse=True)
-def patient(setting):
-    setting(max_attempts=99)
-
-
-@pytest.mark.parametrize("seed", seeds(1, 30))
+@pytest.mark.parametrize("seed", single_seeds(1, 30))
 def test_whatever_happens_the_table_is_a_fold_of_what_the_shop_has(tmp_path, seed):
     play(tmp_path, seed)
 
@@ -76,21 +64,6 @@ def test_what_was_read_by_hand_and_consumed_so_is_due_again_when_it_is_taken_bac
 def test_nor_do_kills_make_a_difference(tmp_path, forker, seed):
     chance = play(tmp_path, seed, ["kill", "write", "take_back", "late"], 8, forker=forker)
     assert chance.kills or seed > 1, chance.done
-
-
-@pytest.fixture
-def fresh(tmp_path, empty_ledger, monkeypatch):
-    """A folder for each history of a test, with a home of its own in it."""
-
-    def make(seed):
-        home = tmp_path / str(seed) / "home"
-        (home / "blackboard").mkdir(parents=True)
-        shutil.copyfile(empty_ledger, home / "ledger.db")
-        monkeypatch.setenv("DAGSTER_HOME", str(home))
-        settings.cache_clear()
-        return home.parent
-
-    return make
 
 
 @pytest.mark.parametrize("wrong", [nothing_before, whatever_was_last])

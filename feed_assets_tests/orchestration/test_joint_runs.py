@@ -19,7 +19,7 @@ from feed_assets.orchestration.declare.partitions import to_key, to_path
 from feed_assets.runs.reconcile import GONE
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_ranges import materialize
+from feed_assets_tests.orchestration.range_runs import materialize
 from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,

@@ -2,40 +2,29 @@
 
 import json
 
-import dagster as dg
 import pytest
 
-from feed_assets import ByEvents, EventSource, Input, LineageTable, SqlTable, event_table, feed_asset
-from feed_assets.core.feeds import Feed
-from feed_assets.ledger import alerts, due
+from feed_assets import EventSource, Input, LineageTable, SqlTable, event_table
+from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets.testing import PlainMaker
-from feed_assets_tests.orchestration.test_event_tables import Team
-from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, SUMS, harness, raw_feed, requested, rows, sums_of
-
-NOWHERE = "sqlite:////nowhere/at/all.db"
+from feed_assets_tests.orchestration.event_team import Team
+from feed_assets_tests.orchestration.failing_parts import (
+    NOWHERE,
+    Broken,
+    BrokenDown,
+    by_events,
+    listed_partitions,
+    plain,
+    tables_of,
+)
+from feed_assets_tests.support.home_alerts import open_reasons
+from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, SUMS, raw_feed, requested, rows, sums_of
 
 
 @pytest.fixture
 def team(tmp_path):
     return Team(tmp_path)
-
-
-def plain(*assets):
-    return harness(*assets, maker=PlainMaker())
-
-
-def by_events(name, tables, pipelines):
-    @feed_asset(f"gamma/{name}/v1.0", inputs=tables, by_events=ByEvents(pipelines=pipelines))
-    def report(a, b):
-        raise NotImplementedError
-
-    return report
-
-
-def tables_of(source):
-    return {name: event_table(f"team/{name}", source=source, table_name=name) for name in "ab"}
 
 
 def world_of(team):
@@ -46,23 +35,13 @@ def world_of(team):
     return plain(*tables.values(), raw, sums_of(raw), healthy, lost)
 
 
-def open_alerts():
-    with open_ledger(settings().ledger).read() as connection:
-        return {each.name: each.reason for each in alerts.open_alerts(connection)}
-
-
-def listed(feed):
-    with open_ledger(settings().ledger).read() as connection:
-        return {each.partition.key: (each.state, each.reason) for each in due.listed(connection, Feed.parse(feed))}
-
-
 def test_a_lineage_table_out_of_reach_stops_its_consumer_alone(team):
     world = world_of(team)
     world.drop(RAW, DAY, rows(1))
     team.publish(("a", "X", 1), ("b", "X", 7))
     runs = world.run_until_idle()
     assert sorted((run.assets[0], run.succeeded) for run in runs) == [("gamma/healthy", True), ("t/sums", True)]
-    state, reason = listed("gamma/lost/v1.0")[""]
+    state, reason = listed_partitions("gamma/lost/v1.0")[""]
     assert state == "cannot be decided"
     assert "There is no SQLite database /nowhere/at/all.db" in reason
 
@@ -72,31 +51,11 @@ def test_a_lineage_table_out_of_reach_is_an_alert_and_stops_no_other_one(team):
     alerts.keep(open_ledger(settings().ledger), "stuck", {"gamma/healthy/v1.0|p|of before|": "it is over"}, world.now())
     team.publish(("a", "X", 1), ("b", "X", 7))
     world.run_until_idle()
-    (name,) = open_alerts()
+    (name,) = open_reasons()
     assert name == "undecided:gamma/lost/v1.0"
-    assert "There is no SQLite database /nowhere/at/all.db" in open_alerts()[name]
+    assert "There is no SQLite database /nowhere/at/all.db" in open_reasons()[name]
     assert world.checks("gamma/healthy")["propagation"]
     assert not world.checks("gamma/lost")["propagation"]
-
-
-class Broken(dg.IdentityPartitionMapping):
-    """A mapping of a user's that raises for one partition, in one direction or the other."""
-
-    def get_upstream_mapped_partitions_result_for_partitions(self, downstream_partitions_subset, *args, **kwargs):
-        self._refuse(downstream_partitions_subset)
-        return super().get_upstream_mapped_partitions_result_for_partitions(
-            downstream_partitions_subset, *args, **kwargs
-        )
-
-    def _refuse(self, subset):
-        if DAY in (subset or ()).get_partition_keys():
-            raise ZeroDivisionError("a mapping with an error")
-
-
-class BrokenDown(Broken):
-    def get_downstream_partitions_for_partitions(self, upstream_partitions_subset, *args, **kwargs):
-        self._refuse(upstream_partitions_subset)
-        return super().get_downstream_partitions_for_partitions(upstream_partitions_subset, *args, **kwargs)
 
 
 @pytest.mark.parametrize("mapping", [Broken(), BrokenDown()])
@@ -112,10 +71,10 @@ def test_a_mapping_that_raises_is_told_and_stops_its_partition_alone(mapping):
         ("t/other", NEXT_DAY),
         ("t/sums", NEXT_DAY),
     ]
-    ((state, reason),) = [reported for key, reported in listed("t/sums/v1.0").items() if key.endswith(DAY)]
+    ((state, reason),) = [reported for key, reported in listed_partitions("t/sums/v1.0").items() if key.endswith(DAY)]
     assert (state, reason) == ("cannot be decided", "ZeroDivisionError: a mapping with an error")
     world.ask(name="watch")
-    assert open_alerts() == {"undecided:t/sums/v1.0": "ZeroDivisionError: a mapping with an error"}
+    assert open_reasons() == {"undecided:t/sums/v1.0": "ZeroDivisionError: a mapping with an error"}
 
 
 def test_a_source_that_is_down_is_an_alert_and_holds_up_neither_others_nor_alerts(team):
@@ -128,19 +87,19 @@ def test_a_source_that_is_down_is_an_alert_and_holds_up_neither_others_nor_alert
     team.publish(("a", "X", 1), ("b", "X", 7))
     runs = world.run_until_idle()
     assert sorted((run.assets[0], run.succeeded) for run in runs) == [("gamma/healthy", True), ("t/sums", True)]
-    (name,) = open_alerts()
+    (name,) = open_reasons()
     assert name == "failing:events_away:part 0 of away"
-    assert "There is no SQLite database /nowhere/at/all.db" in open_alerts()[name]
+    assert "There is no SQLite database /nowhere/at/all.db" in open_reasons()[name]
 
 
 def test_a_source_that_answers_again_resolves_its_alert(team, tmp_path):
     world = plain(*tables_of(team.source).values())
     (tmp_path / "team.db").rename(tmp_path / "hidden.db")
     world.tick()
-    assert [*open_alerts()] == ["failing:events_team:part 0 of team"]
+    assert [*open_reasons()] == ["failing:events_team:part 0 of team"]
     (tmp_path / "hidden.db").replace(tmp_path / "team.db")
     world.tick()
-    assert open_alerts() == {}
+    assert open_reasons() == {}
 
 
 def test_a_sink_out_of_reach_is_an_alert_and_holds_up_no_run(setting):
@@ -149,7 +108,7 @@ def test_a_sink_out_of_reach_is_an_alert_and_holds_up_no_run(setting):
     world = plain(raw, sums_of(raw))
     world.drop(RAW, DAY, rows(1))
     assert [run.succeeded for run in world.run_until_idle()] == [True]
-    (name,) = open_alerts()
+    (name,) = open_reasons()
     assert name == f"failing:watch:{NOWHERE}#events"
 
 
@@ -162,12 +121,12 @@ def test_a_file_of_somebody_else_in_a_sink_is_an_alert_until_it_is_gone(setting,
     theirs.write_text("no JSON")
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
-    assert "not written by us" in open_alerts()["failing:watch:blackboard:out"]
-    assert f"out/{theirs.name}" in open_alerts()["failing:watch:blackboard:out"]
+    assert "not written by us" in open_reasons()["failing:watch:blackboard:out"]
+    assert f"out/{theirs.name}" in open_reasons()["failing:watch:blackboard:out"]
     assert len([*theirs.parent.iterdir()]) == 2
     theirs.unlink()
     world.tick()
-    assert open_alerts() == {}
+    assert open_reasons() == {}
 
 
 def test_a_file_between_two_numbers_of_ours_in_a_sink_is_told_of_once(setting, home, caplog):
@@ -194,7 +153,7 @@ def test_a_sink_where_a_feed_lives_is_an_alert_and_nothing_is_written_there(sett
     world = plain(raw, sums_of(raw))
     world.drop(RAW, DAY, rows(1))
     assert [run.succeeded for run in world.run_until_idle()] == [True]
-    assert "lives there. Name another folder" in open_alerts()[f"failing:watch:blackboard:{prefix}"]
+    assert "lives there. Name another folder" in open_reasons()[f"failing:watch:blackboard:{prefix}"]
     assert [*(home / "blackboard").rglob("*.jsonl")] == []
 
 
@@ -206,7 +165,7 @@ def test_a_foreign_feed_that_cannot_be_read_is_an_alert(home):
     path.symlink_to(path)
     world.drop(RAW, DAY, rows(1))
     assert requested(world) == [DAY]
-    assert [*open_alerts()] == ["failing:feeds:t/bad/v1.0"]
+    assert [*open_reasons()] == ["failing:feeds:t/bad/v1.0"]
 
 
 def test_alerts_do_not_hang_on_the_sensors_that_request(team):
@@ -214,4 +173,4 @@ def test_alerts_do_not_hang_on_the_sensors_that_request(team):
     team.publish(("a", "X", 1), ("b", "X", 7))
     world.ask(name="events_team")
     world.ask(name="watch")
-    assert "undecided:gamma/lost/v1.0" in open_alerts()
+    assert "undecided:gamma/lost/v1.0" in open_reasons()

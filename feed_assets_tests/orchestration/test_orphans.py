@@ -9,17 +9,9 @@ import pytest
 from feed_assets.feeds.write import CLAIMS
 from feed_assets.runs.services import utc_now
 from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.harness_queries import evaluate_orphans
 from feed_assets_tests.orchestration.kept import keep, restore
 from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, THIRD_DAY, outcomes, rows, short
-
-
-def look(world: Harness, **later: float) -> str:
-    """Evaluate the sensor so much later; its message."""
-    sensor = world.definitions.resolve_sensor_def("orphans")
-    context = dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name=sensor.name)
-    with context, dg.partition_loading_context(utc_now() + timedelta(**later)):
-        found = sensor(context)
-    return found.skip_message
 
 
 def objects(world: Harness, prefix: str) -> int:
@@ -49,9 +41,9 @@ def refused(kept: Path, home: Path) -> Harness:
 def test_a_refused_updates_parts_can_be_looked_at_for_a_day_and_then_go(refused):
     partition, claims = f"{SUMS}/{THIRD_DAY}", f"{CLAIMS}/t"
     parts = objects(refused, partition)
-    assert look(refused, hours=23) == "No orphans."
+    assert evaluate_orphans(refused, hours=23) == "No orphans."
     assert (objects(refused, partition), objects(refused, claims)) == (parts, 6)
-    message = look(refused, hours=25).splitlines()
+    message = evaluate_orphans(refused, hours=25).splitlines()
     assert message[0].startswith(f"swept {SUMS} {THIRD_DAY} 20")
     assert ": 1 objects without a valid manifest: " in message[0]
     assert "within_n" in message[0]
@@ -61,22 +53,22 @@ def test_a_refused_updates_parts_can_be_looked_at_for_a_day_and_then_go(refused)
 
 
 def test_foreign_claims_stay(refused):
-    look(refused, hours=25)
+    evaluate_orphans(refused, hours=25)
     assert objects(refused, f"{CLAIMS}/{RAW}") == objects(refused, CLAIMS) == 2
 
 
 def test_after_a_complete_look_it_rests_for_an_hour(refused):
-    assert look(refused, hours=25) != "No orphans."
-    assert look(refused, hours=25.9).startswith("The next look for orphans is at ")
-    assert look(refused, hours=26.1) == "No orphans."
+    assert evaluate_orphans(refused, hours=25) != "No orphans."
+    assert evaluate_orphans(refused, hours=25.9).startswith("The next look for orphans is at ")
+    assert evaluate_orphans(refused, hours=26.1) == "No orphans."
 
 
 def test_a_tick_whose_time_is_over_says_so_and_the_next_one_goes_on_at_once(refused, setting):
     setting(tick_seconds=1e-9)
-    messages = [look(refused, hours=25) for _ in range(5)]
+    messages = [evaluate_orphans(refused, hours=25) for _ in range(5)]
     assert all(message.endswith("the time was over: the next tick goes on") for message in messages[:4])
     assert messages[4] == "No orphans."
-    assert look(refused, hours=25).startswith("The next look for orphans is at ")
+    assert evaluate_orphans(refused, hours=25).startswith("The next look for orphans is at ")
     assert objects(refused, CLAIMS) == 2
 
 

@@ -11,7 +11,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.overview import overview
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_one_fails import BrokenDown
+from feed_assets_tests.orchestration.failing_parts import BrokenDown
 from feed_assets_tests.support.sum_projects import (
     DAY,
     NEXT_DAY,

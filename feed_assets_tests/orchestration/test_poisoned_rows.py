@@ -14,7 +14,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_event_tables import Team, world
+from feed_assets_tests.orchestration.event_team import Team, report_world
 
 ZERO = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ def seen():
 
 
 def test_an_event_of_the_year_1_is_consumed_and_its_rows_can_be_asked_for(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", ZERO), ("b", "X", 7))
     (run,) = world_.run_until_idle()
     assert run.succeeded, run.error
@@ -41,7 +41,7 @@ def test_an_event_of_the_year_1_is_consumed_and_its_rows_can_be_asked_for(team, 
 
 def test_what_an_older_version_recorded_with_a_short_year_is_consumed_once(team, seen):
     """It was in the ledger, and stopped all sensors, before this version read it."""
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", ZERO))
     assert world_.run_until_idle() == []
     with open_ledger(settings().ledger).write() as connection:
@@ -60,7 +60,7 @@ def rejected():
 
 
 def test_a_marker_far_ahead_is_rejected_and_what_comes_after_it_is_in_order_and_built(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     now = datetime.now(UTC)
     team.publish(("a", "W", datetime(9999, 12, 31, tzinfo=UTC)), ("a", "X", now), ("b", "X", 1))
     assert [run.succeeded for run in world_.run_until_idle()] == [True]
@@ -72,14 +72,14 @@ def test_a_marker_far_ahead_is_rejected_and_what_comes_after_it_is_in_order_and_
 
 def test_how_far_ahead_is_a_setting(team, seen, setting):
     setting(event_hours_ahead=0.5)
-    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
+    world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
     team.publish(("a", "X", datetime.now(UTC) + timedelta(hours=1)))
     assert world_.run_until_idle() == []
     assert "is more than 0:30:00 ahead of now" in rejected()[0]
 
 
 def test_markers_of_another_kind_are_rejected_and_those_after_them_are_built(team, seen):
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", datetime(2024, 1, 1, tzinfo=UTC)))
     world_.run_until_idle()
     team.publish(("a", "Y", datetime(2024, 1, 1, tzinfo=UTC)), ("b", "Y", 3 * 10**18))
@@ -91,7 +91,7 @@ def test_markers_of_another_kind_are_rejected_and_those_after_them_are_built(tea
 
 
 def test_a_version_that_no_bigint_holds_is_rejected_and_those_after_it_are_in_order(team, seen):
-    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
+    world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
     team.publish(("a", "W", 99999999999999999999), ("a", "X", 2), ("a", "Y", 3))
     world_.run_until_idle()
     assert "expected at most 9223372036854775807" in rejected()[0]
@@ -106,7 +106,7 @@ def flags():
 @pytest.mark.parametrize("wrong", [2**63 - 1, datetime(2024, 1, 1, tzinfo=UTC)], ids=["far ahead", "of another kind"])
 def test_the_mend_of_the_page_takes_a_wrong_event_back(team, seen, wrong):
     """Once its owner has: else it is read again, and recorded again."""
-    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
+    world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
     team.publish(("a", "W", wrong), ("a", "X", 2))
     world_.run_until_idle()
     delete_as_the_page_says()

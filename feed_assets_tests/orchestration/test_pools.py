@@ -21,7 +21,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.ranges import PARTITION
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
-from feed_assets_tests.cli.test_why_it_ran import said
+from feed_assets_tests.support.command_output import printed
 from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
@@ -162,8 +162,8 @@ def test_what_waits_for_its_pool_is_not_asked_for_again_and_is_said_to_be_queued
     later(world, timedelta(hours=1))
     assert late(world) == []
     world.ask(name="watch")
-    assert "needs a place in the pool ads" in said("explain", SUMS, THIRD_DAY, "-m", __name__)
-    assert "queue" not in said("explain", SUMS, DAY, "-m", __name__), "its run has begun"
+    assert "needs a place in the pool ads" in printed("explain", SUMS, THIRD_DAY, "-m", __name__)
+    assert "queue" not in printed("explain", SUMS, DAY, "-m", __name__), "its run has begun"
     with open_ledger(settings().ledger).read() as connection:
         assert runs.last(connection, Partition(Feed.parse(SUMS), THIRD_DAY)).state == "published", "the run before"
         assert alerts.open_alerts(connection) == ()

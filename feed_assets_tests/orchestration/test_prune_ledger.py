@@ -10,7 +10,7 @@ from feed_assets.ledger import durations, events, retention, subscriptions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_orphans import look
+from feed_assets_tests.orchestration.harness_queries import evaluate_orphans
 from feed_assets_tests.support.sum_projects import harness, raw_feed
 
 
@@ -51,7 +51,7 @@ def test_the_job_says_what_would_go_and_removes_it_once_it_is_told_to(aged, capf
 
 
 def test_the_sensor_does_so_once_a_day(aged):
-    assert look(aged) == "6 old rows of the ledger removed"
+    assert evaluate_orphans(aged) == "6 old rows of the ledger removed"
     assert kept() == 1
     later = utc_now() + timedelta(hours=23)
     ledger = open_ledger(settings().ledger)
@@ -61,13 +61,13 @@ def test_the_sensor_does_so_once_a_day(aged):
                 connection, WriteEvent("team/a", marker, later, f"c{marker}"), utc_now() - timedelta(days=100)
             )
         subscriptions.advance(connection, "somebody", 6)
-    assert look(aged, hours=23) == "No orphans."
-    assert look(aged, hours=25) == "4 old rows of the ledger removed"
+    assert evaluate_orphans(aged, hours=23) == "No orphans."
+    assert evaluate_orphans(aged, hours=25) == "4 old rows of the ledger removed"
 
 
 def test_the_sensor_goes_on_where_its_time_was_over(aged, setting, monkeypatch):
     monkeypatch.setattr(retention, "ROWS_PER_STEP", 2)
     setting(tick_seconds=0.000001)
     for hours in range(0, 20, 2):
-        look(aged, hours=hours)
+        evaluate_orphans(aged, hours=hours)
     assert kept() == 1

@@ -16,12 +16,7 @@ from feed_assets.settings import settings
 from feed_assets.sources.pipelines import pipelines_beside
 from feed_assets.sources.sinks import open_sink
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.two_teams import (
-    PIPELINES,
-    Team,
-    place_in_database,
-    place_on_blackboard,
-)
+from feed_assets_tests.orchestration.two_teams import PIPELINES, Team, place_in_database, place_on_blackboard
 from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,

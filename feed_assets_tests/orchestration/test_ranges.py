@@ -26,6 +26,7 @@ from feed_assets.orchestration.ends import outage
 from feed_assets.orchestration.runner import NO_TAGS
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, Ran
+from feed_assets_tests.orchestration.range_runs import END, START, THREE_DAYS, materialize, three_days
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.sum_projects import (
     BOTH,
@@ -49,21 +50,8 @@ from feed_assets_tests.support.sum_projects import (
     sums_of,
 )
 
-THREE_DAYS = (DAY, NEXT_DAY, THIRD_DAY)
-START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 SECONDS = 60
 """How long a thread of a test waits for another one at most."""
-
-
-def materialize(world: Harness, first: str, last: str, *assets: str) -> dg.ExecuteInProcessResult:
-    """A run of a range of partitions of some assets of a world."""
-    return dg.materialize(
-        [*world.definitions.assets],
-        instance=world.instance,
-        selection=[dg.AssetKey.from_user_string(asset) for asset in assets or BOTH],
-        tags={START: first, END: last},
-        raise_on_error=False,
-    )
 
 
 def ran(world: Harness, first: str = DAY, last: str = THIRD_DAY) -> list[Ran]:
@@ -71,14 +59,6 @@ def ran(world: Harness, first: str = DAY, last: str = THIRD_DAY) -> list[Ran]:
     assets, before = [dg.AssetKey.from_user_string(asset) for asset in BOTH], len(world.runs)
     world.runner.execute(dg.RunRequest(asset_selection=assets, tags={START: first, END: last}))
     return world.runs[before:]
-
-
-def three(*numbers: int, world: Harness | None = None, **options) -> Harness:
-    """Three days of raw numbers, and their sums."""
-    world = world or short(**options)
-    for day, number in zip(THREE_DAYS, numbers, strict=True):
-        world.drop(RAW, day, rows(number))
-    return world
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
@@ -102,7 +82,7 @@ def at_a_time(request, setting) -> int:
 
 @pytest.mark.usefixtures("at_a_time")
 def test_each_partition_of_a_range_is_built_and_told_of_for_itself():
-    world = three(1, 2, 3)
+    world = three_days(1, 2, 3)
     result = materialize(world, DAY, THIRD_DAY)
     assert result.success
     for day in THREE_DAYS:
@@ -116,7 +96,7 @@ def test_each_partition_of_a_range_is_built_and_told_of_for_itself():
 def test_with_spark_several_share_one_session(spark, setting):
     setting(partitions_at_a_time=2)
     raw = raw_feed()
-    world = three(1, 101, 3, world=harness(raw, sums_of(raw), maker=None))
+    world = three_days(1, 101, 3, world=harness(raw, sums_of(raw), maker=None))
     assert sorted(outcomes(ran(world))) == [("sums", DAY, True), ("sums", NEXT_DAY, False), ("sums", THIRD_DAY, True)]
     assert [world.reported("t/sums", day)[0].metadata["preview"][-9:] for day in (DAY, THIRD_DAY)] == [
         "| a | 1 |",
@@ -127,7 +107,9 @@ def test_with_spark_several_share_one_session(spark, setting):
 def test_with_spark_several_at_a_time_take_no_neighbour_along(spark, setting):
     setting(partitions_at_a_time=2)
     raw = raw_feed()
-    found = {each.partition: each for each in ran(three(101, UNLUCKY, 3, world=harness(raw, sums_of(raw), maker=None)))}
+    found = {
+        each.partition: each for each in ran(three_days(101, UNLUCKY, 3, world=harness(raw, sums_of(raw), maker=None)))
+    }
     assert {day: found[day].succeeded for day in THREE_DAYS} == {DAY: False, NEXT_DAY: False, THIRD_DAY: True}
     assert found[DAY].error == "within_n: n must be in [0, 100]; not in it: 1 of 1 rows"
     assert "13 is unlucky" in found[NEXT_DAY].error
@@ -185,7 +167,7 @@ def test_a_range_of_two_dimensions_is_each_combination_of_them():
 
 
 def test_dagster_hears_the_same_of_a_partition_of_many_as_of_a_single_one():
-    world = three(1, 2, 3)
+    world = three_days(1, 2, 3)
     materialize(world, DAY, THIRD_DAY)
     world.drop(RAW, DAY, rows(1, 0))  # the same sum
     keys = [dg.AssetKey.from_user_string(asset) for asset in BOTH]
@@ -197,7 +179,7 @@ def test_dagster_hears_the_same_of_a_partition_of_many_as_of_a_single_one():
 
 
 def test_a_passed_check_is_of_its_partition_and_of_its_newest_materialization():
-    world = three(1, 2, 3)
+    world = three_days(1, 2, 3)
     materialize(world, DAY, THIRD_DAY)
     for again in (1, 2, 3):
         world.drop(RAW, DAY, rows(again, 1))
@@ -213,7 +195,7 @@ def test_a_passed_check_is_of_its_partition_and_of_its_newest_materialization():
 
 @pytest.mark.usefixtures("at_a_time")
 def test_one_that_is_refused_and_one_that_fails_take_no_neighbour_along():
-    world = three(101, UNLUCKY, 3)
+    world = three_days(101, UNLUCKY, 3)
     result = materialize(world, DAY, THIRD_DAY)
     assert not result.success
     assert [bool(world.reported("t/sums", day)) for day in THREE_DAYS] == [False, False, True]
@@ -227,7 +209,7 @@ def test_one_that_is_refused_and_one_that_fails_take_no_neighbour_along():
 
 
 def test_how_a_run_ended_is_said_of_each_partition():
-    found = ran(three(101, UNLUCKY, 3))
+    found = ran(three_days(101, UNLUCKY, 3))
     assert outcomes(found) == [("sums", DAY, False), ("sums", NEXT_DAY, False), ("sums", THIRD_DAY, True)]
     reasons = ["within_n: n must be in [0, 100]; not in it: 1 of 1 rows", "RuntimeError: 13 is unlucky", None]
     assert [each.error for each in found] == reasons
@@ -251,7 +233,7 @@ def test_a_partition_that_never_began_is_said_to_be_none(tmp_path):
 
 
 def test_a_retry_builds_only_what_is_missing():
-    world = three(101, UNLUCKY, 3)
+    world = three_days(101, UNLUCKY, 3)
     ran(world)
     before = world.newest(SUMS, THIRD_DAY)
     for day in (DAY, NEXT_DAY):
@@ -265,7 +247,7 @@ def test_a_retry_builds_only_what_is_missing():
 
 @pytest.mark.parametrize("number", [2, UNLUCKY])
 def test_what_is_downstream_in_the_same_run_goes_on_if_all_was_built(number):
-    world = three(1, number, 3, world=chain())
+    world = three_days(1, number, 3, world=chain())
     result = materialize(world, DAY, THIRD_DAY, *BOTH, "t/picked")
     assert result.success is (number == 2)
     built = [day for day in THREE_DAYS if world.newest(PICKED, day)]
@@ -286,7 +268,7 @@ def test_an_outage_ends_a_run_and_what_was_not_begun_is_named():
         return given(task)
 
     raw = raw_feed()
-    world = three(1, 2, 3, world=harness(raw, sums_of(raw), give=give))
+    world = three_days(1, 2, 3, world=harness(raw, sums_of(raw), give=give))
     said = failure(materialize(world, DAY, THIRD_DAY))
     assert "SparkUnavailable: no Java" in said
     assert f"Not begun: {THIRD_DAY}." in said
@@ -301,7 +283,7 @@ def test_what_was_refused_or_failed_before_an_outage_is_named_with_its_reason(at
         return given(task)
 
     raw = raw_feed()
-    result = materialize(three(101, UNLUCKY, 3, world=harness(raw, sums_of(raw), give=give)), DAY, THIRD_DAY)
+    result = materialize(three_days(101, UNLUCKY, 3, world=harness(raw, sums_of(raw), give=give)), DAY, THIRD_DAY)
     reasons = {DAY: "within_n: n must be in [0, 100]; not in it: 1 of 1 rows", NEXT_DAY: "RuntimeError: 13 is unlucky"}
     lines = failure(result).splitlines()
     assert lines[-2:] == [f"{day}: {why}" for day, why in reasons.items()]
@@ -319,7 +301,7 @@ def test_all_that_an_outage_says_is_told_and_nothing_of_its_neighbours():
         raise SparkUnavailable(what)
 
     raw = raw_feed()
-    world = three(1, 2, 3, world=harness(raw, sums_of(raw), give=give))
+    world = three_days(1, 2, 3, world=harness(raw, sums_of(raw), give=give))
     assert outage(materialize(world, DAY, THIRD_DAY)) == what
 
 
@@ -334,7 +316,7 @@ def test_so_many_are_built_at_a_time(setting):
         return given(task)
 
     raw = raw_feed()
-    assert {each.error for each in ran(three(1, 2, 3, world=harness(raw, sums_of(raw), give=give)))} == {None}
+    assert {each.error for each in ran(three_days(1, 2, 3, world=harness(raw, sums_of(raw), give=give)))} == {None}
 
 
 def in_own_threads(tags=NO_TAGS, **more: Input) -> set[bool]:
@@ -347,7 +329,7 @@ def in_own_threads(tags=NO_TAGS, **more: Input) -> set[bool]:
 
     raw = raw_feed()
     made = feed_asset("t/made/v1.0", inputs={"raw": raw, **more}, partitions_def=DAYS)(FUNCTIONS[len(more)])
-    world = three(1, 2, 3, world=harness(raw, made, give=give))
+    world = three_days(1, 2, 3, world=harness(raw, made, give=give))
     request = dg.RunRequest(asset_selection=[*made.keys], tags={START: DAY, END: THIRD_DAY, **tags})
     assert world.runner.execute(request).success
     assert len(threads) == 3
@@ -371,7 +353,7 @@ def test_a_partition_is_told_of_when_it_ends_and_not_when_the_run_does():
         heard.append([day for day in THREE_DAYS if world.reported("t/sums", day) and world.checks("t/sums", day)])
 
     world = short(during=during)
-    materialize(three(1, 2, 3, world=world), DAY, THIRD_DAY)
+    materialize(three_days(1, 2, 3, world=world), DAY, THIRD_DAY)
     assert heard == [[], [DAY], [DAY, NEXT_DAY]]
 
 
@@ -458,7 +440,7 @@ def interrupted(at_a_time: int) -> None:
     ("end", "code", "state"), [(killed, -signal.SIGKILL, "running"), (interrupted, 0, "abandoned")]
 )
 def test_after_a_kill_or_a_cancel_what_is_missing_is_built_and_nothing_else(forker, end, code, state, at_a_time):
-    world = three(1, 2, 3)
+    world = three_days(1, 2, 3)
     assert forker.run(end, at_a_time) == code
     first = {1: "published", 2: state}[at_a_time]
     assert states() == {DAY: first, NEXT_DAY: state}

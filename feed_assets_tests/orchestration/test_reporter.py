@@ -14,7 +14,7 @@ from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_event_tables import Team
+from feed_assets_tests.orchestration.event_team import Team
 from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,

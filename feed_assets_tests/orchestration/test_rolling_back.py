@@ -5,34 +5,15 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.decide.decisions import verdicts
-from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.prune import prune
-from feed_assets.runs.services import Services, utc_now
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.harness_queries import verdict_of
 from feed_assets_tests.support.ledger_records import EFFECT, claim, new_run
-from feed_assets_tests.support.sum_projects import (
-    DAY,
-    PICKED,
-    RAW,
-    SUMS,
-    chain,
-    inputs_of,
-    outcomes,
-    rows,
-    short,
-)
+from feed_assets_tests.support.sum_projects import DAY, PICKED, RAW, SUMS, chain, inputs_of, outcomes, rows, short
 
 ONCE = [("sums", DAY, True), ("picked", DAY, True)]
-
-
-def explained(world: Harness, feed: str = SUMS) -> tuple[str, str]:
-    graph = Graph(world.definitions.resolve_asset_graph())
-    services = Services.of(settings())
-    with services.ledger.read() as connection:
-        (verdict,) = verdicts(graph, connection, [Partition(Feed.parse(feed), DAY)], utc_now())
-    return verdict.state.value, verdict.reason
 
 
 def shown(world: Harness, asset: str = "t/picked") -> str:
@@ -94,12 +75,12 @@ def test_a_roll_back_to_nothing_builds_nothing_and_tells_it(capfd):
     capfd.readouterr()
     assert world.run_until_idle() == []
     reported = f"no valid update of {RAW} {DAY}; {served}, which was built before, goes on being served"
-    assert explained(world) == ("waits for input", reported)
+    assert verdict_of(world) == ("waits for input", reported)
     assert capfd.readouterr().err.count(f"{SUMS} {DAY} waits for input: {reported}") == 1
-    assert (world.newest(SUMS, DAY), explained(world, PICKED)[0]) == (served, "current")
+    assert (world.newest(SUMS, DAY), verdict_of(world, PICKED)[0]) == (served, "current")
     world.revalidate(RAW, DAY, only)
     assert world.run_until_idle() == []
-    assert explained(world)[0] == "current"
+    assert verdict_of(world)[0] == "current"
 
 
 def test_a_roll_back_below_what_was_pruned_waits_for_a_person_and_heals_on_new_data():
@@ -114,7 +95,7 @@ def test_a_roll_back_below_what_was_pruned_waits_for_a_person_and_heals_on_new_d
     assert ids(world, RAW) == [survivor, newest]
     world.invalidate(RAW, DAY, newest)
     assert world.run_until_idle() == []
-    assert explained(world) == (
+    assert verdict_of(world) == (
         "waits for a person",
         f"{RAW} {DAY} lost its newest updates, {gone} before them was pruned, and only the older {survivor} is left",
     )
@@ -129,4 +110,4 @@ def test_pruning_builds_nothing():
         world.run_until_idle()
     pruned(world, keep=1)
     assert world.run_until_idle() == []
-    assert explained(world)[0] == "current"
+    assert verdict_of(world)[0] == "current"

@@ -5,17 +5,7 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import pytest
 
-from feed_assets import (
-    Completeness,
-    DayToDate,
-    Input,
-    Profile,
-    checks,
-    feed_asset,
-    profiled,
-    report_state,
-    state_table,
-)
+from feed_assets import Completeness, DayToDate, Input, Profile, checks, feed_asset, profiled, report_state, state_table
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict

@@ -8,7 +8,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
 from feed_assets.testing import Given, Harness
-from feed_assets_tests.orchestration.test_ranges import THREE_DAYS, materialize, three
+from feed_assets_tests.orchestration.range_runs import THREE_DAYS, materialize, three_days
 from feed_assets_tests.support.sum_projects import (
     BOTH,
     DAY,
@@ -70,7 +70,7 @@ def test_a_run_that_goes_on_below_tells_of_each_partition_once_and_leaves_what_i
 
     raw = raw_feed()
     sums = sums_of(raw)
-    worlds.append(three(1, 2, 3, world=harness(raw, sums, picked_of(sums), give=give)))
+    worlds.append(three_days(1, 2, 3, world=harness(raw, sums, picked_of(sums), give=give)))
     assert materialize(worlds[0], DAY, THIRD_DAY, *ALL).success
     for asset in BOTH:
         told = {day: [each.update_id for each in worlds[0].reported(asset, day)] for day in THREE_DAYS}
@@ -81,7 +81,7 @@ def test_a_run_that_goes_on_below_tells_of_each_partition_once_and_leaves_what_i
 
 
 def test_what_an_earlier_run_has_built_keeps_nothing_below_from_being_built(caplog):
-    world = three(1, 2, 3, world=chain())
+    world = three_days(1, 2, 3, world=chain())
     alone(world, NEXT_DAY)
     with caplog.at_level(logging.WARNING, "dagster"):
         result = materialize(world, DAY, THIRD_DAY, *ALL)
@@ -95,7 +95,7 @@ def test_what_an_earlier_run_has_built_keeps_nothing_below_from_being_built(capl
 
 
 def test_what_a_run_that_fails_leaves_as_it_is_does_not_look_failed():
-    world = three(101, 2, 3)
+    world = three_days(101, 2, 3)
     for _ in range(2):
         assert not materialize(world, DAY, THIRD_DAY).success
     shown = {DAY: "FAILED", NEXT_DAY: "MATERIALIZED", THIRD_DAY: "MATERIALIZED"}
@@ -105,7 +105,7 @@ def test_what_a_run_that_fails_leaves_as_it_is_does_not_look_failed():
 
 
 def test_a_partition_of_many_is_fresh_until_its_input_changes():
-    world = three(1, 2, 3, world=chain())
+    world = three_days(1, 2, 3, world=chain())
     assert materialize(world, DAY, THIRD_DAY, *ALL).success
     world.drop(RAW, DAY, rows(1, 0))  # the same sum
     alone(world, DAY)
@@ -129,7 +129,7 @@ def test_an_input_that_comes_while_neighbours_are_built_is_read_and_does_not_mak
 
     raw = raw_feed()
     sums = sums_of(raw)
-    worlds.append(three(1, 2, 3, world=harness(raw, sums, picked_of(sums), give=give)))
+    worlds.append(three_days(1, 2, 3, world=harness(raw, sums, picked_of(sums), give=give)))
     assert materialize(worlds[0], DAY, THIRD_DAY, *ALL).success
     assert stale(worlds[0], "t/picked") == dict.fromkeys(THREE_DAYS, "FRESH")
 
@@ -160,7 +160,7 @@ def test_a_materialization_of_many_has_the_tags_of_a_single_one(dimensions):
 
 
 def test_a_check_is_bound_to_what_its_own_run_has_told(monkeypatch):
-    world = three(1, 2, 3)
+    world = three_days(1, 2, 3)
     fetch = world.instance.fetch_materializations
 
     def after_another(*args, **kwargs):

@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets import EventSource, EventTopic
 from feed_assets.core.errors import InvalidDefinition, SourceUnavailable
-from feed_assets_tests.orchestration.test_event_tables import Team, markers, ranges, world
+from feed_assets_tests.orchestration.event_team import Team, consumed_markers, report_world, slice_ranges
 from feed_assets_tests.support.foreign_tables import Topics, read_all, row
 
 
@@ -35,21 +35,21 @@ def theirs(broker, setting):
 def test_an_update_whose_events_are_messages_is_consumed_once_it_is_complete(theirs):
     seen = []
     team = TopicTeam(theirs)
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     team.publish(("a", "X", 1))
     assert world_.run_until_idle() == []
     team.publish(("b", "X", 7))
     (run,) = world_.run_until_idle()
     assert run.succeeded, run.error
-    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
-    assert markers() == {"team/a": 1, "team/b": 7}
+    assert [slice_ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
+    assert consumed_markers() == {"team/a": 1, "team/b": 7}
     assert world_.run_until_idle() == []
 
 
 def test_our_events_are_published_to_a_topic_each_once(theirs, tmp_path, setting):
     setting(events_to=f"kafka:{theirs.topic}")
     team, seen = Team(tmp_path), []
-    world_ = world(team, seen)
+    world_ = report_world(team, seen)
     for number in (1, 2):
         team.publish(("a", f"X{number}", number), ("b", f"X{number}", number))
         assert [run.succeeded for run in world_.run_until_idle()] == [True]
@@ -61,7 +61,7 @@ def test_our_events_are_published_to_a_topic_each_once(theirs, tmp_path, setting
 def test_without_a_broker_in_the_settings_it_is_said_what_to_set(theirs, setting):
     setting(kafka="{}")
     with pytest.raises(SourceUnavailable, match="FEED_ASSETS_KAFKA names no broker"):
-        world(TopicTeam(theirs), []).ask(name="events_team")
+        report_world(TopicTeam(theirs), []).ask(name="events_team")
 
 
 def test_what_cannot_be_the_name_of_a_topic_is_refused():

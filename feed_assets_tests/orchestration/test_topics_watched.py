@@ -21,10 +21,11 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.settings import settings
 from feed_assets.sources.topics import clients_for
-from feed_assets_tests.orchestration.test_watch import checks
+from feed_assets_tests.orchestration.harness_queries import check_results
+from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.kafka_topics import POISON, header
 from feed_assets_tests.support.servers import wait_until
-from feed_assets_tests.support.topic_projects import TABLE, chunk, kafka_world, loop, open_alerts
+from feed_assets_tests.support.topic_projects import TABLE, chunk, kafka_world, loop
 
 BEHIND, DEAD = f"behind:{TABLE}", f"dead_letters:{TABLE}"
 
@@ -81,29 +82,29 @@ def test_more_lag_than_declared_fails_the_check_and_is_an_alert_until_it_is_caug
     topic.produce(5)
     loop_ = loop(topic, lag=5)
     loop_.run_until_idle()
-    assert BEHIND not in open_alerts()
+    assert BEHIND not in open_reasons()
     topic.produce(1)
     loop_.run_until_idle()
-    why = open_alerts()[BEHIND]
+    why = open_reasons()[BEHIND]
     assert why.startswith(f"messages without a chunk: {topic.name}/0 6 since ")
     assert f"`feed-assets kafka lag {topic.name}` says how far it is" in why
-    assert checks(loop_, TABLE, "caught_up")[0] == "FAILED"
+    assert check_results(loop_, TABLE, "caught_up")[0] == "FAILED"
     topic.produce(1)
     loop_.run_until_idle()
-    assert open_alerts()[BEHIND] == why, "its numbers are those of when it began"
+    assert open_reasons()[BEHIND] == why, "its numbers are those of when it began"
     chunk(topic)
     loop_.run_until_idle()
-    assert BEHIND not in open_alerts()
-    assert checks(loop_, TABLE, "caught_up") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+    assert BEHIND not in open_reasons()
+    assert check_results(loop_, TABLE, "caught_up") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
 def test_without_a_limit_there_is_no_alert_any_more(topic):
     topic.create()
     topic.produce(6)
     loop(topic, lag=5).run_until_idle()
-    assert BEHIND in open_alerts()
+    assert BEHIND in open_reasons()
     loop(topic).run_until_idle()
-    assert BEHIND not in open_alerts()
+    assert BEHIND not in open_reasons()
 
 
 def test_of_a_topic_that_was_made_anew_there_is_one_advice(topic):
@@ -126,10 +127,10 @@ def test_what_cannot_be_looked_at_stays_as_it_was_and_is_a_problem(topic, settin
     topic.produce(6)
     loop_ = loop(topic, lag=5)
     loop_.run_until_idle()
-    opened = open_alerts()[BEHIND]
+    opened = open_reasons()[BEHIND]
     setting(kafka="{}")
     loop_.tick()
-    assert open_alerts()[BEHIND] == opened
+    assert open_reasons()[BEHIND] == opened
     assert "FEED_ASSETS_KAFKA names no broker" in loop_.runner.failing()[f"watch:{TABLE}"]
 
 
@@ -141,20 +142,20 @@ def test_dead_letters_are_counted_once_and_are_an_alert_until_they_are_dealt_wit
     loop_ = loop(topic)
     loop_.run_until_idle()
     said = f"messages of {topic.name} are no records, the last one {topic.name}/0 offset"
-    assert open_alerts()[DEAD].startswith(f"1 {said} 1: the value begins with byte 110")
-    assert checks(loop_, TABLE, "no_dead_letters") == ["FAILED"]
-    assert noted(loop_) == (f"{TABLE}: {open_alerts()[DEAD]}",)
+    assert open_reasons()[DEAD].startswith(f"1 {said} 1: the value begins with byte 110")
+    assert check_results(loop_, TABLE, "no_dead_letters") == ["FAILED"]
+    assert noted(loop_) == (f"{TABLE}: {open_reasons()[DEAD]}",)
     with open_ledger(settings().ledger).read() as connection:
         position = json.loads(get_cursor(connection, f"dead letters of {topic.name}") or "")
     assert position["after"]["0"] >= 1, "the next tick reads on from there"
     topic.send(POISON)
     chunk(topic)
     loop_.run_until_idle()
-    assert open_alerts()[DEAD].startswith(f"2 {said} 2: ")
+    assert open_reasons()[DEAD].startswith(f"2 {said} 2: ")
     assert dead_letters.settle(clients_for(topic.name), topic.name, produces=False) == 2
     loop_.run_until_idle()
-    assert DEAD not in open_alerts()
-    assert checks(loop_, TABLE, "no_dead_letters") == ["SUCCEEDED", "FAILED", "FAILED"]
+    assert DEAD not in open_reasons()
+    assert check_results(loop_, TABLE, "no_dead_letters") == ["SUCCEEDED", "FAILED", "FAILED"]
     assert noted(loop_) == ()
     assert [each.metadata["dead_letters"] for each in loop_.reported(TABLE)] == [1, 1]
 
@@ -332,7 +333,7 @@ def test_letters_that_the_broker_has_removed_are_not_counted_below_nothing(topic
     assert (found.count, found.last.split(":")[0]) == (1, f"{topic.name}/0 offset 2")
     loop_ = loop(topic)
     loop_.run_until_idle()
-    assert open_alerts()[DEAD].startswith("1 messages of")
+    assert open_reasons()[DEAD].startswith("1 messages of")
     assert dead_letters.settle(clients, topic.name, produces=False) == 1
 
 

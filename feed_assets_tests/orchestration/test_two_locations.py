@@ -6,10 +6,9 @@ import pytest
 
 from feed_assets.core.errors import SparkUnavailable
 from feed_assets.testing import Harness, PlainMaker
-from feed_assets_tests.orchestration.test_attempts import Outage
-from feed_assets_tests.orchestration.test_one_fails import open_alerts
-from feed_assets_tests.orchestration.test_orphans import look
-from feed_assets_tests.orchestration.test_unknown import found
+from feed_assets_tests.orchestration.failing_maker import Outage
+from feed_assets_tests.orchestration.harness_queries import evaluate_orphans, unread_feeds
+from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.sum_projects import (
     DAY,
     NEXT_DAY,
@@ -39,14 +38,14 @@ def refused() -> dict[str, str]:
     world = short()
     world.drop(RAW, DAY, rows(1000))
     world.run_until_idle()
-    assert [*open_alerts()] == [f"audit:{SUMS}"]
-    return open_alerts()
+    assert [*open_reasons()] == [f"audit:{SUMS}"]
+    return open_reasons()
 
 
 def test_an_alert_of_one_stays_open_when_the_other_ticks():
     before = refused()
     other().ask(name="watch")
-    assert open_alerts() == before
+    assert open_reasons() == before
 
 
 def test_an_alert_of_a_feed_that_nobody_declares_any_more_is_resolved_after_an_hour():
@@ -54,10 +53,10 @@ def test_an_alert_of_a_feed_that_nobody_declares_any_more_is_resolved_after_an_h
     world = other()
     world.drop(THEIRS, DAY, rows(1))
     world.run_until_idle()
-    assert open_alerts() == before
+    assert open_reasons() == before
     later(world, timedelta(hours=2))
     world.ask(name="watch")
-    assert open_alerts() == {}
+    assert open_reasons() == {}
 
 
 def test_a_feed_of_one_that_cannot_be_read_is_its_alert_alone(home):
@@ -68,7 +67,7 @@ def test_a_feed_of_one_that_cannot_be_read_is_its_alert_alone(home):
     mine = harness(bad, sums_of(bad))
     mine.ask()
     other().ask()
-    assert [*open_alerts()] == ["failing:feeds:t/bad/v1.0"]
+    assert [*open_reasons()] == ["failing:feeds:t/bad/v1.0"]
 
 
 def test_what_one_makes_rejects_and_declares_is_known_to_the_other():
@@ -78,7 +77,7 @@ def test_what_one_makes_rejects_and_declares_is_known_to_the_other():
     unread.ask()
     mine.run_until_idle()
     assert mine.newest("t/sums_rejects/v1.0", DAY)
-    assert found(other()) == {}
+    assert unread_feeds(other()) == {}
 
 
 def test_a_mistyped_partition_of_one_stays_told_and_a_feed_that_is_gone_is_resolved_by_either():
@@ -86,10 +85,10 @@ def test_a_mistyped_partition_of_one_stays_told_and_a_feed_that_is_gone_is_resol
     mine.drop(RAW, "yesterday", rows(1))
     mine.drop("t/rwa/v1.0", DAY, rows(1))
     mine.run_until_idle()
-    assert sorted(open_alerts()) == [f"unknown:{RAW}", "unknown:t/rwa/v1.0"]
+    assert sorted(open_reasons()) == [f"unknown:{RAW}", "unknown:t/rwa/v1.0"]
     mine.board.sweep("t/rwa")
-    look(world, hours=2)
-    assert [*open_alerts()] == [f"unknown:{RAW}"]
+    evaluate_orphans(world, hours=2)
+    assert [*open_reasons()] == [f"unknown:{RAW}"]
 
 
 def test_a_service_that_one_lacks_does_not_slow_down_the_other_and_is_not_told_to_be_back_by_it():

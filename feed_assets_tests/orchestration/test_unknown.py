@@ -8,10 +8,10 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts, subscriptions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.unknown import unknown_partitions, unread
-from feed_assets.runs.services import Services, utc_now
+from feed_assets.orchestration.decide.unknown import unknown_partitions
+from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_orphans import look
+from feed_assets_tests.orchestration.harness_queries import evaluate_orphans, unread_feeds
 from feed_assets_tests.support.sum_projects import DAY, DAYS, RAW, SCHEMA, harness, raw_feed, rows, short, sums_of
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -24,10 +24,6 @@ def opened() -> dict[str, str]:
         return {each.name: each.reason for each in alerts.open_alerts(connection)}
 
 
-def found(world) -> dict[str, str]:
-    return unread(Graph(world.definitions.resolve_asset_graph()), Services.of(settings()), utc_now())
-
-
 def test_a_feed_of_a_mistyped_name_opens_an_alert_that_names_the_nearest_one_and_ends_when_it_is_gone():
     world = short()
     world.drop(RAW, DAY, rows(1))
@@ -35,7 +31,7 @@ def test_a_feed_of_a_mistyped_name_opens_an_alert_that_names_the_nearest_one_and
     world.run_until_idle()
     assert opened() == {f"unknown:{TYPO}": f"{TYPO}: nobody declares this feed: is {RAW} meant?"}
     world.board.sweep("t/rwa")
-    look(world, hours=2)
+    evaluate_orphans(world, hours=2)
     assert opened() == {}
 
 
@@ -44,7 +40,7 @@ def test_what_another_code_location_on_the_ledger_reads_is_known():
     world.drop(TYPO, DAY, rows(1))
     with open_ledger(settings().ledger).change() as connection:
         subscriptions.subscribe(connection, [("other/made/v1.0", TYPO)])
-    assert found(world) == {}
+    assert unread_feeds(world) == {}
 
 
 def test_a_partition_that_is_none_opens_an_alert_and_one_from_before_the_first_does_not():
@@ -57,7 +53,7 @@ def test_a_partition_that_is_none_opens_an_alert_and_one_from_before_the_first_d
         world.drop(RAW, key, rows(1))
     world.run_until_idle()
     expected = f"'{DAY}/mne' is no partition of {RAW}: expected men in place of 'mne'."
-    assert found(world) == {RAW: f"nobody reads {RAW} {DAY}/mne: {expected}"}
+    assert unread_feeds(world) == {RAW: f"nobody reads {RAW} {DAY}/mne: {expected}"}
 
 
 def test_a_time_window_that_is_not_over_is_known_and_of_a_batch_its_partition_is_asked():

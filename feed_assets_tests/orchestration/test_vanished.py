@@ -15,8 +15,8 @@ from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services
 from feed_assets.runs.verify import Gone, verify_all
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_one_fails import open_alerts
-from feed_assets_tests.orchestration.test_rolling_back import explained
+from feed_assets_tests.orchestration.harness_queries import verdict_of
+from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.sum_projects import DAY, PICKED, RAW, SUMS, chain, outcomes, requested, rows, short
 
 
@@ -88,21 +88,21 @@ def test_it_is_an_alert_until_the_next_tick(built, home):
     lost = built.newest(PICKED, DAY)
     without_folder(folder(home, PICKED, lost))
     built.ask()
-    assert open_alerts() == {
+    assert open_reasons() == {
         f"failing:feeds:{PICKED}": f"update {lost} of {PICKED} {DAY} is no longer valid: it is no longer there"
     }
     built.ask()
-    assert open_alerts() == {}
+    assert open_reasons() == {}
 
 
 def test_who_reads_what_is_gone_hears_of_it_and_waits(built, home):
     without_folder(folder(home, SUMS, built.newest(SUMS, DAY)))
     assert requested(built) == [DAY]
-    state, reason = explained(built, PICKED)
+    state, reason = verdict_of(built, PICKED)
     assert state == "waits for input"
     assert f"no valid update of {SUMS} {DAY}" in reason
     assert ("sums", DAY, True) in outcomes(built.run_until_idle())
-    assert explained(built, PICKED)[0] == "current"
+    assert verdict_of(built, PICKED)[0] == "current"
 
 
 def test_an_older_update_that_is_left_is_served_until_it_is_built_again(built, home):
@@ -121,7 +121,7 @@ def test_rejects_that_are_gone_are_told(built, home):
     rejects = "t/sums_rejects/v1.0"
     without_folder(folder(home, rejects, built.newest(rejects, DAY)))
     built.ask()
-    assert [*open_alerts()] == [f"failing:feeds:{rejects}"]
+    assert [*open_reasons()] == [f"failing:feeds:{rejects}"]
     assert states(rejects) == [(updates.INVALIDATED, "it is no longer there")]
 
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_looked_at_in_its_turn_is_in_the_log_and_no_alert_that_co
     built.ask()
     assert PICKED in capfd.readouterr().err
     assert states(PICKED) == [(updates.PUBLISHED, None)]
-    assert open_alerts() == {}
+    assert open_reasons() == {}
 
 
 def test_what_was_pruned_and_what_is_being_built_are_not_gone(home):
@@ -163,9 +163,9 @@ def test_an_empty_blackboard_in_place_of_the_right_one_has_lost_nothing(built, h
     board(home).rename(home / "aside")
     board(home).mkdir()
     assert requested(built) == []
-    assert "has nothing of any feed declared here" in open_alerts()[f"failing:feeds:{PICKED}"]
+    assert "has nothing of any feed declared here" in open_reasons()[f"failing:feeds:{PICKED}"]
     assert [state for feed in (SUMS, PICKED) for state, _ in states(feed)] == [updates.PUBLISHED] * 2
     board(home).rmdir()
     (home / "aside").rename(board(home))
     assert built.run_until_idle() == []
-    assert open_alerts() == {}
+    assert open_reasons() == {}

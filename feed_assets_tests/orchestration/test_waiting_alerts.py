@@ -4,8 +4,9 @@ from feed_assets.core.feeds import Feed
 from feed_assets.ledger import pauses
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_event_tables import Team
-from feed_assets_tests.orchestration.test_one_fails import by_events, listed, open_alerts, plain, tables_of
+from feed_assets_tests.orchestration.event_team import Team
+from feed_assets_tests.orchestration.failing_parts import by_events, listed_partitions, plain, tables_of
+from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.sum_projects import (
     DAY,
     NEXT_DAY,
@@ -25,12 +26,12 @@ def test_a_refused_partition_is_an_alert_until_a_better_input_is_published():
     world = short()
     world.drop(RAW, DAY, rows(1000))
     world.run_until_idle()
-    reason = open_alerts()[AUDIT]
+    reason = open_reasons()[AUDIT]
     assert reason.startswith(f"1 partition refused by the audit: {DAY} (within_n")
     assert reason.endswith(f". See `feed-assets explain {SUMS}`.")
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
-    assert open_alerts() == {}
+    assert open_reasons() == {}
 
 
 def test_a_partition_that_was_good_before_is_one_until_the_bad_input_is_taken_back():
@@ -39,10 +40,10 @@ def test_a_partition_that_was_good_before_is_one_until_the_bad_input_is_taken_ba
     world.run_until_idle()
     bad = world.drop(RAW, DAY, rows(1000))
     world.run_until_idle()
-    assert [*open_alerts()] == [AUDIT]
+    assert [*open_reasons()] == [AUDIT]
     world.invalidate(RAW, DAY, bad)
     world.run_until_idle()
-    assert open_alerts() == {}
+    assert open_reasons() == {}
 
 
 def test_what_waits_for_a_person_is_one_alert_for_a_dataset_however_many_partitions():
@@ -50,17 +51,17 @@ def test_what_waits_for_a_person_is_one_alert_for_a_dataset_however_many_partiti
     for day in (DAY, NEXT_DAY, THIRD_DAY):
         world.drop(RAW, day, rows(UNLUCKY))
     until_given_up(world)
-    reason = open_alerts()[PERSON]
-    assert [*open_alerts()] == [PERSON]
+    reason = open_reasons()[PERSON]
+    assert [*open_reasons()] == [PERSON]
     assert reason.startswith(f"3 partitions waiting for a person: {DAY} (")
     assert "13 is unlucky" in reason
     for day in (DAY, NEXT_DAY):
         world.drop(RAW, day, rows(1))
     world.run_until_idle()
-    assert open_alerts()[PERSON].startswith(f"1 partition waiting for a person: {THIRD_DAY} (")
+    assert open_reasons()[PERSON].startswith(f"1 partition waiting for a person: {THIRD_DAY} (")
     world.drop(RAW, THIRD_DAY, rows(1))
     world.run_until_idle()
-    assert open_alerts() == {}
+    assert open_reasons() == {}
 
 
 def test_a_paused_dataset_is_none(tmp_path):
@@ -72,5 +73,5 @@ def test_a_paused_dataset_is_none(tmp_path):
     )
     team.publish(("a", "X", 1), ("b", "X", 7))
     assert world.run_until_idle() == []
-    assert listed("gamma/report/v1.0")[""][0] == "waits for a person"
-    assert open_alerts() == {}
+    assert listed_partitions("gamma/report/v1.0")[""][0] == "waits for a person"
+    assert open_reasons() == {}

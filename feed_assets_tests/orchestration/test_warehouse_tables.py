@@ -19,10 +19,11 @@ from feed_assets.orchestration.declare.warehouse_tables import declared_tables
 from feed_assets.settings import settings
 from feed_assets.warehouse import loader
 from feed_assets.warehouse.engines import Engine, engine_of
-from feed_assets_tests.orchestration.test_watch import checks
+from feed_assets_tests.orchestration.harness_queries import check_results
+from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.kafka_topics import MORE
 from feed_assets_tests.support.sum_projects import harness
-from feed_assets_tests.support.topic_projects import chunk, declared, kafka_world, open_alerts
+from feed_assets_tests.support.topic_projects import chunk, declared, kafka_world
 from feed_assets_tests.support.warehouse_topics import loading_of
 
 TABLE = "main/clicks"
@@ -121,7 +122,7 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
     load(topic)
     loop_ = loop(topic)
     loop_.run_until_idle()
-    assert checks(loop_, TABLE, "loaded") == ["SUCCEEDED"]
+    assert check_results(loop_, TABLE, "loaded") == ["SUCCEEDED"]
     topic.produce(1)
     chunk(topic)
     path, content = topic.signals()[-1].path, topic.file(topic.signals()[-1])
@@ -130,7 +131,7 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
         load(topic)
     loop_.run_until_idle()
     said = f"{topic.name} is not loaded into main any more: {path} is not there: expected {len(content)} bytes"
-    assert open_alerts()[f"not_loaded:{TABLE}"].startswith(said)
+    assert open_reasons()[f"not_loaded:{TABLE}"].startswith(said)
     notes, states = status(loop_)
     assert [each for each in notes if each.startswith(f"{TABLE}: {said}")]
     assert states == {CellState.ISSUE}
@@ -141,12 +142,12 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
             "INSERT INTO feed_assets.refused SELECT topic, 0, 3, 'too large', now() FROM feed_assets.tables"
         )
     loop_.run_until_idle()
-    assert open_alerts()[f"not_loaded:{TABLE}"].startswith(f"1 rows of {topic.name} are none that main can hold.")
+    assert open_reasons()[f"not_loaded:{TABLE}"].startswith(f"1 rows of {topic.name} are none that main can hold.")
     with engine().open() as connection:
         connection.execute("DELETE FROM feed_assets.refused")
     loop_.run_until_idle()
-    assert f"not_loaded:{TABLE}" not in open_alerts()
-    assert checks(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
+    assert f"not_loaded:{TABLE}" not in open_reasons()
+    assert check_results(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
 
 
 def status(loop_):
@@ -161,37 +162,37 @@ def status(loop_):
 def test_nothing_is_loaded_before_the_first_load(topic):
     loop_ = loop(topic)
     loop_.run_until_idle()
-    assert checks(loop_, TABLE, "loaded") == ["FAILED"]
+    assert check_results(loop_, TABLE, "loaded") == ["FAILED"]
     said = f"nothing of {topic.name} is loaded into main yet: {topic.name} has no signals yet. Look whether"
-    assert open_alerts()[f"not_loaded:{TABLE}"].startswith(said)
+    assert open_reasons()[f"not_loaded:{TABLE}"].startswith(said)
     topic.produce(5)
     load(topic)
     loop_.run_until_idle()
-    assert checks(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
+    assert check_results(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
 
 
 def test_more_lag_than_declared_is_an_alert_until_it_is_loaded(topic):
     loop_ = loop(topic, lag=5)
     topic.produce(5)
     loop_.run_until_idle()
-    assert f"behind:{TABLE}" not in open_alerts()
+    assert f"behind:{TABLE}" not in open_reasons()
     topic.produce(1)
     loop_.run_until_idle()
-    assert open_alerts()[f"behind:{TABLE}"].startswith(f"messages without a row: {topic.name}/0 6. Expected at most 5")
+    assert open_reasons()[f"behind:{TABLE}"].startswith(f"messages without a row: {topic.name}/0 6. Expected at most 5")
     load(topic)
     loop_.run_until_idle()
-    assert f"behind:{TABLE}" not in open_alerts()
-    assert checks(loop_, TABLE, "caught_up") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+    assert f"behind:{TABLE}" not in open_reasons()
+    assert check_results(loop_, TABLE, "caught_up") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
 def test_a_warehouse_that_is_away_is_a_problem_and_what_was_known_stays(topic, setting):
     loop_ = loop(topic, lag=5)
     topic.produce(6)
     loop_.run_until_idle()
-    opened = open_alerts()[f"behind:{TABLE}"]
+    opened = open_reasons()[f"behind:{TABLE}"]
     setting(warehouses=json.dumps({"main": {"url": "postgresql://nobody@127.0.0.1:1/none"}}))
     loop_.tick()
-    assert open_alerts()[f"behind:{TABLE}"] == opened
+    assert open_reasons()[f"behind:{TABLE}"] == opened
     assert any("127.0.0.1" in each for each in loop_.runner.failing().values())
 
 

@@ -9,7 +9,8 @@ from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import by_inputs
-from feed_assets_tests.orchestration.test_event_tables import Team
+from feed_assets_tests.orchestration.event_team import Team
+from feed_assets_tests.orchestration.harness_queries import check_results
 from feed_assets_tests.support.sum_projects import harness
 
 
@@ -49,14 +50,6 @@ def open_alerts():
         return {each.name: each.reason for each in alerts.open_alerts(connection)}
 
 
-def checks(world_, asset, name):
-    """The results of an unpartitioned check, newest first."""
-    keys = world_.definitions.resolve_asset_graph().asset_check_keys
-    (key,) = [each for each in keys if each.asset_key.to_user_string() == asset and each.name == name]
-    history = world_.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
-    return [each.status.value for each in history]
-
-
 def at(clock, hours):
     clock.moment = clock.moment.replace(hour=0, minute=0) + timedelta(hours=hours)
 
@@ -73,12 +66,12 @@ def test_a_late_event_raises_an_alert_once_and_resolves_when_it_comes(team, cloc
     (reason,) = open_alerts().values()
     assert f"no event of team/a for {clock.moment:%Y-%m-%d} 06:00 UTC" in reason
     assert [record.levelname for record in caplog.records if reason in record.getMessage()] == ["WARNING"]
-    assert checks(world_, "team/a", "on_time") == ["FAILED", "SUCCEEDED"]
+    assert check_results(world_, "team/a", "on_time") == ["FAILED", "SUCCEEDED"]
     team.publish(("a", "X", 1), marker_time=clock.moment)
     world_.tick()
     world_.tick()
     assert open_alerts() == {}
-    assert checks(world_, "team/a", "on_time") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+    assert check_results(world_, "team/a", "on_time") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
 def test_a_propagation_that_is_stuck_raises_an_alert_and_resolves(team, clock):
@@ -93,11 +86,11 @@ def test_a_propagation_that_is_stuck_raises_an_alert_and_resolves(team, clock):
     (name,) = open_alerts()
     assert name.startswith("stuck:gamma/report/v1.0|p|X")
     assert "has not reached team/b" in open_alerts()[name]
-    assert checks(world_, "gamma/report", "propagation")[0] == "FAILED"
+    assert check_results(world_, "gamma/report", "propagation")[0] == "FAILED"
     team.publish(("b", "X", 1))
     world_.run_until_idle()
     assert open_alerts() == {}
-    assert checks(world_, "gamma/report", "propagation")[0] == "SUCCEEDED"
+    assert check_results(world_, "gamma/report", "propagation")[0] == "SUCCEEDED"
 
 
 def test_a_table_that_its_pipeline_writes_no_longer_is_told_with_the_date_it_last_did(team, clock):

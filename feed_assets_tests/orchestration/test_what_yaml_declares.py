@@ -1,7 +1,6 @@
 """What YAML declares is what Python declares: the components, in a project as `dg` makes it."""
 
 from datetime import timedelta
-from textwrap import dedent
 
 import dagster as dg
 import pytest
@@ -29,102 +28,28 @@ from feed_assets import (
     checks,
     event_table,
     feed_asset,
-    foreign_feed,
     state_table,
 )
 from feed_assets.orchestration.build.dataset_component import PartitionsModel
 from feed_assets.orchestration.build.yaml_models import CheckModel
 from feed_assets.orchestration.declare.declarations import KEY, declaration_of
+from feed_assets_tests.orchestration.yaml_files import (
+    DAYS,
+    DIM,
+    FILES,
+    FLAT,
+    HERE,
+    HOURS,
+    chained,
+    chained_asset,
+    chained_yaml,
+    chart,
+    report,
+)
 
-HERE = __name__
-HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
-DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 BERLIN = dg.DailyPartitionsDefinition("2026-01-01", timezone="Europe/Berlin")
 FOO = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
 EXTRA = state_table("web/extra", partitions_def=HOURS)
-FLAT = foreign_feed("flat", schema="id int")
-DIM = foreign_feed("shop/dim", partitions_def=DAYS, schema="id int, at timestamp", event_time="at")
-TABLES = dedent(
-    """
-    type: feed_assets.StateTablesComponent
-    attributes:
-      start: "2026-01-01"
-      tables:
-        - {table: web/foo, completeness: {tiers: [kafka]}}
-        - {table: web/extra}
-    """
-)
-DIMS = dedent(
-    """
-    type: feed_assets.ForeignFeedsComponent
-    attributes:
-      start_date: "2026-01-01"
-      feeds:
-        - {feed: shop/dim, schema: "id int, at timestamp", event_time: at}
-    """
-)
-REPORT = dedent(
-    f"""
-    type: feed_assets.FeedAssetComponent
-    attributes:
-      feed: web/report/v1.0
-      function: {HERE}.report
-      partitions: {{start: "2026-01-01", every: day, tz: Europe/Berlin}}
-      inputs:
-        foo: {{asset: web/foo, at: tables, mapping: within, checks: [no_bots]}}
-        before: previous_bucket
-        dim: {{asset: shop/dim, at: dims, mapping: batch_date, beyond: end of partition}}
-        extra: {{asset: web/extra, at: tables, optional: true, late: {{growth: 5%, files: 3, combine: all}}}}
-      wait:
-        earliest: "0 2 * * *"
-        tz: Europe/Berlin
-        delay: PT30M
-        deadline: PT6H
-        warn: PT5H
-        at_least: 23 of 24
-        after: "03:00:00"
-      reprocess: always
-      figures: {{revenue: sum(price)}}
-      checks:
-        - {{check: not_empty}}
-        - {{check: references, arguments: [before, foo, id]}}
-        - {{check: few, aggregate: count(1), within: [1, 9], severity: WARN}}
-      profile: {{measures: {{rows: count(1)}}, baseline: 7 same weekdays, off_by: 3}}
-      deep_checks: [{{check: not_null, arguments: [id]}}]
-      late:
-        growth: 0.05
-        max_age: P2D
-        cut_off: P7D
-        check: hourly
-        lookback: [0, 1, 7]
-        value_per_gb: 2.5
-      retention: {{keep: 3, older_than: P30D}}
-      cadence: {{cron: "0 6 * * *", tolerance: PT2H, timezone: Europe/Berlin}}
-      completeness: {{grains: [hour, day], ratio: 99%, tz: Europe/Berlin}}
-      event_time: at
-      chart: {HERE}.chart
-      owners: ["team:web"]
-      code_version: "7"
-      pool: web
-    """
-)
-FILES = {"tables/defs.yaml": TABLES, "dims/defs.yaml": DIMS, "reports/defs.yaml": REPORT}
-
-
-def report(foo, before, dim, extra):
-    """Visits of a day."""
-
-
-def chart(rows):
-    """A line."""
-
-
-def chained(raw):
-    """What it reads."""
-    return raw
-
-
-PASSED = feed_asset("t/passed/v1.0", inputs={"raw": FLAT})(chained)
 
 
 def twin():
@@ -204,20 +129,9 @@ def test_the_schema_that_dg_shows_has_durations():
     assert schema["$defs"]["Wait"]["properties"]["deadline"]["anyOf"][0] == {"format": "duration", "type": "string"}
 
 
-def chain(attributes):
-    """A dataset in YAML that reads something."""
-    given = f"{{feed: t/chained/v1.0, function: {HERE}.chained, {attributes}}}"
-    return f"type: feed_assets.FeedAssetComponent\nattributes: {given}\n"
-
-
-def of_chain(project, attributes, **files):
-    definitions = project(FILES | {"chain/defs.yaml": chain(attributes)} | files)
-    return definitions.resolve_asset_graph().get(dg.AssetKey(["t", "chained"])).assets_def
-
-
 def test_a_dataset_in_yaml_reads_another_one_in_yaml(project):
     partitions = 'partitions: {start: 2026-01-01, tz: "Europe/Berlin"}'
-    found = of_chain(project, f"{partitions}, inputs: {{raw: {{asset: web/report, at: reports}}}}")
+    found = chained_asset(project, f"{partitions}, inputs: {{raw: {{asset: web/report, at: reports}}}}")
     (spec,) = found.specs
     assert [dep.asset_key for dep in spec.deps] == [dg.AssetKey(["web", "report"])]
 
@@ -232,7 +146,7 @@ def test_a_dataset_in_yaml_reads_another_one_in_yaml(project):
 )
 def test_mappings_of_dagster_of_what_a_python_file_declares(project, mapping, expected):
     raw = f"{{asset: {HERE}.DIM, mapping: {mapping}}}"
-    found = of_chain(project, f"partitions: {{start: 2026-01-01}}, inputs: {{raw: {raw}}}")
+    found = chained_asset(project, f"partitions: {{start: 2026-01-01}}, inputs: {{raw: {raw}}}")
     assert [dep.partition_mapping for spec in found.specs for dep in spec.deps] == [expected] * 2
 
 
@@ -258,7 +172,7 @@ def test_partitions_in_yaml(said, expected):
 
 def test_a_dataset_in_yaml_has_its_tables_in_warehouses(project):
     attributes = f"warehouses: [main, other], inputs: {{raw: {{asset: {HERE}.FLAT}}}}"
-    graph = project({"chain/defs.yaml": chain(attributes)}).resolve_asset_graph()
+    graph = project({"chain/defs.yaml": chained_yaml(attributes)}).resolve_asset_graph()
     tables = {name: graph.get(dg.AssetKey([name, "t", "chained"])) for name in ("main", "other")}
     assert {name: declaration_of(each).loaded.name for name, each in tables.items()} == {
         "main": "t/chained/v1.0",
@@ -268,13 +182,14 @@ def test_a_dataset_in_yaml_has_its_tables_in_warehouses(project):
 
 
 def test_a_feed_that_yaml_names_by_path_is_declared_with_it(project):
-    graph = project({"chain/defs.yaml": chain(f"inputs: {{raw: {{asset: {HERE}.FLAT}}}}")}).resolve_asset_graph()
+    graph = project({"chain/defs.yaml": chained_yaml(f"inputs: {{raw: {{asset: {HERE}.FLAT}}}}")}).resolve_asset_graph()
     assert declaration_of(graph.get(FLAT.key)) == declaration_of(FLAT)
 
 
 def test_what_yaml_names_by_path_may_be_declared_elsewhere_too(project):
     read = (
-        chain(f"inputs: {{raw: {{asset: {HERE}.{at}}}}}").replace("chained/", f"{at}/") for at in ("FLAT", "PASSED")
+        chained_yaml(f"inputs: {{raw: {{asset: {HERE}.{at}}}}}").replace("chained/", f"{at}/")
+        for at in ("FLAT", "PASSED")
     )
     files = {
         "flat/defs.yaml": next(read),
@@ -286,7 +201,7 @@ def test_what_yaml_names_by_path_may_be_declared_elsewhere_too(project):
 
 
 def test_regions_in_yaml_are_a_dimension(project):
-    found = of_chain(
+    found = chained_asset(
         project,
         "partitions: {start: 2026-01-01}, regions: {apac: Asia/Singapore, emea: UTC}, completeness: {}, "
         "event_time: at, inputs: {raw: {asset: shop/dim, at: dims, mapping: within}}",
@@ -310,7 +225,7 @@ def test_a_dataset_in_yaml_is_built_by_events(project):
     given = f"{{source: {source}, tables: [{{table: shop/orders}}]}}"
     events = f"type: feed_assets.EventTableComponent\nattributes: {given}\n"
     plans = "by_events: {wait_for: all, plans: [{plan: {kind: reload}, operations: [OVERWRITE]}], stuck_after: PT2H}"
-    found = of_chain(
+    found = chained_asset(
         project, f"{plans}, inputs: {{raw: {{asset: shop/orders, at: shop}}}}", **{"shop/defs.yaml": events}
     )
     by_events = ByEvents(

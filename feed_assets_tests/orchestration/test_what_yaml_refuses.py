@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.places import declaring
 from feed_assets.orchestration.build.yaml_models import object_at
 from feed_assets.orchestration.declare.declarations import declaration_of
-from feed_assets_tests.orchestration.test_what_yaml_declares import FILES, HERE, REPORT, chain, of_chain
+from feed_assets_tests.orchestration.yaml_files import FILES, HERE, REPORT, chained_asset, chained_yaml
 
 PYTHON = """
 import dagster as dg
@@ -86,7 +86,7 @@ def test_a_dataset_in_yaml_that_cannot_be_is_refused_with_its_file(project, give
 def test_a_wait_in_yaml_without_partitions_of_time_is_refused(project):
     wait = "wait: {deadline: PT6H}, inputs: {raw: {asset: shop/dim, at: dims}}"
     with pytest.raises(Exception, match="Error while building definitions") as error:
-        of_chain(project, wait)
+        chained_asset(project, wait)
     assert str(error.value.__cause__).endswith("Add one, or remove wait.")
     assert "chain/defs.yaml: t/chained/v1.0 has no partitions of time, from whose ends wait counts" in str(
         error.value.__cause__
@@ -94,14 +94,14 @@ def test_a_wait_in_yaml_without_partitions_of_time_is_refused(project):
 
 
 def test_two_folders_that_read_each_other_are_refused(project):
-    one, other = (chain(f"inputs: {{raw: {{asset: t/x, at: {at}}}}}") for at in ("other", "one"))
+    one, other = (chained_yaml(f"inputs: {{raw: {{asset: t/x, at: {at}}}}}") for at in ("other", "one"))
     with pytest.raises(Exception, match="Error while building definitions") as error:
         project({"one/defs.yaml": one, "other/defs.yaml": other})
     assert "one[0] -> other[0] -> one[0]" in str(error.value.__cause__)
 
 
 def test_what_is_declared_says_its_file_be_it_yaml_or_python(project):
-    read = chain("inputs: {raw: {asset: t/other, at: other.py}}")
+    read = chained_yaml("inputs: {raw: {asset: t/other, at: other.py}}")
     graph = project(FILES | {"chain/defs.yaml": read, "other.py": PYTHON}).resolve_asset_graph()
     keys = ("web/report", "shop/dim", "web/foo", "t/chained", "t/other")
     declared = [declaration_of(graph.get(dg.AssetKey.from_user_string(key))) for key in keys]

@@ -1,7 +1,7 @@
 """Datasets that wait for windows of a table or feed to be complete, tick by tick."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import dagster as dg
 import pytest
@@ -26,13 +26,11 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import due, log, quality, updates
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.states.windows import accept, declare, report_quality
 from feed_assets.orchestration import by_hand
 from feed_assets.orchestration.decide.decisions import verdicts
@@ -40,16 +38,15 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given
+from feed_assets_tests.orchestration.window_reports import BASE, NOW, moment, report_complete, report_counts
 from feed_assets_tests.support.sum_projects import harness as world
 from feed_assets_tests.support.sum_projects import raw_feed, rows
 
-NOW = datetime(2026, 1, 20, tzinfo=UTC)
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 TENS = dg.TimeWindowPartitionsDefinition(cron_schedule="*/10 * * * *", start="2026-01-01-00:00", fmt="%Y-%m-%d-%H:%M")
 FOO = Feed.parse("web/foo")
 KAFKA = Completeness(tiers=("kafka",))
-BASE = timedelta(minutes=5)
 
 
 def days(zone: str) -> dg.DailyPartitionsDefinition:
@@ -94,38 +91,6 @@ def give(task) -> Given:
     return Given([{"n": len(READ)}])
 
 
-def moment(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%d-%H:%M").replace(tzinfo=UTC)
-
-
-_parts: list[int] = []
-
-
-def tell(
-    start: str,
-    end: str,
-    tier: str = "",
-    count: int = 100,
-    sub_partition: str = "",
-    part: str = "",
-    dataset: str = "web/foo",
-) -> None:
-    """Report so many records in each base window from one moment to another."""
-    first, last = moment(start), moment(end)
-    windows = tuple((first + number * BASE, count) for number in range((last - first) // BASE))
-    _parts.append(1)
-    report(
-        open_ledger(settings().ledger),
-        [Report(Feed.parse(dataset), sub_partition, part or start, windows, tier, version=f"{len(_parts):020d}")],
-        NOW,
-    )
-
-
-def complete(start: str, end: str, sub_partition: str = "") -> None:
-    tell(start, end, "kafka", sub_partition=sub_partition)
-    tell(start, end, sub_partition=sub_partition)
-
-
 def verdict(tested, dataset: str, key: str) -> Verdict:
     """What is decided about a partition now, as `explain` has it."""
     graph, output = Graph(tested.definitions.resolve_asset_graph()), Partition(Feed.parse(f"web/{dataset}/v1.0"), key)
@@ -149,7 +114,7 @@ def made(runs) -> list[str]:
 def test_an_hour_is_made_in_the_tick_in_which_its_window_is_complete(harness):
     tested = harness(foo(), reader("hourly", HOURS, foo()))
     assert made(tested.run_until_idle()) == []
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     assert made(tested.tick()) == ["hourly 2026-01-02-15:00"]
     assert READ == [("web/hourly/v1.0/2026-01-02-15:00", "", ("2026-01-02-15:00",))]
     assert made(tested.run_until_idle()) == []
@@ -160,8 +125,8 @@ def test_a_declaration_that_is_refused_stops_nobody_else(harness):
     other = state_table("web/other", partitions_def=HOURS)
     tested = harness(foo(), other, reader("hourly", HOURS, foo()))
     declare(open_ledger(settings().ledger), {Feed.parse("web/other"): coarse}, NOW)
-    tell("2026-01-02-15:00", "2026-01-02-15:05", dataset="web/other")
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_counts("2026-01-02-15:00", "2026-01-02-15:05", dataset="web/other")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     assert made(tested.tick()) == ["hourly 2026-01-02-15:00"]
     with open_ledger(settings().ledger).read() as connection:
         opened = {each.name: each.reason for each in open_alerts(connection)}
@@ -173,9 +138,9 @@ def test_a_declaration_that_is_refused_stops_nobody_else(harness):
 
 def test_what_is_lacking_is_said_in_words_that_a_person_understands_at_night(harness):
     tested = harness(foo(), reader("hourly", HOURS, foo()))
-    complete("2026-01-02-15:00", "2026-01-02-15:55")
-    tell("2026-01-02-15:55", "2026-01-02-16:00", "kafka", 134)
-    tell("2026-01-02-15:55", "2026-01-02-16:00", count=103)
+    report_complete("2026-01-02-15:00", "2026-01-02-15:55")
+    report_counts("2026-01-02-15:55", "2026-01-02-16:00", "kafka", 134)
+    report_counts("2026-01-02-15:55", "2026-01-02-16:00", count=103)
     tested.tick()
     assert verdict(tested, "hourly", "2026-01-02-15:00").reason == (
         "hour 2026-01-02-15:00 of web/foo is open: 5min 2026-01-02-15:55 has 103 of 134 records at kafka (76.8656 %)"
@@ -187,7 +152,7 @@ def test_what_is_lacking_is_said_in_words_that_a_person_understands_at_night(har
 
 def test_only_the_outputs_that_wait_for_a_window_are_woken_by_it(harness):
     tested = harness(foo(), reader("ten", TENS, foo()), reader("hourly", HOURS, foo()), reader("daily", DAYS, foo()))
-    complete("2026-01-02-15:00", "2026-01-02-15:10")
+    report_complete("2026-01-02-15:00", "2026-01-02-15:10")
     assert made(tested.tick()) == ["ten 2026-01-02-15:00"]
     with open_ledger(settings().ledger).read() as connection:
         assert due.look(connection, [Feed.parse(f"web/{name}/v1.0") for name in ("hourly", "daily")], NOW, 9) == ()
@@ -195,7 +160,7 @@ def test_only_the_outputs_that_wait_for_a_window_are_woken_by_it(harness):
 
 def test_an_output_that_is_not_over_is_made_at_its_end(harness):
     tested = harness(foo(), reader("daily", DAYS, foo()), now=moment("2026-01-02-23:30"))
-    complete("2026-01-02-00:00", "2026-01-03-00:00")
+    report_complete("2026-01-02-00:00", "2026-01-03-00:00")
     assert made(tested.run_until_idle()) == []
     tested.now = lambda: moment("2026-01-03-00:00")
     assert made(tested.tick()) == ["daily 2026-01-02"]
@@ -221,9 +186,9 @@ def test_the_day_of_a_region_is_made_when_its_own_hours_are_complete(harness, re
     tested = harness(table, reader("day", days(zone), read), now=moment("2026-12-01-00:00"))
     tested.tick()
     last = (moment(end) - BASE).strftime("%Y-%m-%d-%H:%M")
-    complete(start, last, f"region={region}")
+    report_complete(start, last, f"region={region}")
     assert made(tested.tick()) == []
-    complete(last, end, f"region={region}")
+    report_complete(last, end, f"region={region}")
     assert made(tested.tick()) == [f"day {date}"]
     ((_, sub_partition, keys),) = READ
     assert (sub_partition, len(keys)) == (f"region={region}", {"day": 1, "10min": 144}[grain])
@@ -233,10 +198,10 @@ def test_a_global_day_is_made_when_the_days_of_all_regions_are_complete(harness)
     table = foo(BY_REGION, regions=REGIONS)
     tested = harness(table, reader("world", DAYS, Input(table, mapping=BatchDate())))
     tested.tick()
-    complete("2026-01-01-16:00", "2026-01-02-16:00", "region=apac")
-    complete("2026-01-01-18:30", "2026-01-02-18:30", "region=india")
+    report_complete("2026-01-01-16:00", "2026-01-02-16:00", "region=apac")
+    report_complete("2026-01-01-18:30", "2026-01-02-18:30", "region=india")
     assert made(tested.tick()) == []
-    complete("2026-01-02-08:00", "2026-01-03-08:00", "region=west")
+    report_complete("2026-01-02-08:00", "2026-01-03-08:00", "region=west")
     assert made(tested.tick()) == ["world 2026-01-02"]
     assert READ == [("web/world/v1.0/2026-01-02", "", ("2026-01-02",))]
 
@@ -246,16 +211,16 @@ def test_an_output_of_a_region_waits_for_its_own_region(harness):
     both = dg.MultiPartitionsDefinition({"hour": HOURS, "region": parts})
     tested = harness(table, reader("hourly", both, table))
     tested.tick()
-    complete("2026-01-02-15:00", "2026-01-02-16:00", "region=west")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00", "region=west")
     assert made(tested.tick()) == ["hourly 2026-01-02-15:00|west"]
 
 
 def test_hours_00_to_15_are_read_together(harness):
     tested = harness(foo(), reader("so_far", HOURS, Input(foo(), mapping=DayToDate())))
     tested.tick()
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     assert made(tested.tick()) == []
-    complete("2026-01-02-00:00", "2026-01-02-15:00")
+    report_complete("2026-01-02-00:00", "2026-01-02-15:00")
     assert "so_far 2026-01-02-15:00" in made(tested.run_until_idle())
     assert READ[-1] == ("web/so_far/v1.0/2026-01-02-15:00", "", tuple(f"2026-01-02-{h:02}:00" for h in range(16)))
 
@@ -263,29 +228,29 @@ def test_hours_00_to_15_are_read_together(harness):
 def built(harness, **options):
     """An hour that was made of 1,200 records; and how it is told again."""
     tested = harness(foo(), reader("hourly", HOURS, foo(), **options))
-    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
-    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one")
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one")
     assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
     return tested
 
 
 def test_a_window_that_opens_again_is_late_when_it_is_complete_again(harness):
     tested = built(harness)
-    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=90)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=90)
     assert made(tested.run_until_idle()) == []
     found = verdict(tested, "hourly", "2026-01-02-15:00")
     assert found.state is State.WAITS_FOR_INPUT
     assert "is open: 5min 2026-01-02-15:00 has 90 of 100 records" in found.reason
     assert found.reason.endswith("which was built before, goes on being served")
-    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
     assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
     assert made(tested.run_until_idle()) == []
 
 
 def test_a_window_that_comes_back_larger_is_weighed_by_its_records(harness):
     tested = built(harness, late=Late(growth="10%", max_age=timedelta(days=1)))
-    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka", count=105)
-    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=105)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka", count=105)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=105)
     assert made(tested.run_until_idle()) == []
     found = verdict(tested, "hourly", "2026-01-02-15:00")
     assert (found.state, found.look_again) == (State.WAITS_FOR_LATE_DATA, NOW + timedelta(days=1))
@@ -297,8 +262,8 @@ def test_what_is_wrong_with_a_window_holds_up_all_but_those_who_do_not_mind(harn
     table = foo()
     minds = reader("minds", HOURS, table)
     tested = harness(table, minds, reader("not", HOURS, Input(table, ignore_quality_issue=True)))
-    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
-    tell("2026-01-02-15:00", "2026-01-02-16:00", count=101)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", count=101)
     assert made(tested.run_until_idle()) == ["not 2026-01-02-15:00"]
     found = verdict(tested, "minds", "2026-01-02-15:00")
     assert found.state is State.WAITS_FOR_QUALITY
@@ -308,7 +273,7 @@ def test_what_is_wrong_with_a_window_holds_up_all_but_those_who_do_not_mind(harn
 def test_an_invalid_window_holds_up_its_readers_until_its_check_passes(harness):
     tested, ledger = harness(foo(), reader("hourly", HOURS, foo())), open_ledger(settings().ledger)
     at = address("hour", "2026-01-02-15:00")
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     report_quality(ledger, at, "no_bots", "failed", "41 % of rows are bots", "dq", NOW)
     assert made(tested.run_until_idle()) == []
     found = verdict(tested, "hourly", "2026-01-02-15:00")
@@ -320,13 +285,13 @@ def test_an_invalid_window_holds_up_its_readers_until_its_check_passes(harness):
 def test_who_does_not_mind_the_quality_of_a_window_waits_for_its_data_all_the_same(harness):
     table = foo()
     tested = harness(table, reader("not", HOURS, Input(table, ignore_quality_issue=True)))
-    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
-    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=1)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=1)
     at = address("hour", "2026-01-02-15:00")
     report_quality(open_ledger(settings().ledger), at, "no_bots", "failed", "41 % of rows are bots", "dq", NOW)
     assert made(tested.run_until_idle()) == []
     assert "is open: 5min 2026-01-02-15:00 has 1 of 100 records" in verdict(tested, "not", "2026-01-02-15:00").reason
-    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
     assert made(tested.run_until_idle()) == ["not 2026-01-02-15:00"]
 
 
@@ -345,7 +310,7 @@ SENSOR = {"dagster/sensor_name": "feeds"}
 def test_an_invalid_window_is_read_by_hand_and_by_who_does_not_mind(harness, ignores, tags, end, reads):
     table, key = foo(), "2026-01-02-15:00"
     tested, ledger = harness(table, reader("hourly", HOURS, Input(table, ignore_quality_issue=ignores))), opened()
-    complete(key, f"2026-01-02-{end}")
+    report_complete(key, f"2026-01-02-{end}")
     report_quality(ledger, address("hour", key), "no_bots", "failed", "bots", "dq", NOW)
     job = tested.definitions.resolve_implicit_global_asset_job_def()
     keys = [dg.AssetKey(["web", "hourly"])]
@@ -360,8 +325,8 @@ def test_an_invalid_window_is_read_by_hand_and_by_who_does_not_mind(harness, ign
 def test_what_waits_for_the_quality_of_a_window_waits_for_no_person(harness):
     tested, ledger = built(harness), opened()
     report_quality(ledger, address("hour", "2026-01-02-15:00"), "no_bots", "failed", "bots", "dq", NOW)
-    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka", count=105)
-    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=105)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka", count=105)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=105)
     assert made(tested.run_until_idle()) == []
     output = Partition(Feed.parse("web/hourly/v1.0"), "2026-01-02-15:00")
     with ledger.read() as connection:
@@ -372,7 +337,7 @@ def test_what_waits_for_the_quality_of_a_window_waits_for_no_person(harness):
 
 def test_by_hand_what_reads_windows_is_among_what_is_missing_and_not_before_they_are_there(harness):
     tested = harness(foo(), reader("hourly", HOURS, foo()))
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     graph, services = Graph(tested.definitions.resolve_asset_graph()), Services.of(settings())
     outputs = [Partition(Feed.parse("web/hourly/v1.0"), f"2026-01-02-{hour}:00") for hour in (15, 16)]
     by_hand.look(graph, services, outputs)
@@ -391,7 +356,7 @@ def test_two_sub_partitions_that_have_one_key_in_a_dimension_are_refused():
 
 def test_what_an_operator_accepts_is_read(harness):
     tested = harness(foo(), reader("hourly", HOURS, foo()))
-    tell("2026-01-02-15:00", "2026-01-02-16:00", count=99)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", count=99)
     tested.tick()
     accept(open_ledger(settings().ledger), address("hour", "2026-01-02-15:00"), "kafka lost them", "ann", NOW)
     assert made(tested.tick()) == ["hourly 2026-01-02-15:00"]
@@ -422,7 +387,7 @@ def descriptions_of(tested, kind: str) -> list[str]:
 
 def test_dagster_tells_a_window_that_somebody_has_accepted_from_one_that_is_complete(harness):
     tested = harness(foo())
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     accept(open_ledger(settings().ledger), address("hour", "2026-01-02-16:00"), "kafka lost a broker", "ops", NOW)
     tested.run_until_idle()
     counted, accepted = descriptions_of(tested, "materialization")
@@ -435,7 +400,7 @@ def test_dagster_tells_a_window_that_somebody_has_accepted_from_one_that_is_comp
 def test_dagster_hears_of_windows_at_the_grain_of_the_assets_partitions(harness):
     table = foo(BY_REGION, regions=REGIONS)
     tested = harness(table)
-    complete("2026-01-02-15:00", "2026-01-02-16:00", "region=apac")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00", "region=apac")
     tested.run_until_idle()
     (known,) = tested.reported("web/foo")
     assert (known.partition, known.metadata["window"]) == (
@@ -447,14 +412,14 @@ def test_dagster_hears_of_windows_at_the_grain_of_the_assets_partitions(harness)
 
 def test_a_window_that_opens_again_is_an_observation_and_its_next_completion_another_version(harness):
     tested = built(harness)
-    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=90)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=90)
     tested.run_until_idle()
     ((partition, told),) = events_of(tested, "web/foo", "observation")
     assert (partition, told["window"]) == ("2026-01-02-15:00", "hour@2026-01-02-15:00")
     assert (told["from"], told["to"]) == ("complete", "open")
     assert told["why"]
     assert descriptions_of(tested, "observation") == [f"open again: {told['why']}"]
-    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
     tested.run_until_idle()
     newest, before = tested.reported("web/foo")
     assert newest.version != before.version
@@ -464,7 +429,7 @@ def test_the_day_of_a_region_is_the_day_of_an_asset_with_one_clock(harness):
     both = dg.MultiPartitionsDefinition({"day": DAYS, "region": dg.StaticPartitionsDefinition([*REGIONS.members])})
     tested = harness(foo(both, regions=REGIONS))
     tested.tick()
-    complete("2026-01-01-16:00", "2026-01-02-16:00", "region=apac")
+    report_complete("2026-01-01-16:00", "2026-01-02-16:00", "region=apac")
     tested.run_until_idle()
     assert [each.partition for each in tested.reported("web/foo")] == ["2026-01-02|apac"]
 
@@ -472,7 +437,7 @@ def test_the_day_of_a_region_is_the_day_of_an_asset_with_one_clock(harness):
 def test_the_teams_own_event_sink_hears_of_transitions(harness, setting, home):
     setting(events_to="blackboard:out")
     tested = harness(foo(), reader("hourly", HOURS, foo()))
-    complete("2026-01-02-15:50", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:50", "2026-01-02-16:00")
     tested.run_until_idle()
     files = sorted((home / "blackboard" / "out").iterdir())
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
@@ -581,9 +546,9 @@ def test_an_optional_state_table_is_read_once_all_of_it_is_complete(harness):
 
     tested = harness(raw, foo(), both)
     tested.drop("web/raw/v1.0", "2026-01-02", rows(1))
-    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     assert ([run.succeeded for run in tested.run_until_idle()], READ) == ([True], [])
-    complete("2026-01-02-00:00", "2026-01-03-00:00")
+    report_complete("2026-01-02-00:00", "2026-01-03-00:00")
     assert len(tested.run_until_idle()) == 1
     assert READ == [("web/both/v1.0/2026-01-02", "", ("2026-01-02",))]
     assert tested.run_until_idle() == []
@@ -592,8 +557,8 @@ def test_an_optional_state_table_is_read_once_all_of_it_is_complete(harness):
 def test_a_complete_window_without_a_valid_update_is_waited_for(harness):
     shown = foreign_feed("web/shown/v1.0", schema="k string, n int", partitions_def=HOURS, completeness=KAFKA)
     tested = harness(shown, reader("counts", HOURS, shown), reader("hourly", HOURS, shown))
-    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka", dataset="web/shown/v1.0")
-    tell("2026-01-02-15:00", "2026-01-02-16:00", dataset="web/shown/v1.0")
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka", dataset="web/shown/v1.0")
+    report_counts("2026-01-02-15:00", "2026-01-02-16:00", dataset="web/shown/v1.0")
     assert made(tested.run_until_idle()) == []
     reason = verdict(tested, "hourly", "2026-01-02-15:00").reason
     assert reason == "no valid update of web/shown/v1.0 2026-01-02-15:00"

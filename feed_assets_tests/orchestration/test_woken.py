@@ -13,7 +13,7 @@ from feed_assets.ledger.pruning import is_ours
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker
-from feed_assets_tests.orchestration.test_event_tables import Team
+from feed_assets_tests.orchestration.event_team import Team
 from feed_assets_tests.support.sum_projects import (
     DAY,
     DAYS,

@@ -14,23 +14,8 @@ import pytest
 from feed_assets.core.errors import BlackboardRefused, InvalidName, UnreadableUpdate
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.reading import parquet as reading_parquet
+from feed_assets_tests.reading.exact_rows import EXACT, MOMENT
 from feed_assets_tests.support.parquet_lake import MONDAY, NEW, OLD, TUESDAY, WEDNESDAY, Lake, parquet
-
-MOMENT = datetime(2026, 6, 1, 10, 0, 0, 123456, tzinfo=UTC)
-EXACT = pa.table(
-    {
-        "id": pa.array([2**62 + 1, None]),
-        "small": pa.array([1, None], pa.int8()),
-        "price": pa.array([Decimal("12345678901234567890.12"), None], pa.decimal128(38, 2)),
-        "at": pa.array([MOMENT, None], pa.timestamp("us", "UTC")),
-        "local": pa.array([MOMENT.replace(tzinfo=None), None], pa.timestamp("us")),
-        "day": pa.array([date(1700, 1, 1), None]),
-        "ok": pa.array([True, None]),
-        "text": pa.array(["ü", None]),
-        "tags": pa.array([["a", None], None], pa.list_(pa.string())),
-        "site": pa.array([{"name": "x", "at": MOMENT}, None]),
-    }
-)
 
 
 def test_values_are_exact(lake):

@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets import is_clean
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate, UpdateChanged
-from feed_assets_tests.reading.test_rows import EXACT
+from feed_assets_tests.reading.exact_rows import EXACT
 from feed_assets_tests.support.parquet_lake import MONDAY, OLD, TUESDAY, WEDNESDAY, parquet
 
 SCHEMA = "id int, name string"

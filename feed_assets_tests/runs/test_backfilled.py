@@ -22,7 +22,7 @@ from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.services import Services, this_process
 from feed_assets.testing import PlainMaker
-from feed_assets_tests.runs.test_reconcile import left_behind, no_spark
+from feed_assets_tests.runs.killed_run import left_behind, no_spark
 from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, Lake
 
 HOUR = WindowAddress(CLEAN, "", "hour", "2019-11-25-05:00")

@@ -5,12 +5,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.errors import (
-    InvalidDefinition,
-    InvalidName,
-    NoValidUpdate,
-    UnreadableUpdate,
-)
+from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate, UnreadableUpdate
 from feed_assets.core.feeds import MANIFEST, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.feeds.blackboard import Blackboard

@@ -6,12 +6,7 @@ import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 from obstore import exceptions
 
-from feed_assets.core.errors import (
-    AlreadyRunning,
-    BlackboardUnavailable,
-    InvalidDefinition,
-    SparkUnavailable,
-)
+from feed_assets.core.errors import AlreadyRunning, BlackboardUnavailable, InvalidDefinition, SparkUnavailable
 from feed_assets.core.feeds import MANIFEST, Partition
 from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import log, runs, updates
@@ -20,13 +15,7 @@ from feed_assets.runs.phases import Published, Refused, Unchanged
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
-from feed_assets_tests.support.build_lake import (
-    CLEAN,
-    DAY,
-    RAW,
-    REJECTS,
-    stepping,
-)
+from feed_assets_tests.support.build_lake import CLEAN, DAY, RAW, REJECTS, stepping
 from feed_assets_tests.support.counted_blackboards import Counting
 
 ONE, TWO, BAD = f"1,{DAY} 01:00:00", f"2,{DAY} 02:00:00", f"x,{DAY} 03:00:00"

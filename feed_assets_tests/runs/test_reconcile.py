@@ -1,6 +1,5 @@
 """Finishing and sweeping what runs left behind, itself interrupted between any two steps; no Spark in here."""
 
-import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,7 +9,6 @@ import sqlalchemy as sa
 from obstore import exceptions
 
 from feed_assets.core.feeds import Partition
-from feed_assets.core.positions import Pin
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import claims, log, runs, updates
@@ -18,44 +16,19 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.runs.reconcile import finish, reconcile
 from feed_assets.runs.services import Services, this_process
 from feed_assets.runs.sync import sync
-from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, REJECTS, Lake
+from feed_assets_tests.runs.killed_run import OUTPUT, PIN, left_behind, no_spark
+from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, REJECTS, Lake
 from feed_assets_tests.support.counted_blackboards import Counting
-
-GONE = f"{socket.gethostname()}:1:-1.00"
-OUTPUT, PIN = Partition(CLEAN, DAY), Pin(Partition(RAW, DAY), "20191125.060000", "raw", 7, 1)
 
 
 class Interrupted(BaseException):
     """A kill, as near as one process comes to it."""
 
 
-def no_spark():
-    raise AssertionError("reconciling needs no Spark")
-
-
 @pytest.fixture
 def quiet(ledger) -> Lake:
     """A lake in memory, where every change is a request; without Spark."""
     return Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
-
-
-def left_behind(lake: Lake, sealed: int, process: str = GONE) -> runs.Run:
-    """What a run leaves that was killed when so many of its two updates, rejects first, had a manifest."""
-    board, ledger = lake.services.board, lake.services.ledger
-    run = runs.Run(f"run with {sealed}", OUTPUT, runs.RUNNING, process, NOW)
-    runs.start(ledger, run)
-    partitions = [Partition(feed, DAY) for feed in (REJECTS, CLEAN)]
-    claimed = [(partition, write.claim(board, partition, run.id.encode(), NOW)) for partition in partitions]
-    with ledger.change() as connection:
-        claims.claim(connection, run.id, claimed, [PIN], "1", NOW)
-    for number, (partition, update_id) in enumerate(claimed):
-        board.put(f"{partition.path}/{update_id}/part-0", b"rows")
-        files = write.listed(board, partition, update_id)
-        with ledger.write() as connection:
-            claims.stage(connection, write.Update(partition, update_id, files), "version", records=1)
-        if number < sealed:
-            write.seal(board, partition, update_id, files)
-    return run
 
 
 def outcome(lake: Lake) -> tuple[list[str], list[str], list[str], list[str], int]:

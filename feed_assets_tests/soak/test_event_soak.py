@@ -19,11 +19,12 @@ from feed_assets.ledger.tables import consumed, update
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.spark.session import conf
+from feed_assets_tests.soak.daemon_steps import VICTIMS, judge_until_idle
 from feed_assets_tests.soak.event_project import REPORT, URL, A, B
 from feed_assets_tests.soak.operations import Operations, running
 from feed_assets_tests.soak.project import KEYS
-from feed_assets_tests.soak.test_soak import VICTIMS, say, until_it_is_over
 from feed_assets_tests.support.ledger_records import waiting
+from feed_assets_tests.support.progress import print_progress
 from feed_assets_tests.support.servers import connect_server
 
 PROJECT = "feed_assets_tests.soak.event_project"
@@ -85,11 +86,11 @@ def publish_and_kill(operations: Operations, sink: SqlSink, random: Random, coun
             victim = random.choice(VICTIMS)
             if victim == "worker" and not operations.workers():  # Half an update starts none.
                 victim = "daemon"
-            say(f"after event {number}: kill {victim}")
+            print_progress(f"after event {number}: kill {victim}")
             operations.kill(victim, random)
         time.sleep(random.expovariate(1 / PAUSE))
         operations.start()
-    return until_it_is_over(partial(judge, published))
+    return judge_until_idle(partial(judge, published))
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def soak(count: int, kills: int) -> list[str]:
         seed = int(os.environ.get("SOAK_SEED") or SystemRandom().randrange(10**6))
-        say(f"SOAK_SEED={seed} events={count} kills={kills}")
+        print_progress(f"SOAK_SEED={seed} events={count} kills={kills}")
         sink = SqlSink(f"sqlite:///{tmp_path / 'team.db'}", "events")
         sink.publish([])
         monkeypatch.setenv(URL, sink.url)

@@ -14,9 +14,10 @@ from feed_assets.cli.location import prepare
 from feed_assets.settings import settings
 from feed_assets.spark.session import conf
 from feed_assets_tests.soak import oracle
+from feed_assets_tests.soak.daemon_steps import PROJECT, drop, judge_until_idle
 from feed_assets_tests.soak.operations import running
 from feed_assets_tests.soak.project import KEYS
-from feed_assets_tests.soak.test_soak import PROJECT, drop, say, until_it_is_over
+from feed_assets_tests.support.progress import print_progress
 from feed_assets_tests.support.servers import connect_server, stop
 
 LONGEST = 12
@@ -31,7 +32,7 @@ BEGINS = 30
 @pytest.fixture
 def random() -> Random:
     seed = int(os.environ.get("SOAK_SEED") or SystemRandom().randrange(10**6))
-    say(f"SOAK_SEED={seed}")
+    print_progress(f"SOAK_SEED={seed}")
     return Random(seed)  # noqa: S311
 
 
@@ -77,4 +78,4 @@ def test_after_kills_of_the_daemon_everything_is_built_once(kills: int, home: Pa
             time.sleep(random.uniform(2, LONGEST))
             operations.kill("daemon", random)
             operations.start()
-        assert until_it_is_over(lambda: oracle.judge(expected), 600) == []
+        assert judge_until_idle(lambda: oracle.judge(expected), 600) == []

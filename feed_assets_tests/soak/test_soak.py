@@ -1,41 +1,25 @@
 """Late updates at random moments under the real daemon, with and without kills: none lost, none built twice."""
 
 import os
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 
-import dagster as dg
 import pytest
 
-from feed_assets.core.feeds import Feed, Partition
-from feed_assets.feeds import write
-from feed_assets.feeds.opened import open_board
-from feed_assets.orchestration.decide.requests import UNFINISHED
 from feed_assets.settings import settings
 from feed_assets.spark.session import conf
 from feed_assets_tests.soak import oracle
+from feed_assets_tests.soak.daemon_steps import PROJECT, VICTIMS, drop, judge_until_idle
 from feed_assets_tests.soak.operations import Operations, running
-from feed_assets_tests.soak.project import EDGE, KEY, KEYS, RAW, RIGHT_ONE, VARIANT
+from feed_assets_tests.soak.project import EDGE, KEY, KEYS, RIGHT_ONE, VARIANT
+from feed_assets_tests.support.progress import print_progress
 from feed_assets_tests.support.servers import connect_server
 
-PROJECT = "feed_assets_tests.soak.project"
-VICTIMS = ("worker", "worker", "parent", "code server", "daemon", "all")
 PAUSE = 2
 """Seconds between two updates, in the mean."""
-QUIET = 60
-"""Seconds without a run after which nothing more is asked for: six ticks of either sensor, and a restart."""
-
-
-def say(words: str) -> None:
-    """To whoever reads the log of a test that failed."""
-    sys.stdout.write(f"{words}\n")
-    sys.stdout.flush()
 
 
 @pytest.fixture
@@ -44,7 +28,7 @@ def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def soak(variant: str, updates: int, kills: int, keys: int = len(KEYS), rounds: int = 1) -> list[str]:
         seed = int(os.environ.get("SOAK_SEED") or SystemRandom().randrange(10**6))
-        say(f"SOAK_SEED={seed} variant={variant} updates={updates} kills={kills}")
+        print_progress(f"SOAK_SEED={seed} variant={variant} updates={updates} kills={kills}")
         monkeypatch.setenv(VARIANT, variant)
         monkeypatch.setenv("PYTHONWARNINGS", "ignore")
         settings.cache_clear()
@@ -72,7 +56,7 @@ def drop_and_kill(operations: Operations, random: Random, plan: Plan) -> list[st
     expected = {key: drop(key, number) for number, key in enumerate(plan.keys)}
     if plan.kills:  # A first build's worker: its request must be made again under another key.
         operations.kill("worker", random)
-    if found := until_it_is_over(partial(oracle.judge, expected)):
+    if found := judge_until_idle(partial(oracle.judge, expected)):
         return found
     for first in range(100, 100 + plan.rounds * plan.updates, plan.updates):
         if found := one_round(operations, random, plan, expected, first):
@@ -88,33 +72,11 @@ def one_round(operations: Operations, random: Random, plan: Plan, expected: dict
         expected[key] = drop(key, first + number)
         if number in fatal:
             victim = random.choice(VICTIMS)
-            say(f"after update {number}: kill {victim}")
+            print_progress(f"after update {number}: kill {victim}")
             operations.kill(victim, random)
         time.sleep(random.expovariate(1 / PAUSE))
         operations.start()
-    return until_it_is_over(partial(oracle.judge, expected))
-
-
-def drop(key: str, number: int) -> int:
-    """Publish an update as its producer would."""
-    partition = Partition(Feed.parse(RAW), key)
-    write.publish(open_board(settings()), partition, {"part-1.csv": f"k,n\na,{number}\n".encode()}, datetime.now(UTC))
-    return number
-
-
-def until_it_is_over(judge: Callable[[], list[str]], seconds: float = 1200) -> list[str]:
-    """What the oracle finds as soon as it finds nothing, or when nothing happens any more."""
-    deadline, began = time.monotonic() + seconds, time.time()
-    with dg.DagsterInstance.get() as instance:
-        while time.monotonic() < deadline:
-            left = [run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))]
-            newest = instance.get_run_records(limit=1, order_by="update_timestamp")
-            quiet = time.time() - max([began, *(each.update_timestamp.timestamp() for each in newest)])
-            if not left and (not (found := judge()) or quiet > QUIET):
-                say(f"{len(instance.get_runs())} runs")
-                return found
-            time.sleep(1)
-    return [f"after {seconds} s not finished: {left}", *judge()]
+    return judge_until_idle(partial(oracle.judge, expected))
 
 
 def test_a_few_late_updates_and_a_killed_worker(under_fire):

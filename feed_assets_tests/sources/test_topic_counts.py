@@ -10,14 +10,14 @@ from feed_assets.core.limits import as_text
 from feed_assets.kafka import counts as kafka_counts
 from feed_assets.sources.state import record
 from feed_assets.sources.topic_counts import SourceCounts
-from feed_assets_tests.kafka.test_counts import START, Log, minutes, start_of
+from feed_assets_tests.support.counted_topics import START, CountedTopic, minutes, start_of
 
 STEP = timedelta(minutes=5)
 
 
 @pytest.fixture
 def log(broker):
-    return Log(broker)
+    return CountedTopic(broker)
 
 
 class Clock:

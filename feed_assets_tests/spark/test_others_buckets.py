@@ -7,9 +7,8 @@ from feed_assets.core.feeds import Update
 from feed_assets.feeds.opened import open_board
 from feed_assets.settings import Settings
 from feed_assets.spark.read import read
-from feed_assets_tests.conftest import partner_place
-from feed_assets_tests.spark.conftest import PARTITION
-from feed_assets_tests.support.servers import S3Server
+from feed_assets_tests.support.servers import S3Server, partner_settings
+from feed_assets_tests.support.spark_updates import PARTITION
 
 UPDATE = "20200101.000000"
 
@@ -20,8 +19,8 @@ def given(s3_env: S3Server, s3_url: str, partner_url: str, monkeypatch: pytest.M
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "producer")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "producer-secret")
     boards = {
-        "partner": partner_place(s3_env, partner_url),
-        "theirs": {**partner_place(s3_env, partner_url), "profile": None},
+        "partner": partner_settings(s3_env, partner_url),
+        "theirs": {**partner_settings(s3_env, partner_url), "profile": None},
     }
     return Settings(blackboard=s3_url, s3_endpoint=s3_env.endpoint, blackboards=boards)
 

@@ -22,7 +22,7 @@ from feed_assets.feeds.clients import ObstoreClient
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import clean, read
 from feed_assets.spark.rejects import reject_duplicates, split
-from feed_assets_tests.spark.conftest import PARTITION, put_update
+from feed_assets_tests.support.spark_updates import PARTITION, put_update
 
 SCHEMA = "id int, name string, price decimal(5,2), at timestamp"
 HEADER = "id,name,price,at\n"

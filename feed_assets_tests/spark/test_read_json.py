@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import read
-from feed_assets_tests.spark.conftest import put_update
+from feed_assets_tests.support.spark_updates import put_update
 
 SCHEMA = "i int, b bigint, d double, m decimal(5,2), s string, t timestamp, o boolean"
 MALFORMED = ["malformed: expected one JSON object"]

@@ -7,7 +7,7 @@ from feed_assets.core.feeds import Update
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import clean, read, read_own
 from feed_assets.spark.urls import spark_path
-from feed_assets_tests.spark.conftest import PARTITION, put_update
+from feed_assets_tests.support.spark_updates import PARTITION, put_update
 
 SCHEMA = "id int, name string"
 

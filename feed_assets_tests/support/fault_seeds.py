@@ -15,6 +15,12 @@ def seeds(few: int, all_of_them: int) -> list:
     return [pytest.param(range(few), id=f"{few} seeds"), full]
 
 
+def single_seeds(first: int, last: int) -> list:
+    """Return one parameter for each seed: the first one, or FAULT_SEED, in `make test`, the others in `make soak`."""
+    asked = int(os.environ.get("FAULT_SEED", first))
+    return [asked, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(first, last) if seed != asked)]
+
+
 def caught(case: Callable[[int], object], said: str) -> None:
     """Fail unless a wrong way fails its test within a hundred seeds, and for the right reason."""
     for seed in range(100):

@@ -97,3 +97,19 @@ class Partner:
     def updates(self) -> int:
         """How many updates there are of all batches."""
         return sum(key.endswith("/_SUCCESS") for key in (file.key for file in self.ours.files(str(FEED))))
+
+
+HOUR = "2024-02-29-05:00"
+
+
+def rename_file(partner: Partner, name: str, to: str) -> None:
+    """Rename a file of the partner, on local disk."""
+    root = partner.theirs._root
+    (root / "out" / name).rename(root / "out" / to)
+
+
+def wrong_files(partner: Partner) -> list[str]:
+    """Return the files that were not pulled, each with the reason."""
+    with partner.ledger.read() as connection:
+        found = intake_files.wrong(connection, {FEED: NOW - timedelta(days=3)})
+    return [f"{each.file.key}: {each.reason}" for each in found.get(FEED, [])]

@@ -273,3 +273,8 @@ def _takes_objects(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
     except (ClientError, EndpointConnectionError, HTTPClientError):
         return False
     return True
+
+
+def partner_settings(server: S3Server, url: str) -> dict[str, str]:
+    """A blackboard of others in the settings: on the same server, in a bucket and with a user of its own."""
+    return {"url": url, "endpoint": server.endpoint, "profile": PARTNERS}

@@ -5,8 +5,6 @@ from contextlib import closing, contextmanager
 
 from feed_assets import kafka_topic
 from feed_assets.kafka.catch_up import catch_up
-from feed_assets.ledger import alerts
-from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.sum_projects import harness
@@ -37,8 +35,3 @@ def chunk(world):
 
 def loop(world, *more, **options):
     return harness(declared(world, **options), *more)
-
-
-def open_alerts():
-    with open_ledger(settings().ledger).read() as connection:
-        return {each.name: each.reason for each in alerts.open_alerts(connection)}

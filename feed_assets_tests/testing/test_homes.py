@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, fresh_home
-from feed_assets_tests.testing.test_plain import OUT, RAW, definitions
+from feed_assets_tests.testing.raw_to_out import OUT, RAW, definitions
 
 THEIRS = {
     "DAGSTER_HOME": "/theirs",

@@ -6,29 +6,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from feed_assets import Input, checks, feed_asset, foreign_feed, with_automation
+from feed_assets import with_automation
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.runs.maker import Task
 from feed_assets.testing import Given, Harness, PlainMaker, rows_of
+from feed_assets_tests.testing.raw_to_out import OUT, RAW, REJECTS, definitions
 
 pytestmark = pytest.mark.usefixtures("home")
 
 ROOT = Path(__file__).parents[2]
-RAW, OUT, REJECTS = "t/raw/v1.0", "t/out/v1.0", "t/out_rejects/v1.0"
-LEAST = [checks.not_empty(), checks.within("n", 0, 9)]
-
-
-def definitions() -> dg.Definitions:
-    """raw -> out, by a function that nobody calls."""
-    raw = foreign_feed(RAW, schema="n int")
-
-    @feed_asset(OUT, inputs={"raw": Input(raw)}, checks=LEAST)
-    def out(raw):
-        pytest.fail("a PlainMaker calls no function")
-
-    return with_automation(dg.Definitions(assets=[raw, out]))
 
 
 def ran(give=None):

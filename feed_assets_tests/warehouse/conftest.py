@@ -12,16 +12,12 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger
 from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import Engine, engine_of
-from feed_assets.warehouse.load import Place, load
-from feed_assets.warehouse.runs import runs
-from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.table import Target
 from feed_assets_tests.support.warehouse_datasets import Dataset, target_of
 from feed_assets_tests.warehouse import standin
 from feed_assets_tests.warehouse.standin import ROLE, StandIn
 from feed_assets_tests.warehouse.stream import Stream
-
-HOLDER = "the test"
+from feed_assets_tests.warehouse.topic_loader import HOLDER, Loader
 
 
 @pytest.fixture(scope="session")
@@ -69,30 +65,6 @@ def engine(url: str) -> Engine:
         connection.execute("DELETE FROM feed_assets.lease")
         state.take(connection, made, HOLDER, 30)
     return made
-
-
-class Loader:
-    """Loads a topic into a warehouse, from what that knows on."""
-
-    def __init__(self, engine: Engine, board: Blackboard) -> None:
-        self.engine, self.place = engine, Place(engine, board, HOLDER, 7)
-
-    def known(self, stream: Stream) -> Known:
-        with self.engine.open() as connection:
-            return state.read(connection, stream.name)
-
-    def load(self, stream: Stream, *signals) -> Known:
-        """Load these signals, or all of the topic that are new; the table is then what the model says."""
-        known = self.known(stream)
-        nexts = {number: each.next_offset for number, each in known.positions.items()}
-        new = [each for each in stream.signals if each.signal.next_offset > nexts.get(each.signal.partition, 0)]
-        for run in runs(signals or new):
-            known = load(self.place, stream.name, known, run, stream.shape(run.schema_id))
-        return known
-
-    def ask(self, question: str) -> list:
-        with self.engine.open() as connection:
-            return connection.execute(question)
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from feed_assets.warehouse import state
 from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.support.servers import wait_until
-from feed_assets_tests.warehouse.conftest import Loader
 from feed_assets_tests.warehouse.lives import asleep_at
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
+from feed_assets_tests.warehouse.topic_loader import Loader
 
 ANOTHER = "another"
 

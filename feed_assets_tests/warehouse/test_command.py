@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from feed_assets.cli import main
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.settings import Settings, settings
@@ -18,8 +17,9 @@ from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets_tests.support.kafka_topics import QUICK, World
 from feed_assets_tests.support.servers import ROOT
+from feed_assets_tests.warehouse.loader_thread import value_of_other_type
 from feed_assets_tests.warehouse.standin import ROLE
-from feed_assets_tests.warehouse.test_loader import other_type
+from feed_assets_tests.warehouse.warehouse_command import run_warehouse
 
 LOCATION = """
 import dagster as dg
@@ -52,19 +52,9 @@ def module(world: World) -> str:
     return f"location_{world.name.replace('.', '_')}"
 
 
-def said(monkeypatch, capsys, *arguments: str, code: int = 0) -> str:
-    settings.cache_clear()
-    monkeypatch.setattr("sys.argv", ["feed-assets", "warehouse", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    found = capsys.readouterr()
-    assert ended.value.code == code, found.err
-    return found.out + found.err
-
-
 def test_plan_load_and_state(world, monkeypatch, capsys, tmp_path):
     def say(*arguments):
-        return said(monkeypatch, capsys, *arguments)
+        return run_warehouse(monkeypatch, capsys, *arguments)
 
     assert "nothing was loaded into main yet" in say("state", "main")
     world.produce(3)
@@ -79,13 +69,13 @@ def test_plan_load_and_state(world, monkeypatch, capsys, tmp_path):
         world.name, 0, 3, 0, None,
     )  # fmt: skip
     assert world.name in say("state", "main")
-    world.producer.produce(world.name, other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    world.producer.produce(world.name, value_of_other_type(world), world.key(1), 0, headers=[("op", b"update")])
     assert world.producer.flush(30) == 0
     world.run_until_done()
-    refused = said(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
+    refused = run_warehouse(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
     assert "no table changes\n" in refused
     assert f"{world.name} could not go along: n was bigint and is boolean, which would lose data" in refused
-    told = said(monkeypatch, capsys, "plan", "main", "--json", "-m", module(world), code=1)
+    told = run_warehouse(monkeypatch, capsys, "plan", "main", "--json", "-m", module(world), code=1)
     assert "n was bigint and is boolean" in json.JSONDecoder().raw_decode(told)[0][0]["problem"]
 
 
@@ -93,10 +83,10 @@ def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
     """Nothing is loaded yet: the table is made by the first schema, and the second is refused."""
     world.produce(3)
     world.run_until_done()
-    world.producer.produce(world.name, other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    world.producer.produce(world.name, value_of_other_type(world), world.key(1), 0, headers=[("op", b"update")])
     assert world.producer.flush(30) == 0
     world.run_until_done()
-    planned = said(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
+    planned = run_warehouse(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
     assert f'CREATE TABLE "{world.name}"' in planned
     assert "n was bigint and is boolean, which would lose data" in planned
 
@@ -104,10 +94,10 @@ def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
 def test_what_has_no_signals_is_said(world, monkeypatch, capsys):
     expected = f"nothing of {world.name} can be loaded yet: {world.name} has no signals yet. Look whether"
     for command in (["load", "main", "--once"], ["plan", "main"]):
-        told = said(monkeypatch, capsys, *command, "-m", module(world))
+        told = run_warehouse(monkeypatch, capsys, *command, "-m", module(world))
         assert told.count(expected) == 1
     world.delete(world.name)
-    told = said(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
+    told = run_warehouse(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
     assert f"there is no topic {world.name}: expected it at the broker" in told
 
 
@@ -131,7 +121,7 @@ def test_a_table_is_made_anew_from_where_a_schema_stopped_it(world, monkeypatch,
     """Read from the beginning it would stop at the same offset, by the chunks of the old schema."""
 
     def say(*arguments, code=0):
-        return said(monkeypatch, capsys, *arguments, code=code)
+        return run_warehouse(monkeypatch, capsys, *arguments, code=code)
 
     def load(code=0):
         return say("load", "main", "--once", "-m", module(world), code=code)
@@ -139,7 +129,7 @@ def test_a_table_is_made_anew_from_where_a_schema_stopped_it(world, monkeypatch,
     world.produce(3)
     world.run_until_done()
     load()
-    world.producer.produce(world.name, other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    world.producer.produce(world.name, value_of_other_type(world), world.key(1), 0, headers=[("op", b"update")])
     assert world.producer.flush(30) == 0
     world.run_until_done()
     command = f"feed-assets warehouse reset main {world.name} --from stop --apply"
@@ -165,18 +155,18 @@ def test_a_table_is_made_anew_from_where_a_schema_stopped_it(world, monkeypatch,
 def test_a_table_is_not_made_anew_beneath_a_loader(world, monkeypatch, capsys):
     world.produce(3)
     world.run_until_done()
-    said(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
+    run_warehouse(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
     engine = engine_of(settings().warehouse("main").url.get_secret_value())
     with engine.open() as connection:
         state.take(connection, engine, "somebody", 30)
-    told = said(monkeypatch, capsys, "reset", "main", world.name, "--apply", code=1)
+    told = run_warehouse(monkeypatch, capsys, "reset", "main", world.name, "--apply", code=1)
     assert "somebody loads this warehouse" in " ".join(told.split())
-    assert json.loads(said(monkeypatch, capsys, "state", "main", "--json"))[0]["next_offset"] == 3
+    assert json.loads(run_warehouse(monkeypatch, capsys, "state", "main", "--json"))[0]["next_offset"] == 3
     for arguments, expected in (
         (["other"], f"knows no table 'other': expected one of {world.name}"),
         ([world.name, "--from", "x"], "--from 'x': expected stop, or an offset such as 1200"),
     ):
-        assert expected in " ".join(said(monkeypatch, capsys, "reset", "main", *arguments, code=1).split())
+        assert expected in " ".join(run_warehouse(monkeypatch, capsys, "reset", "main", *arguments, code=1).split())
 
 
 def test_what_is_loaded_is_declared(world, monkeypatch, capsys):
@@ -184,7 +174,7 @@ def test_what_is_loaded_is_declared(world, monkeypatch, capsys):
         ("main", ["views"], f"'views' has no table in main: expected one of {world.name}."),
         ("other", [], "there is no warehouse 'other': FEED_ASSETS_WAREHOUSES has main"),
     ):
-        said_ = said(monkeypatch, capsys, "load", name, *arguments, "-m", module(world), code=1)
+        said_ = run_warehouse(monkeypatch, capsys, "load", name, *arguments, "-m", module(world), code=1)
         assert expected in " ".join(said_.split())
 
 

@@ -9,7 +9,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.support.warehouse_datasets import Dataset, load, target_of
-from feed_assets_tests.warehouse.test_command import said
+from feed_assets_tests.warehouse.warehouse_command import run_warehouse
 
 LOCATION = """
 import dagster as dg
@@ -49,7 +49,7 @@ def pair(home, url, tmp_path, monkeypatch):
 
 @pytest.fixture
 def ask(monkeypatch, capsys):
-    return lambda *given, code=0: said(monkeypatch, capsys, *given, code=code)
+    return lambda *given, code=0: run_warehouse(monkeypatch, capsys, *given, code=code)
 
 
 def test_each_table_has_its_plan_and_then_the_errors_come(pair, ask, monkeypatch):

@@ -1,6 +1,6 @@
 """A table goes along with its topic's schemas: forward only, and nothing is lost."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -12,68 +12,10 @@ from feed_assets.warehouse.migrations import migrate
 from feed_assets.warehouse.runs import Run, runs
 from feed_assets.warehouse.shapes import shape_of
 from feed_assets.warehouse.state import Position
+from feed_assets_tests.warehouse.migrations import DECIMAL, MIGRATIONS, UUID, N, field, rows_by_id
 from feed_assets_tests.warehouse.stream import ID, Stream
 
-
-def field(type_="int", name="n", **more):
-    return {"name": name, "type": type_, **more}
-
-
-N = field()
-UUID = {"type": "string", "logicalType": "uuid"}
-DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
 MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
-DATE = {"type": "int", "logicalType": "date"}
-U = "00000000-0000-0000-0000-000000000001"
-MIGRATIONS = {
-    "added": ([N], {"n": 1}, [N, field(["null", "string"], "m")], {"n": 2, "m": "x"}, {"n": 1, "m": None}),
-    "added with a default": ([N], {"n": 1}, [N, field(name="m", default=5)], {"n": 2, "m": 6}, {"n": 1, "m": 5}),
-    "added with a default in words": (
-        [N], {"n": 1}, [N, field("string", "m", default="it's")], {"n": 2, "m": ""}, {"n": 1, "m": "it's"}
-    ),
-    "added with bytes": (
-        [N], {"n": 1}, [N, field("bytes", "m", default="\xff")], {"n": 2, "m": b""}, {"n": 1, "m": b"\xff"}
-    ),
-    "added without a default": ([N], {"n": 1}, [N, field(name="m")], {"n": 2, "m": 3}, {"n": 1, "m": None}),
-    "dropped": ([N, field(name="m")], {"n": 1, "m": 2}, [N], {"n": 2}, {"n": 1}),
-    "renamed": ([N], {"n": 1}, [field(name="m", aliases=["n"])], {"m": 2}, {"m": 1}),
-    "renamed to another one's name": (
-        [N, field("string", "m")], {"n": 1, "m": "x"},
-        [field(name="m", aliases=["n"]), field("string", "k", aliases=["m"])], {"m": 2, "k": "y"}, {"m": 1, "k": "x"},
-    ),
-    "widened": ([N], {"n": 1}, [field("long")], {"n": 2**40}, {"n": 1}),
-    "widened with defaults": ([field(default=1)], {"n": 1}, [field("long", default=2)], {"n": 2**40}, {"n": 1}),
-    "widened to text": ([field(UUID)], {"n": U}, [field("string")], {"n": "x"}, {"n": U}),
-    "widened to a decimal": ([N], {"n": 1}, [field(DECIMAL)], {"n": Decimal("2.50")}, {"n": 1}),
-    "widened to a double": ([N], {"n": 2**31 - 1}, [field("double")], {"n": 0.1}, {"n": 2**31 - 1}),
-    "widened from a float": ([field("float")], {"n": 0.5}, [field("double")], {"n": 0.1}, {"n": 0.5}),
-    "widened from a date": ([field(DATE)], {"n": date(26, 1, 2)}, [field("string")], {"n": "x"}, {"n": "0026-01-02"}),
-    "nullable": ([N], {"n": 1}, [field(["null", "int"])], {"n": None}, {"n": 1}),
-    "not nullable": ([field(["null", "int"])], {"n": None}, [N], {"n": 1}, {"n": None}),
-    "narrowed": ([field("long")], {"n": 2**40}, [N], {"n": 1}, {"n": 2**40}),
-    "reordered": ([N, field(name="m")], {"n": 1, "m": 2}, [field(name="m"), N], {"m": 4, "n": 3}, {"n": 1, "m": 2}),
-    "all at once": (
-        [N, field(name="x")], {"n": 1, "x": 2},
-        [field(["null", "string"], "k", default=None), field("long", "m", aliases=["n"], doc="new", default=0)],
-        {"k": "x", "m": 2**40}, {"k": None, "m": 1},
-    ),
-}  # fmt: skip
-
-
-def rows(loader, stream):
-    """By id, the other fields by their names."""
-    with loader.engine.open() as connection:
-        shape = loads.state.read(connection, stream.name).shape
-    names = [each.name for each in shape.columns]
-    columns = ", ".join(f'"{name}"' for name in names)
-    found = loader.ask(f'SELECT {columns} FROM "{stream.name}" ORDER BY id')
-    return {
-        row[names.index("id")]: {n: plain(v) for n, v in zip(names, row, strict=True) if n != "id"} for row in found
-    }
-
-
-def plain(value):
-    return str(value) if type(value).__name__ == "UUID" else value
 
 
 @pytest.mark.parametrize("name", MIGRATIONS)
@@ -86,7 +28,7 @@ def test_rows_of_both_schemas_are_there_and_an_older_chunk_is_loaded_as_the_olde
     stream.send(first, {"id": 3, **old}, (None, {"id": 9}))
     stream.send(second, {"id": 4, **new})
     known = loader.load(stream)
-    assert rows(loader, stream) == {1: expected, 2: new, 3: expected, 4: new}
+    assert rows_by_id(loader, stream) == {1: expected, 2: new, 3: expected, 4: new}
     assert (known.schema_id, loader.known(stream)) == (second, known)
 
 
@@ -133,7 +75,7 @@ def test_a_text_that_became_a_number_stays_a_text(loader, stream):
     stream.send(stream.schemas.add(ID, field("string")), {"id": 1, "n": "five"})
     stream.send(stream.schemas.add(ID, N), {"id": 2, "n": 5})
     loader.load(stream)
-    assert rows(loader, stream) == {1: {"n": "five"}, 2: {"n": "5"}}
+    assert rows_by_id(loader, stream) == {1: {"n": "five"}, 2: {"n": "5"}}
 
 
 def test_an_older_chunk_that_the_table_cannot_hold_is_refused(loader, stream):
@@ -153,8 +95,8 @@ def test_schemas_that_take_turns_are_loaded_in_the_order_of_their_offsets(loader
         stream.send(second, {"id": 10 + number, "n": number, "m": "y"}, partition=1)
     assert [run.schema_id for run in runs(stream.signals)] == [first, second] * 3
     loader.load(stream)
-    assert rows(loader, stream)[1] == {"n": 5, "m": "x"}
-    assert len(rows(loader, stream)) == 7
+    assert rows_by_id(loader, stream)[1] == {"n": 5, "m": "x"}
+    assert len(rows_by_id(loader, stream)) == 7
 
 
 def test_a_buffer_for_each_schema_would_lose_rows(loader, stream, monkeypatch):
@@ -218,7 +160,7 @@ def test_a_table_that_the_newer_schema_made_holds_older_rows_as_well(loader, str
     for number, (schema, row) in enumerate([(newer, new), (older, old), (newer, new), (older, old)]):
         stream.send(schema, {"id": number, **row})
         known = loader.load(stream)
-    assert rows(loader, stream) == {0: new, 1: expected, 2: new, 3: expected}
+    assert rows_by_id(loader, stream) == {0: new, 1: expected, 2: new, 3: expected}
     assert (known.schema_id, loader.known(stream)) == (newer, known)
 
 
@@ -230,7 +172,7 @@ def test_a_field_of_a_schema_whose_id_was_given_earlier_is_not_left_out(loader, 
     stream.send(later, {"id": 2, "n": 2, "m": value}, {"id": 1, "n": 3, "m": value})
     loader.load(stream)
     expected = {1: {"n": 3, "m": value}, 2: {"n": 2, "m": value}, 3: {"n": 1, "m": None}}
-    assert rows(loader, stream) == expected
+    assert rows_by_id(loader, stream) == expected
 
 
 def test_a_column_that_was_dropped_does_not_come_back_with_an_older_chunk(loader, stream):
@@ -238,9 +180,9 @@ def test_a_column_that_was_dropped_does_not_come_back_with_an_older_chunk(loader
     for schema, row in ((first, {"n": 1, "m": 2}), (second, {"n": 2}), (first, {"n": 3, "m": 4})):
         stream.send(schema, {"id": row["n"], **row})
         known = loader.load(stream)
-    assert rows(loader, stream) == {1: {"n": 1}, 2: {"n": 2}, 3: {"n": 3}}
+    assert rows_by_id(loader, stream) == {1: {"n": 1}, 2: {"n": 2}, 3: {"n": 3}}
     assert loader.known(stream).shape.dropped == known.shape.dropped == ("m",)
     third = stream.schemas.add(ID, N, field(name="m", default=9))
     stream.send(third, {"id": 4, "n": 4, "m": 5})
     assert loader.load(stream).shape.dropped == ()
-    assert rows(loader, stream)[3] == {"n": 3, "m": 9}
+    assert rows_by_id(loader, stream)[3] == {"n": 3, "m": 9}

@@ -8,8 +8,8 @@ from struct import pack, unpack
 from typing import Any
 from uuid import UUID
 
+from feed_assets_tests.warehouse.avro_types import DECIMAL, TYPES, comparable
 from feed_assets_tests.warehouse.stream import ID
-from feed_assets_tests.warehouse.test_types import DECIMAL, TYPES, told
 
 DAY = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -91,5 +91,5 @@ def test_rows_come_back_as_they_were_or_are_rejected(loader, stream):
     assert len(found) == len(kept)
     for number, name in enumerate(MAKERS):
         as_text = name == "uuid" and loader.engine.reads_chunks  # Redshift has no type for it.
-        expected = [told(str(row[name]) if as_text and row[name] else row[name]) for row in kept]
-        assert [told(row[number], as_json=name in ("array", "map")) for row in found] == expected, name
+        expected = [comparable(str(row[name]) if as_text and row[name] else row[name]) for row in kept]
+        assert [comparable(row[number], as_json=name in ("array", "map")) for row in found] == expected, name

@@ -9,14 +9,13 @@ import pytest
 from feed_assets.warehouse.engines import quoted
 from feed_assets_tests.support.fault_seeds import seeds
 from feed_assets_tests.support.forked_processes import Forks, forks
-from feed_assets_tests.warehouse.conftest import Loader
 from feed_assets_tests.warehouse.lives import killed_at
+from feed_assets_tests.warehouse.migrations import MIGRATIONS, rows_by_id
+from feed_assets_tests.warehouse.random_chunks import STATEMENTS, check_fold, produce_chunks
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
-from feed_assets_tests.warehouse.test_evolution import MIGRATIONS, rows
+from feed_assets_tests.warehouse.topic_loader import Loader
 
 KILLED = -9
-STATEMENTS = 45
-"""More than a load of one schema has."""
 
 
 @pytest.fixture(scope="module")
@@ -32,38 +31,6 @@ def stream(loader: Loader, local_board) -> Stream:
     return Stream(local_board, f"clicks.{uuid4().hex[:12]}")
 
 
-def produce(stream: Stream, chance: Random) -> None:
-    """Some chunks of two partitions; a new schema now and then, and the one before still in use."""
-    made = [each for each in stream.schemas.known if each != stream.key_id]
-    if not made or chance.random() < 0.3:
-        extra = [{"name": f"x{number}", "type": "int", "default": number} for number in range(len(made))]
-        made.append(stream.schemas.add(ID, TEXT, *extra))
-    for _ in range(chance.randint(1, 3)):
-        partition, schema = chance.randint(0, 1), chance.choice(made[-2:])
-        names = [each["name"] for each in stream.schemas.get(schema).declared["fields"]][2:]
-        keys = [2 * chance.randint(0, 9) + partition for _ in range(chance.randint(1, 6))]
-        rows = [{"id": key, "text": f"é{chance.random()}", **dict.fromkeys(names, 7)} for key in keys]
-        stream.send(
-            schema, *((chance.choice(["update", "create", "delete", None]), row) for row in rows), partition=partition
-        )
-
-
-def check(loader: Loader, stream: Stream) -> None:
-    """The table is the fold of the messages up to its positions; columns that a row had not have their defaults."""
-    known = loader.known(stream)
-    if known.shape is None:
-        return
-    names = [each.name for each in known.shape.columns]
-    columns = ", ".join(map(quoted, [*names, "_partition", "_offset"]))
-    found = {row[names.index("id")]: row for row in loader.ask(f"SELECT {columns} FROM {quoted(stream.name)}")}
-    folded = stream.folded({number: each.next_offset for number, each in known.positions.items()})
-    defaults = {name: int(name[1:]) for name in names if name[0] == "x"}
-    expected = {
-        key: (*({**defaults, **value}[name] for name in names), *place) for (key,), (value, *place) in folded.items()
-    }
-    assert found == expected, "the table is not what its positions say"
-
-
 def life(loader: Loader, stream: Stream, url: str, fork: Forks, at: int | str, **how: bool) -> int:
     shapes = {each: stream.shape(each) for each in stream.schemas.known}
     return fork.run(killed_at, url, stream.board.url, stream.name, stream.signals, shapes, at, *how.values())
@@ -74,13 +41,13 @@ def test_killed_at_any_statement(loader, stream, url, fork, kills):
     ends = set()
     for seed in kills:
         chance = Random(seed)  # noqa: S311
-        produce(stream, chance)
+        produce_chunks(stream, chance)
         at, is_after = chance.randint(1, STATEMENTS), chance.random() < 0.5
         ends.add(life(loader, stream, url, fork, at, is_after=is_after))
-        check(loader, stream)
+        check_fold(loader, stream)
     assert KILLED in ends <= {KILLED, 0}
     loader.load(stream)
-    check(loader, stream)
+    check_fold(loader, stream)
     assert {number: each.next_offset for number, each in loader.known(stream).positions.items()} == stream.ends
 
 
@@ -114,9 +81,9 @@ def test_killed_in_a_migration_the_table_is_the_old_one_or_the_new_one(loader, s
     if is_there:
         is_new = (at, is_after) == ("COMMIT", True)
         assert (loader.known(stream).schema_id == second) == is_new
-        assert rows(loader, stream) == ({1: expected, 2: new} if is_new else {1: old})
+        assert rows_by_id(loader, stream) == ({1: expected, 2: new} if is_new else {1: old})
     loader.load(stream)
-    assert rows(loader, stream) == {2: new, 3: expected}
+    assert rows_by_id(loader, stream) == {2: new, 3: expected}
 
 
 @pytest.mark.parametrize("replays", seeds(4, 20))
@@ -125,7 +92,7 @@ def test_what_comes_again_after_newer_rows_changes_nothing(loader, stream, repla
     for seed in replays:
         chance = Random(seed)  # noqa: S311
         for _ in range(3):
-            produce(stream, chance)
+            produce_chunks(stream, chance)
         loader.load(stream)
         before = loader.ask(f"SELECT * FROM {quoted(stream.name)} ORDER BY id")
         loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
@@ -134,7 +101,7 @@ def test_what_comes_again_after_newer_rows_changes_nothing(loader, stream, repla
         assert loader.ask(f"SELECT * FROM {quoted(stream.name)} ORDER BY id") == before
         loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
         loader.load(stream, *stream.signals)
-        check(loader, stream)
+        check_fold(loader, stream)
 
 
 def test_rows_that_are_committed_before_their_positions_are_caught(loader, stream, url, fork):
@@ -143,4 +110,4 @@ def test_rows_that_are_committed_before_their_positions_are_caught(loader, strea
     loader.load(stream, stream.signals[0])
     life(loader, stream, url, fork, "INSERT INTO feed_assets.tables", is_after=False, is_wrong=True)
     with pytest.raises(AssertionError, match="the table is not what its positions say"):
-        check(loader, stream)
+        check_fold(loader, stream)

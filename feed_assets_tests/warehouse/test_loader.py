@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
-from threading import Event, Thread
 
 import pytest
 
@@ -21,9 +20,10 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import loader, state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.table import Loading, Table
-from feed_assets_tests.support.kafka_topics import FIELDS, MORE, World
+from feed_assets_tests.support.kafka_topics import MORE, World
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts, rows
+from feed_assets_tests.warehouse.loader_thread import loading_in_thread, value_of_other_type
 
 
 @pytest.fixture
@@ -46,26 +46,6 @@ def loading(world: World, url: str) -> Iterator[Loading]:
 
 def load(loading: Loading, *worlds: World) -> int:
     return loader.once(loading, {each.name: each.settings for each in worlds})
-
-
-@contextmanager
-def loads(loading: Loading, *worlds: World) -> Iterator[list[BaseException]]:
-    """A service in a thread; what it ends with."""
-    stopping, ended = Event(), list[BaseException]()
-
-    def run() -> None:
-        try:
-            loader.run(loading, {each.name: each.settings for each in worlds}, stopping, (0.05, 0.1))
-        except BaseException as error:  # noqa: BLE001 - it is looked at by the test
-            ended.append(error)
-
-    thread = Thread(target=run)
-    thread.start()
-    try:
-        yield ended
-    finally:
-        stopping.set()
-        thread.join(60)
 
 
 def test_a_table_follows_its_topic(world, loading):
@@ -97,7 +77,7 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(loader, "LEASE_SECONDS", 0.5)
     monkeypatch.setattr(loader, "SAY_SECONDS", 0.1)
-    with world.connector(), loads(loading, world) as ended:
+    with world.connector(), loading_in_thread(loading, world) as ended:
         for _ in range(2):
             world.produce(12)
             end = world.end()
@@ -123,7 +103,7 @@ def test_a_loader_that_has_nothing_to_load_renews_its_lease(world, loading, monk
 
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(loader, "RENEW_SECONDS", 0.05)
-    with loads(loading, world) as ended:
+    with loading_in_thread(loading, world) as ended:
         wait_until(lambda: bool(seen()[0]), "the loader to begin")
         holder, at = seen()
         wait_until(lambda: bool(ended) or seen()[1] > at, "a sign of life")
@@ -187,7 +167,7 @@ def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading,
             problems = {each.topic: each.problem for each in state.tables(connection)}
         assert problems[world.name] is None
         assert "is not there: expected" in problems[other.name]
-        with loads(loading, other) as ended:
+        with loading_in_thread(loading, other) as ended:
             wait_until(lambda: bool(ended), "the loader to end")
         assert isinstance(ended[0], ChunkBroken)
         assert f"does not load {other.name} any more" in capsys.readouterr().err
@@ -204,7 +184,7 @@ def test_a_schema_that_cannot_be_followed_is_refused_with_both(world, loading):
     world.produce(1)
     world.run_until_done()
     load(loading, world)
-    world.producer.produce(world.name, other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    world.producer.produce(world.name, value_of_other_type(world), world.key(1), 0, headers=[("op", b"update")])
     world.producer.flush(30)
     world.run_until_done()
     with pytest.raises(
@@ -223,14 +203,6 @@ def test_a_schema_that_cannot_be_followed_is_refused_with_both(world, loading):
     assert nexts(loading.engine, world.name) == {0: world.end()}
 
 
-def other_type(world: World) -> bytes:
-    from feed_assets.kafka import avro
-
-    fields = [FIELDS[0], {"name": "n", "type": "boolean"}]
-    schema_id = world.schemas.register(f"{world.name}-other", {"type": "record", "name": "value", "fields": fields})
-    return avro.encoded({"id": "k1", "n": True}, world.schemas.get(schema_id), schema_id)
-
-
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_what_is_away_is_waited_for(world, loading, monkeypatch, capsys):
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
@@ -245,7 +217,7 @@ def test_what_is_away_is_waited_for(world, loading, monkeypatch, capsys):
         look(self, now)
 
     monkeypatch.setattr(Table, "look", looked)
-    with loads(loading, world) as ended:
+    with loading_in_thread(loading, world) as ended:
         wait_until(lambda: bool(ended) or nexts(loading.engine, world.name) == {0: 5}, "all to be loaded", 60, 0.1)
     assert ended == []
     assert "warehouse main: waits 0.05 s, then tries again: it is away" in capsys.readouterr().err
@@ -270,7 +242,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_state_tables(world, load
     monkeypatch.setattr(kind, "execute", executed)
     counted = []
     monkeypatch.setattr(loader.state, "note", lambda *_: counted.append(1))
-    with loads(loading, world) as ended:
+    with loading_in_thread(loading, world) as ended:
         wait_until(lambda: bool(lost), "the answer to be lost")
         world.produce(5)
         world.run_until_done()

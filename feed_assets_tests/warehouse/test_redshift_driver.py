@@ -23,8 +23,8 @@ from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_topics import check as check_topic
 from feed_assets_tests.support.warehouse_topics import loading_of, nexts
 from feed_assets_tests.warehouse import standin
+from feed_assets_tests.warehouse.loader_thread import loading_in_thread
 from feed_assets_tests.warehouse.standin import ROLE, StandIn
-from feed_assets_tests.warehouse.test_loader import loads as loads_of
 
 SERIALIZABLE = {"S": "ERROR", "C": "XX000", "M": "1023", "D": "Serializable isolation violation on table"}
 GREETING = (b"user", b"database", b"application_name")
@@ -184,7 +184,7 @@ def test_a_table_follows_its_topic_also_where_another_transaction_was_in_the_way
         execute(self, statement)
 
     monkeypatch.setattr(standin._Driver, "execute", conflicts)
-    with loads_of(loading, world) as ended:
+    with loading_in_thread(loading, world) as ended:
         wait_until(lambda: bool(ended) or nexts(loading.engine, world.name) == {0: world.end()}, "all to be loaded")
     assert (ended, waited) == ([], [])
     assert capsys.readouterr().err.count("Redshift does not do it now: 1023 Serializable isolation violation") == 3

@@ -13,7 +13,7 @@ from feed_assets.warehouse.replace import Exchange, replace
 from feed_assets.warehouse.state import Known
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_datasets import Dataset, check, held
-from feed_assets_tests.warehouse.conftest import HOLDER
+from feed_assets_tests.warehouse.topic_loader import HOLDER
 
 
 @pytest.fixture

@@ -1,66 +1,16 @@
 """Every Avro type, from a message through a chunk into a column of each warehouse; and what one cannot hold."""
 
-import json
-import math
 import os
-from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from feed_assets.core.errors import InvalidShape, LoadFailed
 from feed_assets.warehouse.postgresql import _LONGEST_KEY
 from feed_assets.warehouse.redshift import LENGTHS
+from feed_assets_tests.warehouse.avro_types import TYPES, comparable
 from feed_assets_tests.warehouse.stream import ID, Stream
-
-DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}
-MOMENTS = [
-    datetime(1, 1, 2, tzinfo=UTC),
-    datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
-    datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
-    datetime(9999, 12, 30, 23, 59, 59, 999_000, tzinfo=UTC),
-]
-LOCAL = [each.replace(tzinfo=None) for each in MOMENTS]
-TYPES = {
-    "boolean": ("boolean", [True, False]),
-    "int": ("int", [0, 2**31 - 1, -(2**31)]),
-    "long": ("long", [2**63 - 1, -(2**63)]),
-    "float": ("float", [0.5, -3.0, math.inf, math.nan]),
-    "double": ("double", [0.1, 5e-324, 1.5e308, -math.inf, math.nan]),
-    "string": (
-        "string",
-        ["", " ", "\\N", "a,b", 'say "hi"\r\n', "\\.", "NULL", "é👩‍👩‍👧‍👦\U0010ffff", "x" * 70_000, "\x01\x7f"],
-    ),
-    "enum": ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, ["A", "B"]),
-    "bytes": ("bytes", [b"", b"\x00\xff", bytes(range(256))]),
-    "fixed": ({"type": "fixed", "name": "F", "size": 2}, [b"\x00\x01"]),
-    "decimal": (
-        DECIMAL,
-        [Decimal("-12345678901234567890123456.0123456789"), Decimal("0.0000000001"), Decimal("0E-10")],
-    ),
-    "uuid": ({"type": "string", "logicalType": "uuid"}, [UUID(int=0), UUID(int=2**128 - 1)]),
-    "date": ({"type": "int", "logicalType": "date"}, [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)]),
-    "time_ms": ({"type": "int", "logicalType": "time-millis"}, [time(0), time(23, 59, 59, 999_000)]),
-    "time_us": ({"type": "long", "logicalType": "time-micros"}, [time(23, 59, 59, 999_999)]),
-    "moment_ms": ({"type": "long", "logicalType": "timestamp-millis"}, MOMENTS),
-    "moment_us": ({"type": "long", "logicalType": "timestamp-micros"}, [*MOMENTS, MOMENTS[1].replace(microsecond=1)]),
-    "local_ms": ({"type": "long", "logicalType": "local-timestamp-millis"}, LOCAL),
-    "local_us": ({"type": "long", "logicalType": "local-timestamp-micros"}, LOCAL),
-    "array": ({"type": "array", "items": ["null", "int"]}, [[], [1, None]]),
-    "map": ({"type": "map", "values": "string"}, [{}, {'"k,': "v\n"}]),
-    "record": ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}, [{"x": 1}]),
-    "several": (["string", "int"], ["a", 5]),
-}
-
-
-def told(value, as_json=False):
-    """A value, so that NaN is NaN, and JSON is what it says."""
-    if as_json and isinstance(value, str):
-        value = json.loads(value)
-    if isinstance(value, dict):
-        value = dict(sorted(value.items()))
-    return repr(value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value)
 
 
 def test_every_type_comes_back_as_it_was(loader, stream):
@@ -81,9 +31,11 @@ def test_every_type_comes_back_as_it_was(loader, stream):
     held = [row for row in rows if not (loader.engine.reads_chunks and len(row["string"] or "") > LENGTHS[-1])]
     as_text = {"several", *(["uuid"] if loader.engine.reads_chunks else [])}
     for number, name in enumerate(TYPES):
-        column = [told(row[number], as_json=name in ("array", "map", "record")) for row in found]
+        column = [comparable(row[number], as_json=name in ("array", "map", "record")) for row in found]
         values = [row[name] for row in held]
-        assert column == [told(str(each) if name in as_text and each is not None else each) for each in values], name
+        assert column == [comparable(str(each) if name in as_text and each is not None else each) for each in values], (
+            name
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name not in ("array", "map", "record", "several")])

@@ -14,10 +14,10 @@ from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets_tests.support.fault_seeds import caught, seeds
 from feed_assets_tests.support.servers import wait_until
-from feed_assets_tests.warehouse.conftest import HOLDER, Loader
 from feed_assets_tests.warehouse.lives import committed
+from feed_assets_tests.warehouse.random_chunks import STATEMENTS, check_fold, produce_chunks
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
-from feed_assets_tests.warehouse.test_killed import STATEMENTS, check, produce
+from feed_assets_tests.warehouse.topic_loader import HOLDER, Loader
 from feed_assets_tests.warehouse.volume import SCHEMA, SHAPE, differences, expected, signalled
 from feed_assets_tests.warehouse.wire import FAULTS, Server, Wire, breakable, wire
 
@@ -65,7 +65,7 @@ class World:
             is_done = False
         self.server.start()
         wait_until(self.server.is_quiet, "the server to be done with it")
-        check(self.direct, self.stream)
+        check_fold(self.direct, self.stream)
         return is_done
 
     def finish(self) -> None:
@@ -86,7 +86,7 @@ def world(server: Server, line: Wire, local_board) -> World:
 def broken(world: World, seed: int, faults=RESETS) -> bool:
     """Produce, load, and break off somewhere; whether the load got through all the same."""
     chance = Random(seed)  # noqa: S311
-    produce(world.stream, chance)
+    produce_chunks(world.stream, chance)
     world.line.plan(chance.choice(faults), chance.randint(1, STATEMENTS))
     return world.load()
 
@@ -115,9 +115,9 @@ def test_a_server_that_ends_at_any_statement(world, breaks):
 @pytest.mark.parametrize("text", [b"BEGIN", b"COPY", b"INSERT INTO feed_assets.positions", b"COMMIT"])
 def test_each_fault_at_each_kind_of_statement(world, fault, text):
     for seed in range(2):
-        produce(world.stream, Random(seed))  # noqa: S311
+        produce_chunks(world.stream, Random(seed))  # noqa: S311
         world.loader.load(world.stream)
-    produce(world.stream, Random(7))  # noqa: S311
+    produce_chunks(world.stream, Random(7))  # noqa: S311
     before = world.direct.known(world.stream).positions
     world.line.plan(fault, text=text)
     assert not world.load()
