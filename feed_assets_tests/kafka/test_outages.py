@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from feed_assets.kafka import service
+from feed_assets_tests.support.connector_thread import Connector
 from feed_assets_tests.support.kafka_servers import kafka_at
-from feed_assets_tests.support.kafka_topics import MORE, Connector, World
+from feed_assets_tests.support.kafka_topics import MORE, World
 from feed_assets_tests.support.port_relay import relay
 from feed_assets_tests.support.servers import free_ports
 

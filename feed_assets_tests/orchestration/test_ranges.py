@@ -119,11 +119,11 @@ def test_with_spark_several_at_a_time_take_no_neighbour_along(spark, setting):
 SEVERAL_START_SPARK = dedent(
     """
     import os, psutil
-    from feed_assets_tests.orchestration.test_ranges import materialize, three
+    from feed_assets_tests.orchestration.range_runs import materialize, three_days
     from feed_assets_tests.support.sum_projects import *
 
     raw = raw_feed()
-    world = three(1, 2, 3, world=harness(raw, sums_of(raw), maker=None))
+    world = three_days(1, 2, 3, world=harness(raw, sums_of(raw), maker=None))
     ended = materialize(world, DAY, THIRD_DAY).success
     print(ended, sum("java" in each.name() for each in psutil.Process().children(recursive=True)))
     """

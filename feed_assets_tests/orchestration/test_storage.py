@@ -22,27 +22,28 @@ from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 
 from feed_assets.cli.location import prepare
 from feed_assets.orchestration import storage
+from feed_assets_tests.orchestration.engine_events import write_events
 
 STOCK = "telemetry: {enabled: false}\n"
 WRITER = """
 import sys
 import dagster as dg
-from feed_assets_tests.orchestration.test_storage import write
+from feed_assets_tests.orchestration.engine_events import write_events
 with dg.DagsterInstance.get() as instance:
     print(flush=True)
     sys.stdin.readline()
-    write(instance, sys.argv[1], sys.argv[2], 20)
+    write_events(instance, sys.argv[1], sys.argv[2], 20)
 """
 FORK = """
 import os, sys
 import dagster as dg
-from feed_assets_tests.orchestration.test_storage import write
+from feed_assets_tests.orchestration.engine_events import write_events
 with dg.DagsterInstance.get() as instance:
-    write(instance, sys.argv[1], "before", 5)
+    write_events(instance, sys.argv[1], "before", 5)
     if child := os.fork():
-        write(instance, sys.argv[1], "parent", 20)
+        write_events(instance, sys.argv[1], "parent", 20)
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    write(instance, sys.argv[1], "child", 20)
+    write_events(instance, sys.argv[1], "child", 20)
     instance.dispose()
     os._exit(0)
 """
@@ -57,15 +58,6 @@ def nothing() -> None:
 def made() -> int:
     """An asset whose run says something of itself."""
     return 1
-
-
-def write(instance: dg.DagsterInstance, run_id: str, what: str, count: int) -> None:
-    """So many events of a run, and as many materializations in the index."""
-    run = instance.get_run_by_id(run_id)
-    assert run
-    for number in range(count):
-        instance.report_engine_event(f"{what} {number}", run)
-        instance.report_runless_asset_event(dg.AssetMaterialization(what, partition=str(number)))
 
 
 @contextmanager
@@ -185,7 +177,7 @@ def test_a_fork_has_connections_of_its_own(instance):
 def test_threads_write_at_once(instance):
     run_ids = [nothing.execute_in_process(instance=instance).run_id for _ in range(4)]
     with ThreadPoolExecutor() as threads:
-        list(threads.map(lambda each: write(instance, each[1], f"thread {each[0]}", 10), enumerate(run_ids)))
+        list(threads.map(lambda each: write_events(instance, each[1], f"thread {each[0]}", 10), enumerate(run_ids)))
     for number, run_id in enumerate(run_ids):
         assert len([each for each in messages(instance, run_id) if each.startswith(f"thread {number}")]) == 10
 

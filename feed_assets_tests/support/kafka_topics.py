@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
-from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
@@ -19,12 +18,13 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from feed_assets.core.topics import Topic, dead_letters_of, signals_of
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.kafka import avro, dialect, service, topics
+from feed_assets.kafka import avro, dialect, topics
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.files import FOLDER
 from feed_assets.kafka.schemas import Schemas
 from feed_assets.kafka.signals import SCHEMA, Signal
 from feed_assets.kafka.stretch import Chunking
+from feed_assets_tests.support.connector_thread import Connector
 from feed_assets_tests.support.kafka_servers import Broker, Registry
 from feed_assets_tests.support.servers import wait_until
 
@@ -290,31 +290,3 @@ def _until_ends(reader: Consumer, partitions: int) -> Iterator[Any]:
         else:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             left -= 1
-
-
-class Connector:
-    """A service in a thread, and what it ended with."""
-
-    def __init__(self, chunking: Chunking, wanted: dict[str, Topic]) -> None:
-        self.stopping, self.error = Event(), None
-        self._chunking, self._wanted = chunking, wanted
-        self.thread = Thread(target=self._run)
-
-    def _run(self) -> None:
-        try:
-            service.run(self._chunking, self._wanted, self.stopping, (0.1, 1))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the test waits
-            self.error = error
-        finally:
-            self._chunking.schemas.close()
-
-    def ended_with(self) -> BaseException | None:
-        """Its error, which is not raised any more."""
-        found, self.error = self.error, None
-        return found
-
-    def wait(self, condition, what: str) -> None:
-        """Until something is so; what the connector has ended with is raised."""
-        wait_until(lambda: self.error is not None or condition(), what, 120, 0.1)
-        if error := self.ended_with():
-            raise error

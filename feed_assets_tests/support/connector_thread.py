@@ -1,0 +1,36 @@
+"""A connector in a thread of the test."""
+
+from threading import Event, Thread
+
+from feed_assets.core.topics import Topic
+from feed_assets.kafka import service
+from feed_assets.kafka.stretch import Chunking
+from feed_assets_tests.support.servers import wait_until
+
+
+class Connector:
+    """A connector that runs in a thread, and the error that it ended with."""
+
+    def __init__(self, chunking: Chunking, wanted: dict[str, Topic]) -> None:
+        self.stopping, self.error = Event(), None
+        self._chunking, self._wanted = chunking, wanted
+        self.thread = Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            service.run(self._chunking, self._wanted, self.stopping, (0.1, 1))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the test waits
+            self.error = error
+        finally:
+            self._chunking.schemas.close()
+
+    def ended_with(self) -> BaseException | None:
+        """Return its error, which `wait` does not raise any more."""
+        found, self.error = self.error, None
+        return found
+
+    def wait(self, condition, what: str) -> None:
+        """Wait until a condition holds. Raise the error that the connector ended with."""
+        wait_until(lambda: self.error is not None or condition(), what, 120, 0.1)
+        if error := self.ended_with():
+            raise error
