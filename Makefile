@@ -1,13 +1,14 @@
 # Everything that a fresh machine needs beyond Python 3.11+, make and Java 17+ is fetched into .venv and .cache.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check ui soak bench clean java minutes
+.PHONY: help demo test test-fast test-rest test-all check ui soak bench clean java minutes
 
 UV_VERSION := 0.13.9
 UV := .cache/uv/bin/uv
 UV_READY := .cache/uv/$(UV_VERSION).ready
 SYNCED := .venv/.synced
 PORT ?= 3000
+PYTEST := .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 export PYRIGHT_PYTHON_CACHE_DIR ?= $(CURDIR)/.cache/pyright
 unexport PYTHONDONTWRITEBYTECODE  # images set it, and then each process compiles Dagster and PySpark anew: 2 to 4 s
@@ -16,14 +17,25 @@ export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv-cache
 endif
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
 
 demo: java $(SYNCED) ## the whole way through on real data, in about three minutes after set-up
 	@.venv/bin/feed-assets demo
 
-test: minutes java $(SYNCED) ## run the tests
+test: java $(SYNCED) ## the answer in ten minutes: all fast tests, and the promises of the README with real servers
 	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
-	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder
+	@$(PYTEST) -m "(fast or promise) and not soak"
+
+test-fast: $(SYNCED) ## what needs no server and no JVM, in four minutes: for every change
+	@$(PYTEST) -m "fast and not soak"
+
+test-rest: java $(SYNCED) ## what `make test` leaves out
+	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
+	@$(PYTEST) -m "not (fast or promise or soak)"
+
+test-all: java $(SYNCED) ## every test: both of these in one
+	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
+	@$(PYTEST) -m "not soak"
 
 check: $(SYNCED) ## ruff, pyright, the import contracts, and known vulnerabilities
 	@.venv/bin/ruff check .

@@ -4,6 +4,7 @@ import atexit
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -19,6 +20,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import database
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
+from feed_assets_tests import tiers
 from feed_assets_tests.support import jvm_class_cache, memory_tmp, speedups
 from feed_assets_tests.support.forked_processes import LATER, Forks, forks
 from feed_assets_tests.support.kafka_servers import Broker, Registry
@@ -36,18 +38,25 @@ hypothesis.settings.load_profile("patient")
 memory_tmp.prepare()
 speedups.prepare()
 os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_class_cache.options())  # for Spark here and in what tests start
+for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:  # as in the background of a shell; children would inherit it
+        signal.signal(number, action)
 _PREFIXES = count(1)
 _START_SPARK, _START_JAVA = LazyPySparkResource._init_session, java_gateway.launch_gateway
+_RUNNING: dict[str, tiers.Tier] = {}
+"""The tier of the test that runs, as `tier`."""
 
 
 def _refuse_to_start_spark(*_: object) -> None:
     pytest.fail("this test starts Spark: let it ask for the fixture `spark`")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: one at the end would leave the other worker of `make test` without work."""
+    """Mark each test with its tier, and put the longest files first, so that no worker is left without work."""
     partition = {TESTS / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: partition.get(item.path, len(partition)))
+    tiers.mark(items)
 
 
 def pytest_unconfigure() -> None:
@@ -58,6 +67,7 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Keep Spark from tests that do not ask for `spark`: a process has one JVM, and whoever comes first equips it."""
+    _RUNNING["tier"] = tiers.tier_of(item)
     asked = "spark" in getattr(item, "fixturenames", ())
     LazyPySparkResource._init_session = _START_SPARK if asked else _refuse_to_start_spark
     java_gateway.launch_gateway = _START_JAVA if asked else _refuse_to_start_spark
@@ -70,10 +80,18 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
 
 
+@contextmanager
+def _server(kind: str, folder: Path) -> Iterator[dict[str, str]]:
+    if _RUNNING["tier"] is tiers.Tier.FAST:
+        pytest.fail(f"this test is of the tier fast and starts {kind}: name its fixture, or its file in tiers.py")
+    with shared(kind, folder) as address:
+        yield address
+
+
 @pytest.fixture(scope="session")
 def seaweedfs(session_folder: Path) -> Iterator[S3Server]:
     """The SeaweedFS server of the session."""
-    with shared("seaweedfs", session_folder) as address:
+    with _server("seaweedfs", session_folder) as address:
         yield S3Server(**address)
 
 
@@ -170,21 +188,21 @@ def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def postgresql(session_folder: Path) -> Iterator[PostgreSQL]:
     """The PostgreSQL server of the session."""
-    with shared("postgresql", session_folder) as address:
+    with _server("postgresql", session_folder) as address:
         yield PostgreSQL(**address)
 
 
 @pytest.fixture(scope="session")
 def broker(session_folder: Path) -> Iterator[Broker]:
     """The Kafka broker of the session."""
-    with shared("kafka", session_folder) as address:
+    with _server("kafka", session_folder) as address:
         yield Broker(**address)
 
 
 @pytest.fixture(scope="session")
 def registry(session_folder: Path) -> Iterator[Registry]:
     """The schema registry of the session."""
-    with shared("registry", session_folder) as address:
+    with _server("registry", session_folder) as address:
         yield Registry(**address)
 
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
-import pytest
+from feed_assets_tests.support.each_case import each_case
 
 AUDIT = Path(__file__).parents[1] / "scripts" / "audit.sh"
 KNOWN = {"id": "OSV-1", "modified": "2026-01-01T00:00:00Z"}
@@ -45,7 +45,7 @@ def audit(url):
     return subprocess.run([str(AUDIT), url], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("vulnerable", "code"), [("requests", 1), (None, 0), ("not-ours", 0)])
+@each_case(("vulnerable", "code"), [("requests", 1), (None, 0), ("not-ours", 0)])
 def test_a_known_vulnerability_fails(vulnerable, code):
     with osv(vulnerable) as url:
         done = audit(url)

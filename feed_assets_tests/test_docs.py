@@ -20,6 +20,7 @@ from feed_assets.orchestration.location import with_automation
 from feed_assets.runs import checks
 from feed_assets.settings import Settings
 from feed_assets.testing import Harness
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.public_declarations import DECLARED, parameters
 
 ROOT = Path(__file__).parents[1]
@@ -78,17 +79,17 @@ def documented(name):
     return [word for row in table.splitlines() for word in re.findall(r"`(\w+)`", row.split("|")[1])]
 
 
-@pytest.mark.parametrize("name", feed_assets.__all__)
+@each_case("name", feed_assets.__all__)
 def test_a_public_name_is_in_the_docs(name):
     assert re.search(rf"`{name}\b|import .*\b{name}\b", DATASETS)
 
 
-@pytest.mark.parametrize("name", DECLARATIONS)
+@each_case("name", DECLARATIONS)
 def test_the_table_of_a_declaration_has_its_arguments_and_no_others(name):
     assert sorted(documented(name)) == sorted(DECLARATIONS[name])
 
 
-@pytest.mark.parametrize("name", FACTORIES)
+@each_case("name", FACTORIES)
 def test_a_check_is_in_the_docs(name):
     assert f"| `checks.{name}(" in DATASETS
 
@@ -97,7 +98,7 @@ def test_all_checks_were_found():
     assert {"not_empty", "not_null", "unique", "within", "references", "accounted"} <= set(FACTORIES)
 
 
-@pytest.mark.parametrize("name", Settings.model_fields)
+@each_case("name", Settings.model_fields)
 def test_a_setting_is_in_the_docs(name):
     assert f"FEED_ASSETS_{name.upper()}`" in TEXTS["docs/operations.md"]
 
@@ -108,7 +109,7 @@ def test_every_setting_in_the_docs_is_one():
     assert named <= set(Settings.model_fields)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_case("command", COMMANDS)
 def test_a_command_is_in_the_readme(command):
     assert re.search(rf"\| `feed-assets {command}[ `]", README)
 
@@ -120,7 +121,7 @@ def test_every_command_in_the_docs_is_one():
     assert named - {"feed", "receive"} <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("state", State)
+@each_case("state", State)
 def test_a_state_is_in_the_docs(state):
     assert f"**`{state.value}`**" in AUTOMATION
 
@@ -139,7 +140,7 @@ def test_every_sensor_is_in_the_docs():
     assert all(f"- `{sensor.name}` " in AUTOMATION for sensor in sensors)
 
 
-@pytest.mark.parametrize("table", metadata.tables)
+@each_case("table", metadata.tables)
 def test_a_table_of_the_ledger_is_in_the_docs(table):
     assert f"- `{table}`, " in TEXTS["docs/architecture.md"]
 
@@ -151,7 +152,7 @@ def test_what_each_type_accepts_is_said_as_in_the_code():
     assert [row for row in rows if row not in TEXTS["docs/spark.md"]] == []
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@each_case("name", TEXTS)
 def test_relative_links_resolve(name):
     for link in re.findall(r"\]\(([^)\s]+)\)", without_code(TEXTS[name])):
         if re.match(r"[a-z]+:", link):
@@ -170,7 +171,7 @@ def test_source_files_in_the_docs_exist():
     assert [name for name in missing if not name.startswith(("my_project/", "shop/"))] == []
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@each_case("name", TEXTS)
 def test_lines_are_not_too_long(name):
     long = [line for line in TEXTS[name].splitlines() if len(line) > 150]
     assert long == []
@@ -180,7 +181,7 @@ RUN_BY_ITS_OWN_TEST = "docs/reading.md"
 """A page whose code needs a lake: `test_reading_page.py` has one."""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "code"),
     [(name, code) for name in TEXTS if name != RUN_BY_ITS_OWN_TEST for code in blocks(TEXTS[name], "python")],
 )
@@ -189,7 +190,7 @@ def test_python_in_the_docs_runs(name, code):
     exec(compile(code, f"<{name}>", "exec"), {"__name__": "an_example", "__file__": str(PAGES[name])})  # noqa: S102
 
 
-@pytest.mark.parametrize("line", "".join(blocks(TEXTS["docs/state.md"], "json")).splitlines())
+@each_case("line", "".join(blocks(TEXTS["docs/state.md"], "json")).splitlines())
 def test_a_report_in_the_docs_is_one(line):
     assert parse_report(line)
 
@@ -231,9 +232,7 @@ def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(
     assert keys == {"ads/shown", "ads/clicked", "ads/effectiveness", "ads/effectiveness_rejects", "ads/risen"}
 
 
-@pytest.mark.parametrize(
-    "name", ["drop", "run_until_idle", "tick", "ask", "reported", "checks", "invalidate", "newest", "rows"]
-)
+@each_case("name", ["drop", "run_until_idle", "tick", "ask", "reported", "checks", "invalidate", "newest", "rows"])
 def test_the_harness_has_what_the_docs_say(name):
     assert callable(getattr(Harness, name))
     assert re.search(rf"(harness\.|`){name}\(", DATASETS)

@@ -5,12 +5,12 @@ import shlex
 import subprocess
 from pathlib import Path
 
-import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.settings import Settings
+from feed_assets_tests.support.each_case import each_case
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def test_every_shell_command_is_one_that_is_checked_here():
     assert {Path(words[0]).name for words in COMMANDS} <= {"make", "feed-assets", "pip", "cd"}
 
 
-@pytest.mark.parametrize("words", MAKE, ids=" ".join)
+@each_case("words", MAKE, ids=" ".join)
 def test_a_make_command_of_the_readme_has_its_target(words):
     done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -93,6 +93,6 @@ def test_the_readme_says_which_commands_take_definitions_and_json():
     assert named(without) == {name for name, taken in options.items() if "--json" not in taken}
 
 
-@pytest.mark.parametrize("name", Settings.model_fields)
+@each_case("name", Settings.model_fields)
 def test_a_setting_has_its_line_in_operations(name):
     assert f"| `FEED_ASSETS_{name.upper()}` |" in OPERATIONS

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.longest_files import LONGEST, TESTS
 from feed_assets_tests.support.servers import FETCHED, fetched
 
@@ -173,7 +174,7 @@ def fetch_servers():
     return module
 
 
-@pytest.mark.parametrize("group", FETCHED)
+@each_case("group", FETCHED)
 def test_what_a_test_asks_for_is_fetched_whole(group):
     module = fetch_servers()
     folder = fetched(group)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from feed_assets_tests.support.each_case import each_case
 
 ROOT = Path(__file__).parents[1]
 TESTS = "feed_assets_tests"
@@ -67,7 +67,7 @@ def test_no_file_imports_from_a_test_file_or_from_a_helper_of_another_folder():
     assert [line for path in files for line in refused(path.read_text("utf-8"), path.relative_to(ROOT))] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("code", "why"),
     [
         ("from feed_assets_tests.cli.test_run import DAY", "is a test file"),
@@ -93,7 +93,7 @@ def test_an_import_across_folders_is_refused(code, why):
     assert all(why in line for line in lines)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "code",
     [
         "from feed_assets_tests.support.servers import ROOT",

@@ -7,6 +7,7 @@ from feed_assets.alerts import channels
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.settings import Settings
 from feed_assets_tests.support.alert_channels import by_mail
+from feed_assets_tests.support.each_case import each_case
 
 
 def test_no_secret_is_shown_by_settings_and_channels(mails):
@@ -19,7 +20,7 @@ def test_no_secret_is_shown_by_settings_and_channels(mails):
 MAIL = {"alert_mail_from": "a@b", "alert_mail_to": "c@d"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "said"),
     [
         ({"alert_webhook": "https://h/hunter2"}, "FEED_ASSETS_ALERT_SECRET is not: expected the key"),

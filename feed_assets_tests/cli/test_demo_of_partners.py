@@ -6,11 +6,12 @@ import pytest
 
 from feed_assets.cli.demo import partners
 from feed_assets.defs.ads import sample
+from feed_assets_tests.support.each_case import each_case
 
 MOVED = "2026-11-20"
 
 
-@pytest.mark.parametrize(("day", "share"), partners.LATE.items())
+@each_case(("day", "share"), partners.LATE.items())
 def test_a_day_on_time_has_every_hour_and_grows_by_its_share(day, share):
     rows = sample.moved(day, "women", MOVED)
     on_time, late = partners.split(rows, share)

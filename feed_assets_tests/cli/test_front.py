@@ -3,9 +3,8 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from feed_assets.cli.front import Answer, Asked, Front, judge
+from feed_assets_tests.support.each_case import each_case
 
 PORT, TOKEN = 3000, "the-token"
 HERE = "127.0.0.1:3000"
@@ -23,7 +22,7 @@ def status(*args: Any, **query: str) -> int:
     return answer.status if answer else 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "cookie"),
     [((("token", "old"),), ""), ((), f"feed_assets_{PORT}=old")],
 )
@@ -41,7 +40,7 @@ def test_a_page_of_its_own_passes():
     assert status("POST", "/graphql", {**headers, "origin": "https://ui.example"}) == 403
 
 
-@pytest.mark.parametrize("host", ["localhost:3000", "[::1]:3000"])
+@each_case("host", ["localhost:3000", "[::1]:3000"])
 def test_a_name_under_which_another_user_may_listen_is_refused_with_the_one_to_use(host):
     answer = ask("GET", "/", {**COOKIE, "host": host}, token=TOKEN)
     assert answer
@@ -53,7 +52,7 @@ def test_a_program_passes_which_sends_neither_origin_nor_site():
     assert ask("POST", "/graphql", COOKIE | JSON) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "host",
     [
         "",
@@ -74,20 +73,18 @@ def test_on_the_port_of_http_there_is_none_in_the_name():
     assert judge(Asked("GET", "/", (), {**cookie, "host": "127.0.0.1"}), 80, TOKEN) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "origin",
     ["null", "http://evil.example", "https://127.0.0.1:3000", "http://127.0.0.1:9000", "http://localhost:3000"],
 )
-@pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/graphql"), ("POST", "/report_asset_check/a"), ("GET", "/graphql")]
-)
+@each_case(("method", "path"), [("POST", "/graphql"), ("POST", "/report_asset_check/a"), ("GET", "/graphql")])
 def test_a_page_of_another_origin_is_refused(origin, method, path):
     """The last is a handshake of a WebSocket, which browsers let any page make."""
     assert status(method, path, {**COOKIE, **JSON, "origin": origin}) == 403
 
 
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-@pytest.mark.parametrize("mode", [{}, {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}])
+@each_case("site", ["cross-site", "same-site"])
+@each_case("mode", [{}, {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}])
 def test_what_another_page_has_loaded_is_refused(site, mode):
     """`same-site` is another port of this machine."""
     assert status("GET", "/assets", {**COOKIE, **mode, "sec-fetch-site": site}) == 403
@@ -100,8 +97,8 @@ def test_a_link_of_another_page_may_be_followed_but_not_by_a_form_nor_into_a_fra
     assert status("GET", "/assets", {**visit, "sec-fetch-dest": "iframe"}) == 403
 
 
-@pytest.mark.parametrize("path", ["/graphql", "/graphql/"])
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
+@each_case("path", ["/graphql", "/graphql/"])
+@each_case("method", ["GET", "HEAD", "PUT"])
 def test_graphql_is_asked_by_post_only(method, path):
     assert status(method, path, COOKIE, query="mutation{wipeAssets{__typename}}") == 403
 
@@ -114,9 +111,7 @@ def test_a_websocket_of_its_own_passes():
     assert ask("GET", "/graphql", {**COOKIE, "upgrade": "websocket", "origin": f"http://{HERE}"}) is None
 
 
-@pytest.mark.parametrize(
-    "kind", ["", "application/x-www-form-urlencoded", "text/plain; application/json", "text/plain"]
-)
+@each_case("kind", ["", "application/x-www-form-urlencoded", "text/plain; application/json", "text/plain"])
 def test_what_a_form_can_post_is_no_graphql(kind):
     assert status("POST", "/graphql", {**COOKIE, "content-type": kind}) == 403
     assert ask("POST", "/graphql", {**COOKIE, "content-type": "application/json; charset=utf-8"}) is None
@@ -133,7 +128,7 @@ def test_the_token_is_exchanged_for_a_cookie_and_stands_in_no_address_after_that
     )
 
 
-@pytest.mark.parametrize("path", ["//evil.example", "/\\evil.example", "/a\r\nset-cookie: x=y"])
+@each_case("path", ["//evil.example", "/\\evil.example", "/a\r\nset-cookie: x=y"])
 def test_it_leads_nowhere_else(path):
     answer = ask("GET", path, {"host": HERE}, token=TOKEN)
     place = dict(answer.headers)["location"]
@@ -142,7 +137,7 @@ def test_it_leads_nowhere_else(path):
     assert not {"\r", "\n"} & set(place)
 
 
-@pytest.mark.parametrize("token", ["", "the-toke", "the-token2", "tökén"])
+@each_case("token", ["", "the-toke", "the-token2", "tökén"])
 def test_without_the_token_there_is_a_page_that_says_where_it_is(token):
     wrong = {"host": HERE, "cookie": f"feed_assets_3000={token}; feed_assets_3001={TOKEN}"}
     for answer in (

@@ -5,8 +5,7 @@ import subprocess
 import sys
 from textwrap import dedent
 
-import pytest
-
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import wait_until
 
 HEAD = """
@@ -86,7 +85,7 @@ def end_of(process, number) -> tuple[int, str, str]:
     return process.returncode, said, complained
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("number", "code", "name"),
     [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP")],
 )
@@ -96,13 +95,13 @@ def test_the_first_signal_ends_the_block_and_names_itself_in_one_line(number, co
     assert end_of(started(WAITS), number) == (code, "cleans up\n", told)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@each_case("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_somebody_swallows_is_found_at_the_next_look(number):
     code, said, _ = end_of(started(SWALLOWS), number)
     assert (code, said) == (128 + number, "swallowed\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGUSR1, signal.SIGCHLD])
+@each_case("number", [signal.SIGALRM, signal.SIGUSR1, signal.SIGCHLD])
 def test_a_signal_that_the_block_has_a_use_for_is_no_stop(number):
     assert end_of(started(USES_OTHERS), number) == (0, "rings\nwent on\n", "")
 

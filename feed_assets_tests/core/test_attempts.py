@@ -1,10 +1,10 @@
 """How a run that raised ends: as an attempt, or as if it had not been."""
 
-import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
 from feed_assets.core import errors
 from feed_assets.core.attempts import ABANDONED, ATTEMPTS, FAILED, REFUSED, end_of
+from feed_assets_tests.support.each_case import each_case
 
 ENDS = {
     RuntimeError("the function's own"): FAILED,
@@ -32,7 +32,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize(("error", "end"), ENDS.items(), ids=lambda each: each if isinstance(each, str) else repr(each))
+@each_case(("error", "end"), ENDS.items(), ids=lambda each: each if isinstance(each, str) else repr(each))
 def test_how_a_run_ends(error, end):
     assert end_of(error) == end
 

@@ -3,11 +3,11 @@
 from itertools import product
 from math import prod
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from feed_assets.core.blocks import blocks
+from feed_assets_tests.support.each_case import each_case
 
 LINE = [(at,) for at in range(7)]
 SQUARE = [*product(range(4), range(3))]
@@ -32,7 +32,7 @@ CUT = [
 ]
 
 
-@pytest.mark.parametrize(("points", "limit", "expected"), CUT)
+@each_case(("points", "limit", "expected"), CUT)
 def test_neighbours_are_in_one_block(points, limit, expected):
     assert sorted(blocks(points, limit)) == sorted(expected)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from feed_assets.core.cadence import Cadence, missing
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets_tests.support.each_case import each_case
 
 HOUR, TINY = timedelta(hours=1), timedelta(microseconds=1)
 DAILY = Cadence("0 6 * * *", HOUR)
@@ -19,7 +20,7 @@ def at(day: int, hour: int, minute: int = 0, month: int = 11) -> datetime:
     return datetime(2019, month, day, hour, minute, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("last", "now", "expected"),
     [
         pytest.param(at(24, 6), at(25, 7) - TINY, None, id="the tolerance is not over"),
@@ -41,7 +42,7 @@ def test_a_daily_event_with_an_hours_tolerance(last, now, expected):
     assert missing(DAILY, last, LONG_AGO, now) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("since", "now", "expected"),
     [
         pytest.param(
@@ -78,7 +79,7 @@ def in_berlin(cron: str, tolerance: timedelta = timedelta()) -> Cadence:
     return Cadence(cron, tolerance, "Europe/Berlin")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cron", "last", "expected"),
     [
         pytest.param("0 6 * * *", at(29, 5, month=3), at(30, 5, month=3), id="winter: 6:00 is 5:00 UTC"),
@@ -98,7 +99,7 @@ def test_ticks_of_a_zone_whose_clocks_change(cron, last, expected):
     assert missing(in_berlin(cron), last, LONG_AGO, expected) == expected
 
 
-@pytest.mark.parametrize("zone", ["+08:00", "UTC+8", "Etc/GMT-8"])
+@each_case("zone", ["+08:00", "UTC+8", "Etc/GMT-8"])
 def test_a_zone_may_be_whole_hours(zone):
     last = at(24, 22)
     assert missing(Cadence("0 6 * * *", HOUR, zone), last, LONG_AGO, at(25, 23)) == at(25, 22)
@@ -127,7 +128,7 @@ def test_the_rule_holds_at_every_moment(last, tolerance, since, now):
     assert found == by_the_rule(last, tolerance, since, now)
 
 
-@pytest.mark.parametrize("cron", ["", "* * * *", "0 0 6 * * *", "61 * * * *", "0 6 * * MOO", "@daily", "0 6 30 2 *"])
+@each_case("cron", ["", "* * * *", "0 0 6 * * *", "61 * * * *", "0 6 * * MOO", "@daily", "0 6 30 2 *"])
 def test_a_cron_that_is_none_is_refused_when_the_cadence_is_made(cron):
     with pytest.raises(InvalidDefinition, match=r"xpected .*'0 6 \* \* \*'"):
         Cadence(cron)
@@ -143,7 +144,7 @@ def test_a_negative_tolerance_is_refused():
         Cadence("0 6 * * *", -TINY)
 
 
-@pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../UTC", "Europe", "/etc/localtime"])
+@each_case("zone", ["Mars/Olympus", "", "../UTC", "Europe", "/etc/localtime"])
 def test_a_time_zone_that_is_none_is_refused(zone):
     with pytest.raises(InvalidDefinition, match="'Europe/Berlin'"):
         Cadence("0 6 * * *", HOUR, zone)

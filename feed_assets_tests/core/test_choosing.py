@@ -6,6 +6,7 @@ import pytest
 
 from feed_assets.core.choosing import choose
 from feed_assets.core.readiness import State
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.lake_histories import by_sets_of_tables, chance, tried
 from feed_assets_tests.support.memory_lake import REPORT, SHAPES, Lake
 
@@ -111,7 +112,7 @@ def tried_in_memory(name, count, **options):
     tried(name, range(count), lambda: Lake(SHAPES[name], **options))
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@each_case("name", SHAPES)
 def test_no_report_is_ever_mixed_and_in_the_end_it_reads_the_newest_of_all(name):
     tried_in_memory(name, 250)
 
@@ -122,7 +123,7 @@ def test_no_report_is_ever_mixed_in_many_thousand_histories(name):
     tried_in_memory(name, 10_000)
 
 
-@pytest.mark.parametrize("options", [{"merge": False}, {"on_incomplete": "block"}, {"wait_for": "all"}])
+@each_case("options", [{"merge": False}, {"on_incomplete": "block"}, {"wait_for": "all"}])
 def test_nor_is_one_whose_consumer_takes_updates_in_another_way(options):
     def choosing(consumer, inbox):
         return choose(replace(consumer, **options), inbox)
@@ -140,7 +141,7 @@ def _without_newest(inbox):
     return replace(inbox.lineage, newest={})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "options", "said"),
     [
         ("chain", {"choosing": by_sets_of_tables}, "mixed"),

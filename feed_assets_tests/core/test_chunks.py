@@ -2,18 +2,18 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from feed_assets.core.chunks import key_of, line_after, line_before, plan
+from feed_assets_tests.support.each_case import each_case
 
 OFFSETS = st.integers(0, 10_000)
 LIMITS = st.integers(1, 300)
 SCHEMAS = st.frozensets(OFFSETS, max_size=20)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("start", "end", "schema_starts", "ranges"),
     [
         (0, 30, (), [(0, 10), (10, 20), (20, 30)]),

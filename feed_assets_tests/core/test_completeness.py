@@ -4,6 +4,7 @@ import pytest
 
 from feed_assets.core.completeness import Completeness, WindowState, as_fraction, combined, judge, why
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets_tests.support.each_case import each_case
 
 OPEN, COMPLETE, ISSUE = WindowState.OPEN, WindowState.COMPLETE, WindowState.COMPLETE_WITH_ISSUE
 RATIO = as_fraction("99.995%")
@@ -14,8 +15,8 @@ def edge(expected):
     return -(-expected * 99_995 // 100_000)
 
 
-@pytest.mark.parametrize("expected", [0, 1, 19_999, 20_000, 20_001, 10**6, 2**53 + 1])
-@pytest.mark.parametrize("off", [-1, 0, 1, None])
+@each_case("expected", [0, 1, 19_999, 20_000, 20_001, 10**6, 2**53 + 1])
+@each_case("off", [-1, 0, 1, None])
 def test_the_edge_of_the_threshold(expected, off):
     ingested = expected if off is None else edge(expected) + off
     if ingested < 0:
@@ -33,7 +34,7 @@ def test_floats_would_be_wrong_at_the_edge():
     assert ingested / expected >= 0.99995
 
 
-@pytest.mark.parametrize("ingested", [0, 1, 10**6])
+@each_case("ingested", [0, 1, 10**6])
 def test_an_absent_source_is_unknown(ingested):
     assert judge(ingested, {}, (), RATIO) is OPEN
     assert judge(ingested, {"kafka": ingested}, ("kafka", "adserver"), RATIO) is OPEN
@@ -54,7 +55,7 @@ def test_more_than_there_is_is_an_issue():
     assert judge(1001, {"kafka": 1000}, (), RATIO) is ISSUE
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("states", "expected", "state"),
     [
         ({COMPLETE: 6}, 6, COMPLETE),
@@ -76,7 +77,7 @@ def test_counts_in_words_are_cut_off_and_not_rounded():
     assert why(0, {"kafka": 0}, ()) == "0 of 0 records at kafka"
 
 
-@pytest.mark.parametrize("ratio", ["0", "101%", "-1%", "x", "", "nan", "1/0"])
+@each_case("ratio", ["0", "101%", "-1%", "x", "", "nan", "1/0"])
 def test_what_is_no_ratio(ratio):
     with pytest.raises(InvalidDefinition, match="expected a share above 0"):
         Completeness(ratio=ratio)

@@ -1,10 +1,9 @@
 """Whether inputs were made of the same data, as tables."""
 
-import pytest
-
 from feed_assets.core.consistency import belong_together, mixed
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
+from feed_assets_tests.support.each_case import each_case
 
 
 def pin(text):
@@ -26,7 +25,7 @@ def newest(text):
 CHAIN = "a1<r1 b1<a1 c1<b1 a2<r2 b2<a2 c2<b2"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pins", "built_from", "last", "is_mixed"),
     [
         ("a2 c2", CHAIN, "r2 a2 b2 c2", False),
@@ -67,13 +66,13 @@ def slice_of(start, end):
     return Pin(Partition(Feed.parse("t")), end, f"{start}..{end}", start=start or None)
 
 
-@pytest.mark.parametrize(("one", "other", "is_mixed"), [(("", "7"), ("5", "7"), False), (("5", "7"), ("7", "9"), True)])
+@each_case(("one", "other", "is_mixed"), [(("", "7"), ("5", "7"), False), (("5", "7"), ("7", "9"), True)])
 def test_event_tables_are_compared_by_marker(one, other, is_mixed):
     built_from = {(pin(name).partition, "1"): (slice_of(*part),) for name, part in (("a1", one), ("b1", other))}
     assert (mixed([pin("a1"), pin("b1")], built_from, {}) is not None) is is_mixed
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pins", "together"), [("a2 c2", True), ("a2 c1", False), ("a2 s1", False), ("a2 c2 s1", False), ("a2", False)]
 )
 def test_pins_belong_together_if_lineage_shows_it(pins, together):

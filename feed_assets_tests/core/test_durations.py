@@ -3,13 +3,14 @@
 import pytest
 
 from feed_assets.core.durations import Duration, Trend, compared, trend
+from feed_assets_tests.support.each_case import each_case
 
 
 def took(*seconds, code="1"):
     return [Duration(f"X{at}", "", each, code) for at, each in enumerate(seconds)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("durations", "expected"),
     [
         ([], []),
@@ -31,7 +32,7 @@ def test_the_trend_of_durations_by_code_version(durations, expected):
     assert [each.change for each in found] == [each.change for each in expected]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("durations", "said"),
     [
         (took(2, 2, 2) + took(5, 5, 5, code="2"), "code 2 (median 5.000 s of 3) takes 2.50 times as long as code 1"),

@@ -2,11 +2,10 @@
 
 from base64 import b64decode
 
-import pytest
-
 from feed_assets.core.effects import Compared, Effect, Version, as_markdown, reads
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
+from feed_assets_tests.support.each_case import each_case
 
 RAW, FX = Feed.parse("t/raw/v1.0"), Feed.parse("t/fx/v1.0")
 OUT = Partition(Feed.parse("t/sums/v1.0"), "2020-01-01")
@@ -16,7 +15,7 @@ def pin(feed: Feed, key: str, version: str, size: int, files: int = 1) -> Pin:
     return Pin(Partition(feed, key), f"2020010{version}.000000", version, size, files)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "after", "said"),
     [(100, 110, "+10.0%"), (100, 90, "-10.0%"), (-10, -5, "+50.0%"), (5, 5, "="), (0, 5, "new"), (None, 5, "?")],
 )

@@ -22,6 +22,7 @@ from feed_assets.core.events import (
     parse_marker,
 )
 from feed_assets.core.feeds import Feed, Partition, update_id
+from feed_assets_tests.support.each_case import each_case
 
 MOMENT = datetime(2024, 1, 1, 6, tzinfo=UTC)
 moments = st.datetimes(timezones=st.just(UTC))
@@ -48,20 +49,20 @@ def test_what_is_encoded_is_read_back_and_everything_else_is_refused(marker):
     assert encode(decode(text)) == text
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "0999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59Z"])
+@each_case("moment", ["0001-01-01T00:00:00Z", "0999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59Z"])
 def test_years_have_four_digits(moment):
     """The zero time of Go and .NET is a moment as any other; Linux writes its year without zeros."""
     assert encode(parse_marker(moment))[:4] == moment[:4]
     assert in_words(encode(parse_marker(moment))) == moment
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"])
+@each_case("moment", ["0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"])
 def test_a_moment_that_is_in_no_calendar_in_utc_is_refused(moment):
     with pytest.raises(InvalidEvent, match="in UTC it is before the year 1 or after 9999"):
         encode(parse_marker(moment))
 
 
-@pytest.mark.parametrize(("text", "year"), [("10101.000000", 1), ("9991231.235959.000001", 999)])
+@each_case(("text", "year"), [("10101.000000", 1), ("9991231.235959.000001", 999)])
 def test_the_short_years_of_older_ledgers_are_read(text, year):
     assert decode(text).year == year
 
@@ -74,13 +75,13 @@ def test_a_marker_is_the_same_moment_in_every_zone():
     assert encode(MOMENT.astimezone(timezone(timedelta(hours=9)))) == encode(MOMENT)
 
 
-@pytest.mark.parametrize("bad", [-1, 10**20, datetime(2024, 1, 1)])  # noqa: DTZ001
+@each_case("bad", [-1, 10**20, datetime(2024, 1, 1)])  # noqa: DTZ001
 def test_what_is_no_marker_is_refused(bad):
     with pytest.raises(InvalidEvent, match="expected"):
         encode(bad)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",
@@ -98,7 +99,7 @@ def test_what_is_no_encoded_marker_is_refused(text):
         decode(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "marker"),
     [
         ("42", 42),
@@ -114,7 +115,7 @@ def test_markers_are_read_as_people_write_them(text, marker):
     assert parse_marker(text) == marker
 
 
-@pytest.mark.parametrize("text", ["yesterday", "", "1.5", "-3", "1_0"])
+@each_case("text", ["yesterday", "", "1.5", "-3", "1_0"])
 def test_what_people_write_and_is_no_marker_is_told(text):
     with pytest.raises(InvalidEvent, match="is no marker: expected a whole number, or a moment"):
         parse_marker(text)
@@ -147,7 +148,7 @@ def test_only_an_event_without_new_data_repeats_the_last_marker():
         check_order(event(6, context={"no_new_data": True}), encode(7))
 
 
-@pytest.mark.parametrize(("updated_at", "good"), [((8, 9), True), ((8, 10), False), ((7, 9), False), ((9, 8), False)])
+@each_case(("updated_at", "good"), [((8, 9), True), ((8, 10), False), ((7, 9), False), ((9, 8), False)])
 def test_a_marker_covers_every_row_of_its_event_and_none_of_the_one_before(updated_at, good):
     if good:
         check_order(event(9), encode(7), updated_at)
@@ -164,7 +165,7 @@ def test_a_table_has_markers_of_one_kind():
     check_kind(event(7), moments=False)
 
 
-@pytest.mark.parametrize("field", ["marker", "event_marker"])
+@each_case("field", ["marker", "event_marker"])
 def test_a_moment_far_ahead_of_now_is_refused_and_a_version_is_never_ahead(field):
     now, ahead = MOMENT, timedelta(hours=24)
     check_ahead(replace(event(1), **{field: now + ahead}), now, ahead)

@@ -8,6 +8,7 @@ import pytest
 
 from feed_assets.core.cadence import Cadence, is_finer
 from feed_assets.core.expected import Expected, begin, due_upto, expected_since, has_come, late_of, looked, not_there
+from feed_assets_tests.support.each_case import each_case
 
 HOUR, DAY, TINY = timedelta(hours=1), timedelta(days=1), timedelta(microseconds=1)
 SIX, NO_HOLES = Cadence("0 6 * * *", HOUR), Cadence(tolerance=HOUR)
@@ -21,7 +22,7 @@ def day(number: int) -> tuple[datetime, datetime]:
     return at(number), at(number + 1)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("now", "upto"),
     [
         pytest.param(at(25, 7) - TINY, at(24, 6), id="the tolerance is not over: the 24th is not late yet"),
@@ -34,7 +35,7 @@ def test_what_ended_by_the_last_tick_is_late_once_the_tolerance_is_over(now, upt
     assert due_upto(SIX, begin(SIX, at(24, 12), 0), now) == upto
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("declared", "first"),
     [
         pytest.param(at(25, 6) + TINY, at(25, 6), id="just after a tick: what that one expected is not waited for"),
@@ -47,7 +48,7 @@ def test_nothing_is_expected_that_was_before_the_declaration(declared, first):
     assert (found.since, found.upto, found.position, found.missing) == (first, first, 7, {})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cron", "zone", "end", "since"),
     [
         pytest.param("0 6 * * *", "UTC", at(25), at(25, 6), id="the first tick after its end"),
@@ -101,7 +102,7 @@ DAYS = [at(1, month=1) + number * DAY for number in range(401)]
 HOURS = [at(1, month=1) + number * HOUR for number in range(401)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cron", "ends", "is_about_events"),
     [
         ("0 6 * * *", DAYS, False),
@@ -132,7 +133,7 @@ def heard(*days: tuple[int, datetime]) -> Expected:
     return found
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("came", "now", "upto"),
     [
         pytest.param([], at(25), at(10), id="nothing has come: nothing is expected"),

@@ -20,12 +20,13 @@ from feed_assets.core.feeds import (
     update_id,
     why_invalid,
 )
+from feed_assets_tests.support.each_case import each_case
 
 NOON = datetime(2018, 5, 16, 12, tzinfo=UTC)
 SHOWN = Feed("ads/shown", Version(1, 0))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "name", "version"),
     [
         ("ads/shown/v1.0", "ads/shown", Version(1, 0)),
@@ -40,7 +41,7 @@ def test_a_feed_is_a_name_with_or_without_a_version_and_reads_back_the_same(text
     assert str(Feed.parse(text)) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text", ["", "v1.0", "/ads/v1.0", "ads//v1.0", "ads/../v1.0", "_feed_assets/claims", "ads/é/v1.0", "ads\n/v1.0"]
 )
 def test_what_is_no_feed_is_refused(text):
@@ -57,7 +58,7 @@ def test_versions_sort_as_numbers():
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "key",
     [
         "/",
@@ -90,7 +91,7 @@ def test_what_cannot_be_a_partition_key_on_every_store_is_refused(key):
         Partition(SHOWN, key)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "path"),
     [
         ("", "ads/shown/v1.0"),
@@ -103,7 +104,7 @@ def test_a_partition_key_has_a_segment_for_each_dimension(key, path):
     assert Partition(SHOWN, key).path == path
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "moment"),
     [
         ("20180516.120000", NOON),
@@ -131,7 +132,7 @@ def test_an_update_id_is_in_utc_whatever_zone_the_moment_is_in():
     assert update_id(datetime(2018, 5, 16, 14, tzinfo=timezone(timedelta(hours=2)))) == "20180516.120000"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("taken", "expected"),
     [
         ([], "20180516.120000"),
@@ -164,7 +165,7 @@ def test_a_new_id_is_greater_than_every_taken_one_also_as_text(now, taken):
 NOT_A_NUMBER = "not a decimal number and nothing else"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "expected"),
     [
         (b"3", 3),
@@ -195,7 +196,7 @@ def test_a_manifest_is_a_decimal_number_and_nothing_else(content, expected):
 FILES = (File("u/a", 1), File("u/b", 2))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("manifest", "files", "reason"),
     [
         (b"2", FILES, None),
@@ -223,9 +224,7 @@ def test_the_files_digest_tells_files_apart_and_not_updates_or_order():
     )
 
 
-@pytest.mark.parametrize(
-    ("key", "batch"), [("2019-11-24", "2019-11-24/b1"), ("2019-11-24/men", "2019-11-24/men/b1"), ("", "b1")]
-)
+@each_case(("key", "batch"), [("2019-11-24", "2019-11-24/b1"), ("2019-11-24/men", "2019-11-24/men/b1"), ("", "b1")])
 def test_a_batch_is_a_partition_with_one_more_segment_and_knows_its_holder(key, batch):
     parent = Partition(Feed.parse("ads/shown/v1.0"), key)
     made = parent.batch("b1")

@@ -4,8 +4,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 
-import pytest
-
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.gates import GATES, Case
@@ -13,6 +11,7 @@ from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import decide
 from feed_assets.core.waits import Waits
 from feed_assets_tests.support.build_needs import need_of
+from feed_assets_tests.support.each_case import each_case
 
 NOW, HOUR = datetime(2026, 1, 3, tzinfo=UTC), timedelta(hours=1)
 OUT, A, B = (Partition(Feed.parse(f"web/{name}/v1.0"), "2026-01-02") for name in ("out", "a", "b"))
@@ -56,7 +55,7 @@ NEVER_BOTH = ("news", "history")
 """What has not changed has not fallen back."""
 
 
-@pytest.mark.parametrize("stops", sorted({*combinations(SAID, 1), *combinations(SAID, 2)} - {NEVER_BOTH}))
+@each_case("stops", sorted({*combinations(SAID, 1), *combinations(SAID, 2)} - {NEVER_BOTH}))
 def test_the_first_of_two_that_stop_it_is_the_verdict(stops):
     its = case(stops)
     told = [answer.reason for gate in GATES if (answer := gate(its))]

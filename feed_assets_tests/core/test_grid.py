@@ -10,6 +10,7 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import LEGEND, CellState, Known, Shown, Slots, cells, holes, judge, reasons
 from feed_assets.core.readiness import State
+from feed_assets_tests.support.each_case import each_case
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = Slots.of(date(2026, 1, 1), 1)
@@ -43,7 +44,7 @@ JUDGED = [
 ]
 
 
-@pytest.mark.parametrize(("known", "state"), JUDGED)
+@each_case(("known", "state"), JUDGED)
 def test_a_partition_is_shown_as_one_state(known, state):
     assert judge(known, is_over=True)[0] is state
 
@@ -53,7 +54,7 @@ def test_each_state_can_be_shown_and_has_a_sign_of_its_own():
     assert len({sign for sign, _ in LEGEND.values()}) == len(LEGEND) == len(CellState)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("known", "state"),
     [
         (Known(), CellState.LATER),
@@ -112,7 +113,7 @@ def test_shorter_partitions_share_a_cell_that_shows_the_worst():
 WORST_FIRST = "waits for a person, invalid, with issue, late, waiting, missing, running, not over yet, closed, complete"
 
 
-@pytest.mark.parametrize(("worse", "better"), [*pairwise(map(CellState, WORST_FIRST.split(", ")))])
+@each_case(("worse", "better"), [*pairwise(map(CellState, WORST_FIRST.split(", ")))])
 def test_of_several_in_one_cell_it_shows_what_somebody_has_to_look_at_first(worse, better):
     for states in ([worse, better], [better, worse]):
         (cell,) = cells([shown(number / 2, 1 / 2, state) for number, state in enumerate(states)], DAY)
@@ -148,7 +149,7 @@ def test_what_is_missing_is_one_line_for_each_verdict_and_what_is_invalid_one_fo
     assert [(each.first.why, len(each.shown)) for each in found] == [("0", 2), ("2", 1), ("3", 1)]
 
 
-@pytest.mark.parametrize("day", [date.min, date.max])
+@each_case("day", [date.min, date.max])
 def test_a_day_of_years_without_windows_is_none_in_one_line(day):
     with pytest.raises(InvalidName, match=f"day {day}: expected one of the years 1970 to 9998"):
         Slots.of(day, 1)

@@ -3,10 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-import pytest
-
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.history import History, Order, Spent, fitting, in_order, why_not
+from feed_assets_tests.support.each_case import each_case
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 TODAY = Spent(date(2026, 3, 10))
@@ -16,7 +15,7 @@ def ended(days: float) -> datetime:
     return NOW - timedelta(days=days)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("days", "end", "is_history"),
     [(7, ended(8), True), (7, ended(7), False), (7, ended(6), False), (0, ended(1), True), (7, None, False)],
 )
@@ -24,15 +23,13 @@ def test_history_is_what_ended_so_many_days_ago_and_never_what_has_no_time(days,
     assert History(days).has(end, NOW) is is_history
 
 
-@pytest.mark.parametrize(
-    ("order", "expected"), [(Order.OLDEST, [1, None, 30, 20, 10]), (Order.NEWEST, [1, None, 10, 20, 30])]
-)
+@each_case(("order", "expected"), [(Order.OLDEST, [1, None, 30, 20, 10]), (Order.NEWEST, [1, None, 10, 20, 30])])
 def test_what_is_new_stands_before_history_which_goes_by_its_time(order, expected):
     rules, given = History(order=order), [20, 1, 30, None, 10]
     assert sorted(given, key=lambda days: rules.place(ended(days) if days else None, NOW)) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("limits", "spent", "size", "said"),
     [
         ({}, TODAY.plus(10**6, 10**12), 10**12, None),
@@ -65,7 +62,7 @@ def test_nothing_overtakes_what_the_day_had_no_room_for_until_a_limit_is_another
     assert fitting(replace(rules, bytes=200), full, [1, 139, 1]) == 2
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("spent", "sizes", "count"),
     [
         (TODAY, [40, 60, 1], 2),

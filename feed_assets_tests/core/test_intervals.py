@@ -1,8 +1,7 @@
 """The algebra of half-open intervals, as tables."""
 
-import pytest
-
 from feed_assets.core.intervals import Interval, start_of
+from feed_assets_tests.support.each_case import each_case
 
 
 def interval(text):
@@ -10,7 +9,7 @@ def interval(text):
     return Interval(start or None, end)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "other", "union"),
     [
         ("..3", "3..5", "..5"),
@@ -31,7 +30,7 @@ def test_two_intervals_are_one_unless_there_is_a_hole(one, other, union):
     assert interval(other).union(interval(one)) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "other", "is_within"),
     [
         ("1..3", "1..3", True),
@@ -49,7 +48,7 @@ def test_an_interval_lies_within_another_one(one, other, is_within):
     assert interval(one).within(interval(other)) is is_within
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("slice_", "empty", "previous", "grown"),
     [
         ("..5", "7..7", "5", "..7"),
@@ -64,7 +63,7 @@ def test_nothing_lies_between_an_event_without_new_data_and_the_marker_before_it
     assert interval(slice_).grown(interval(empty), previous) == (interval(grown) if grown else None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("replaces_all", "is_empty", "start"),
     [(False, False, "5"), (True, False, None), (False, True, "7"), (True, True, "7")],
 )

@@ -10,6 +10,7 @@ from feed_assets.core.lateness import Late, Periods
 from feed_assets.core.positions import InputChange, Pin, Source, changed
 from feed_assets.core.weighing import Arrivals
 from feed_assets.core.weighing import weigh as weigh_inputs
+from feed_assets_tests.support.each_case import each_case
 
 SHOWN = Feed.parse("ads/shown/v1.0")
 MEN, WOMEN = Partition(SHOWN, "2019-11-24/men"), Partition(SHOWN, "2019-11-24/women")
@@ -34,7 +35,7 @@ def grown(old: int, new: int, partition: Partition = MEN) -> InputChange:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("old", "new", "reruns"),
     [
         pytest.param(100_000, 100_001, False, id="one byte"),
@@ -56,7 +57,7 @@ def test_growth_below_the_threshold_waits_and_everything_else_is_run_again(old, 
     assert weigh([grown(old, new)], FIVE_PERCENT, ARRIVED).rerun is reruns
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change",
     [
         pytest.param(InputChange(MEN, None, Pin(MEN, "20191126.060000", "x", size=1)), id="an input that is new"),
@@ -88,7 +89,7 @@ def test_many_small_updates_add_up_because_growth_is_measured_against_what_was_c
     assert reruns == [False, False, False, False, True, True]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("now", "reruns", "look_again"),
     [
         pytest.param(ARRIVED, False, ARRIVED + TWO_DAYS, id="just arrived"),
@@ -123,7 +124,7 @@ def test_a_greatest_age_of_nothing_never_waits():
     assert weigh([grown(100, 101)], Late(growth=0.05, max_age=timedelta()), ARRIVED).rerun
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("policy", "now", "reason"),
     [
         (
@@ -156,7 +157,7 @@ def test_the_reason_says_what_was_weighed(policy, now, reason):
 NO_SHARES = [{"growth": each} for each in (-0.01, float("nan"), 5, "5", "500%")]
 
 
-@pytest.mark.parametrize("values", [*NO_SHARES, {"max_age": timedelta(seconds=-1)}])
+@each_case("values", [*NO_SHARES, {"max_age": timedelta(seconds=-1)}])
 def test_a_policy_that_is_none_is_refused(values):
     with pytest.raises(InvalidDefinition, match=r"expected a (share|time)"):
         Late(**values)
@@ -174,7 +175,7 @@ def as_one(batch: Partition) -> Source:
     return Source(batch.feed, "", is_appendable=True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("consumed", "newest", "reruns"),
     [
         pytest.param(batches(a=900, b=100), batches(a=900, b=100, c=49), False, id="a new batch of 4.9 %"),
@@ -214,7 +215,7 @@ def by_partner(hour: Partition) -> Source:
     return Source(hour.feed, hour.name)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("newest", "reruns"),
     [
         pytest.param(hours("men", 109, *[100] * 23), False, id="an hour by 9 %, the day by 0.4 %"),

@@ -8,6 +8,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import LONGEST_WAIT, joint_run_key, run_key, wait_after
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import State, Verdict
+from feed_assets_tests.support.each_case import each_case
 
 SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 CLICKED = Partition(Feed.parse("ads/clicked/v1.0"), "2019-11-24/men")
@@ -16,7 +17,7 @@ PINS = (Pin(SHOWN, "20191125.060000", "a"), Pin(CLICKED, "20191125.060000", "b")
 REQUEST = Verdict(EFFECT, State.BUILD, "never built", PINS, published=None, attempt=0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "request_",
     [
         pytest.param(replace(REQUEST), id="decided again"),
@@ -28,7 +29,7 @@ def test_the_same_request_has_the_same_key(request_):
     assert run_key(request_, 7, 0) == run_key(REQUEST, 7, 0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "request_",
     [
         pytest.param(replace(REQUEST, published="20191126.070000"), id="published in between"),

@@ -7,6 +7,7 @@ import pytest
 from feed_assets.core.errors import InvalidNotification
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.notifications import Told, partition_of, told
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.s3_notifications import by_event_bridge, by_sns
 
 RECORD = {"eventSource": "aws:s3", "s3": {"bucket": {"name": "b"}, "object": {"key": "lake/a+b%3D1%2Fc", "size": 1}}}
@@ -16,7 +17,7 @@ FEEDS = {str(feed): feed for feed in map(Feed.parse, ("ads/shown", "ads/shown/v1
 AT = "20260101.000000"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "keys"),
     [
         (PLAIN, ["lake/a b=1/c"] * 2),
@@ -33,7 +34,7 @@ def test_each_form_says_which_objects_it_is_about(body, keys):
     assert told(body) == tuple(Told("b", key) for key in keys)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         "",
@@ -58,7 +59,7 @@ def test_what_s3_has_not_written_is_refused_with_its_beginning(body):
     assert len(str(refused.value)) < 300
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "feed", "partition"),
     [
         (f"ads/shown/v1.0/2026-01-01/men/{AT}/_SUCCESS", "ads/shown/v1.0", "2026-01-01/men"),
@@ -71,7 +72,7 @@ def test_an_object_below_an_update_is_of_its_partition(key, feed, partition):
     assert partition_of(key, FEEDS) == Partition(Feed.parse(feed), partition)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "key",
     [
         f"ads/shown/v2.0/2026-01-01/{AT}/_SUCCESS",  # a version below a feed without one is another feed's

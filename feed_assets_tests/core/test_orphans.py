@@ -3,9 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
-import pytest
-
 from feed_assets.core.orphans import ORPHANED_AFTER, RULES, Contents, Fate, Status, is_old, must_look
+from feed_assets_tests.support.each_case import each_case
 
 ID, MOMENT = "20191125.060000", datetime(2019, 11, 25, 6, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -14,7 +13,7 @@ NOTHING, PARTS, MISCOUNTED, VALID = Contents
 UNKNOWN, OPEN, GIVEN_UP, DONE = Status
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "contents", "expected"),
     [
         *((OPEN, contents, Fate.KEEP) for contents in Contents),
@@ -37,12 +36,12 @@ def test_every_case_has_a_fate():
     assert {(status, contents) for status in RULES for contents in RULES[status]} == {*product(Status, Contents)}
 
 
-@pytest.mark.parametrize(("status", "looks"), [(UNKNOWN, True), (GIVEN_UP, True), (OPEN, False), (DONE, False)])
+@each_case(("status", "looks"), [(UNKNOWN, True), (GIVEN_UP, True), (OPEN, False), (DONE, False)])
 def test_the_blackboard_is_asked_only_where_the_ledger_cannot_tell(status, looks):
     assert must_look(status) is looks
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("update_id", "touched", "now", "old"),
     [
         (ID, None, MOMENT + ORPHANED_AFTER - SECOND, False),

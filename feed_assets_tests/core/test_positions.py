@@ -4,6 +4,7 @@ import pytest
 
 from feed_assets.core.feeds import Feed, Partition, Version
 from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
+from feed_assets_tests.support.each_case import each_case
 
 MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 WOMEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/women")
@@ -13,7 +14,7 @@ SAME_ROWS = Pin(MEN, "20191126.060000", "aaaa", size=101, files=2)
 OTHER = Pin(WOMEN, "20191125.060000", "cccc")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("newest", "consumed", "expected"),
     [
         pytest.param([OLD], [OLD], (), id="the same update"),
@@ -34,7 +35,7 @@ def test_changes_come_in_the_order_of_their_partitions():
     assert [change.partition for change in changed([OTHER, NEW], [])] == [MEN, WOMEN]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "other", "equal"),
     [
         pytest.param([OLD, OTHER], [OTHER, OLD], True, id="in another order"),

@@ -4,6 +4,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.profiles import ENOUGH, Profile, asks_for_more, compare, in_words
+from feed_assets_tests.support.each_case import each_case
 
 ROWS = Profile()
 
@@ -12,7 +13,7 @@ def before(*numbers):
     return [{"rows": float(number)} for number in numbers]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("found", "is_off"),
     [(100, False), (92, False), (91.9, True), (108, False), (108.1, True), (0, True)],
 )
@@ -27,7 +28,7 @@ def test_a_baseline_that_never_differed_makes_any_other_number_off():
     assert [compare(ROWS, {"rows": n}, baseline)[0].is_off for n in (5, 5.001, 4)] == [False, True, True]
 
 
-@pytest.mark.parametrize("known", [0, 1, ENOUGH - 1])
+@each_case("known", [0, 1, ENOUGH - 1])
 def test_with_too_few_to_compare_with_nothing_is_off_and_the_deep_checks_run(known):
     compared = compare(ROWS, {"rows": 7}, before(*[5] * known))
     assert (compared[0].is_off, asks_for_more(compared)) == (False, True)
@@ -62,7 +63,7 @@ def test_measures_that_are_null_in_the_baseline_do_not_count():
     assert (rows.known, rows.is_off) == (ENOUGH, False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "days"),
     [("28 same hours", (28, 1)), ("7 same weekdays", (7, 7)), ("999 partitions", (999, None))],
 )
@@ -71,7 +72,7 @@ def test_a_baseline_says_how_many_partitions_and_how_far_apart(given, days):
     assert (profile.partitions, profile.step and profile.step.days) == days
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "words"),
     [
         ({"baseline": "same hours"}, "expected up to 999 'same hours', 'same weekdays' or 'partitions'"),

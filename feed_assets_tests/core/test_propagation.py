@@ -3,11 +3,10 @@
 from dataclasses import replace
 from time import process_time
 
-import pytest
-
 from feed_assets.core.events import Operation, encode
 from feed_assets.core.propagation import is_whole
 from feed_assets_tests.core.arrivals import START, arrived, consumer, due_of, feed, ranges, taken
+from feed_assets_tests.support.each_case import each_case
 
 BOTH = {"purchases": ["purchases", "num_purchases_per_day"]}
 SUMMARY = consumer("purchases", "num_purchases_per_day", pipelines=BOTH)
@@ -47,7 +46,7 @@ def test_the_update_did_not_write_anything_new_to_the_second_table_but_there_is_
     assert ranges(found)["purchases"] == (1, 5)
 
 
-@pytest.mark.parametrize("on_incomplete", ["skip", "block"])
+@each_case("on_incomplete", ["skip", "block"])
 def test_the_update_failed_to_propagate_to_all_the_tables(on_incomplete):
     who = consumer("purchases", "num_purchases_per_day", pipelines=BOTH, on_incomplete=on_incomplete)
     failed = [("purchases", "X")]
@@ -232,7 +231,7 @@ def test_the_bounds_of_a_slice_are_moments_or_versions():
 EMPTY = {"no_new_data": True}
 
 
-@pytest.mark.parametrize("operation", list(Operation))
+@each_case("operation", list(Operation))
 def test_an_event_without_new_data_is_an_empty_slice_however_it_was_written(operation):
     events = arrived(("orders", "A", 10), ("orders", "B", 20, operation, EMPTY))
     (piece,) = due_of(consumer("orders"), events[1:], events).slices

@@ -7,6 +7,7 @@ import pytest
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import UNREADABLE, File, check_segment
 from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
+from feed_assets_tests.support.each_case import each_case
 
 DAY = date(2024, 2, 29)
 NOW = datetime(2024, 2, 29, 17, tzinfo=UTC)
@@ -20,7 +21,7 @@ def pull(pattern: str = "%Y-%m-%d/%H/men_*.csv", **options) -> Pull:
     return Pull("partner", pattern, **options)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "prefix", "begins", "key", "moment"),
     [
         ("%Y-%m-%d/%H/men_*.csv", None, "2024-02-29/", "2024-02-29/05/men_1.csv", at(5)),
@@ -43,7 +44,7 @@ def test_a_day_begins_the_keys_of_its_files_and_a_key_says_its_moment(pattern, p
     assert found.moment_of(key) == moment
 
 
-@pytest.mark.parametrize(
+@each_case(
     "key",
     [
         "2024-02-29/05/men_1.csv.part",
@@ -62,13 +63,13 @@ def test_a_code_that_comes_again_says_the_same():
     assert pull("%Y/%m/%d/%Y_*").moment_of("2024/02/29/2023_x") is None
 
 
-@pytest.mark.parametrize("key", ["2024-02-29/24/men_1.csv", "2024-02-30/05/men_1.csv", "0000-02-01/05/men_1.csv"])
+@each_case("key", ["2024-02-29/24/men_1.csv", "2024-02-30/05/men_1.csv", "0000-02-01/05/men_1.csv"])
 def test_a_name_that_says_no_moment_is_refused(key):
     with pytest.raises(InvalidName, match="expected a day and an hour that exist"):
         pull().moment_of(key)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "pattern",
     ["/%Y-%m-%d/*.csv", "%Y-%m-%d/", "%Y-%m-%d//*.csv", "%Y-%m-%d/**", "%Y-%m-%d/a?.csv", "%Y-%m-%d/[ab].csv"],
 )
@@ -77,7 +78,7 @@ def test_a_pattern_that_would_match_nothing_is_refused(pattern):
         Pull("women", pattern)
 
 
-@pytest.mark.parametrize("pattern", ["*/%Y%m%d.csv", "%H/%Y-%m-%d/*", "%Y-%m/*", "%Y-%m-%d/%M.csv", "%Y-%m-%d/5%", ""])
+@each_case("pattern", ["*/%Y%m%d.csv", "%H/%Y-%m-%d/*", "%Y-%m/*", "%Y-%m-%d/%M.csv", "%Y-%m-%d/5%", ""])
 def test_a_pattern_says_the_date_before_all_that_a_day_does_not_say(pattern):
     with pytest.raises(InvalidDefinition, match="expected %Y, %m and %d before the first"):
         pull(pattern)
@@ -122,7 +123,7 @@ FATES = {
 }
 
 
-@pytest.mark.parametrize("what", FATES)
+@each_case("what", FATES)
 def test_the_fate_of_a_file(what):
     file, known, new_version, alert = FATES[what]
     for changed, expected in (("new_version", new_version), ("alert", alert)):
@@ -131,7 +132,7 @@ def test_the_fate_of_a_file(what):
         assert bool(reason) == (fate is Fate.REFUSE)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "men 1.csv.gz",

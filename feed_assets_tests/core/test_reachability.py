@@ -2,10 +2,9 @@
 
 from datetime import timedelta
 
-import pytest
-
 from feed_assets.core.reachability import Unreachable, unreachable
 from feed_assets_tests.core.arrivals import START, arrived, consumer, due_of, feed
+from feed_assets_tests.support.each_case import each_case
 
 PIPELINES = {"p": ["a", "b", "c"]}
 WHO = consumer("a", "b", pipelines=PIPELINES)
@@ -16,7 +15,7 @@ def at(minute):
     return START + timedelta(minutes=minute)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reported", "last", "expected"),
     [
         ("", {}, []),

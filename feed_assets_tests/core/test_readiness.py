@@ -11,6 +11,7 @@ from feed_assets.core.lateness import Late
 from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.core.readiness import State, decide
 from feed_assets_tests.support.build_needs import need_of
+from feed_assets_tests.support.each_case import each_case
 
 SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 CLICKED = Partition(Feed.parse("ads/clicked/v1.0"), "2019-11-24/men")
@@ -52,7 +53,7 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
     return Attempt(pins, True, reason, LONG_AGO, made_with)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("need", "known", "state", "reason"),
     [
         pytest.param(
@@ -434,7 +435,7 @@ def test_a_long_list_of_what_is_missing_is_cut_short():
     assert verdict.reason.endswith("2019-11-24/4 and 3 more")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("attempts", "blocked", "is_good_again"),
     [
         pytest.param((), {}, False, id="its quality is good"),
@@ -469,13 +470,13 @@ def test_a_batch_without_a_valid_update_is_no_reason_to_wait():
     assert (verdict.state, verdict.pins) == (State.BUILD, (E2, C1))
 
 
-@pytest.mark.parametrize("batches", [(), (ONE, TWO)])
+@each_case("batches", [(), (ONE, TWO)])
 def test_a_partition_without_a_batch_that_has_a_valid_update_is_missing(batches):
     (verdict,) = decide([APPENDED], facts_of(**known(batches=batches)))
     assert (verdict.state, verdict.reason) == (State.WAITS_FOR_INPUT, f"no valid update of {EVENTS}")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("consumed", "newest", "state"),
     [
         pytest.param((E1, E2), (E1, E2), State.CURRENT, id="the same set"),

@@ -13,6 +13,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.limits import ROW_BYTES
 from feed_assets.core.report_lines import QualityReport, parse_report
 from feed_assets.core.reports import Report
+from feed_assets_tests.support.each_case import each_case
 
 AT, NEXT = (datetime(2026, 1, 1, 15, minute, tzinfo=UTC) for minute in (50, 55))
 WINDOWS = [{"start": "2026-01-01T15:50:00Z", "records": 7}, {"start": "2026-01-01T15:55:00Z", "records": 1234}]
@@ -91,7 +92,7 @@ def test_without_a_sub_partition_it_is_all_of_the_dataset():
     assert report.sub_partition == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("version", "text"),
     [
         (0, "00000000000000000000"),
@@ -105,7 +106,7 @@ def test_versions_are_encoded_as_markers_are(version, text):
     assert parsed(PART, version=version)[0].version == text
 
 
-@pytest.mark.parametrize("start", ["2026-01-01T15:50", "2026-01-01 15:50:00Z", "2026-01-01T16:50+01:00"])
+@each_case("start", ["2026-01-01T15:50", "2026-01-01 15:50:00Z", "2026-01-01T16:50+01:00"])
 def test_a_moment_without_a_zone_is_utc_as_of_markers(start):
     assert parsed(PART, windows=[{"start": start, "records": 1}])[0].windows == ((AT, 1),)
 
@@ -178,18 +179,18 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "said"), WRONG, ids=[said for _, said in WRONG])
+@each_case(("changed", "said"), WRONG, ids=[said for _, said in WRONG])
 def test_what_is_no_report_is_refused_with_what_was_found_and_expected(changed, said):
     assert said in refusal(PART, **changed)
 
 
-@pytest.mark.parametrize("name", ["dataset", "part", "windows"])
+@each_case("name", ["dataset", "part", "windows"])
 def test_what_must_be_there_is_missed(name):
     record = {key: value for key, value in PART.items() if key != name}
     assert refusal(record) == f"{name}: found nothing, expected it to be there."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "said"),
     [
         ({"tier": ""}, "tier '' cannot be a path segment"),
@@ -201,7 +202,7 @@ def test_what_is_no_source_is_refused(changed, said):
     assert said in refusal(SOURCE, **changed)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "said"),
     [
         ({"state": "bad"}, "state: found 'bad', expected 'passed', 'warned' or 'failed'"),
@@ -216,7 +217,7 @@ def test_what_is_no_quality_is_refused(changed, said):
     assert said in refusal(QUALITY, **changed)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "said"),
     [
         ("", "found '', expected an object of JSON on one line"),

@@ -6,6 +6,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.retention import Found, Retention, judge, kept_from, parse_age
+from feed_assets_tests.support.each_case import each_case
 
 NOW = datetime(2019, 12, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -36,7 +37,7 @@ def saved(update_id, reason):
 THE_LAST = stays(U4, "it is the newest valid one")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("found", "policy", "expected"),
     [
         pytest.param([], LAST, [], id="nothing is there"),
@@ -199,7 +200,7 @@ def test_each_update_goes_or_stays_for_a_reason(found, policy, expected):
     assert [(each.id, each.goes, each.reason, each.surprising) for each in judged] == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("found", "going", "kept"),
     [
         ([good(U1), good(U2), good(U3)], [U1], U2),
@@ -214,13 +215,13 @@ def test_history_is_whole_from_the_first_valid_update_after_the_last_one_that_go
     assert kept_from(found, going) == kept
 
 
-@pytest.mark.parametrize("values", [{}, {"keep": 0}, {"keep": -1}, {"older_than": -DAY}])
+@each_case("values", [{}, {"keep": 0}, {"keep": -1}, {"older_than": -DAY}])
 def test_a_retention_that_would_keep_nothing_or_everything_is_refused(values):
     with pytest.raises(InvalidDefinition, match="Retention"):
         Retention(**values)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "age"),
     [("30d", 30 * DAY), ("2w", 14 * DAY), ("12h", DAY / 2), ("90m", timedelta(minutes=90)), ("0d", timedelta())],
 )
@@ -228,7 +229,7 @@ def test_an_age_is_a_number_and_a_unit(text, age):
     assert parse_age(text) == age
 
 
-@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5d", "30D", "30 d", "1d12h", "٣d", "9999999d"])
+@each_case("text", ["", "30", "d", "-1d", "1.5d", "30D", "30 d", "1d12h", "٣d", "9999999d"])
 def test_what_is_no_age_is_refused(text):
     with pytest.raises(InvalidDefinition, match="is no age: expected a number and a unit"):
         parse_age(text)

@@ -4,9 +4,8 @@ import re
 from time import process_time
 from traceback import format_exception
 
-import pytest
-
 from feed_assets.core.secrets import cause, has_secret, shown, without_secrets
+from feed_assets_tests.support.each_case import each_case
 
 WITH_SECRETS = {
     "postgresql://me:SECRET@h/db": "postgresql://me:***@h/db",
@@ -42,13 +41,13 @@ WITH_SECRETS = {
 }
 
 
-@pytest.mark.parametrize("text", WITH_SECRETS)
+@each_case("text", WITH_SECRETS)
 def test_a_secret_is_not_shown(text):
     assert shown(text) == WITH_SECRETS[text]
     assert has_secret(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "postgresql://me@h/db",
@@ -76,7 +75,7 @@ SPEAKS = {
 }
 
 
-@pytest.mark.parametrize(("url", "said"), SPEAKS)
+@each_case(("url", "said"), SPEAKS)
 def test_what_a_driver_says_again_of_a_url_is_not_shown(url, said):
     assert shown(said, url) == SPEAKS[url, said]
     assert cause(ValueError(said), url) is None
@@ -87,7 +86,7 @@ def test_a_cause_without_a_secret_is_kept():
     assert cause(error, "postgresql://u:SECRET@h/d") is error
 
 
-@pytest.mark.parametrize("piece", ["a.b_", "token.", "://a", "://a:@", "pass=\\", "'password':\"", "password ", "fs."])
+@each_case("piece", ["a.b_", "token.", "://a", "://a:@", "pass=\\", "'password':\"", "password ", "fs."])
 def test_a_long_text_takes_no_longer_than_its_length(piece):
     began = process_time()
     shown(piece * (1_000_000 // len(piece)))
@@ -116,7 +115,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
         return caught
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error",
     [
         RuntimeError(SAYS),

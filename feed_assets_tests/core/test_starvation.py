@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from feed_assets.core.lateness import Late, Periods, cut_off_of
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import State, decide
 from feed_assets_tests.support.build_needs import need_of
+from feed_assets_tests.support.each_case import each_case
 
 DAY, HOUR, INSTANT = timedelta(days=1), timedelta(hours=1), timedelta(microseconds=1)
 END = datetime(2024, 2, 28, tzinfo=UTC)
@@ -109,7 +109,7 @@ def test_what_comes_before_the_cut_off_is_read_by_its_greatest_age(late, steps):
     assert day.state in (State.REBUILD, State.CURRENT, State.SKIPS_LATE_DATA), "nothing waits for ever"
 
 
-@pytest.mark.parametrize("check", [None, "daily"])
+@each_case("check", [None, "daily"])
 def test_waiting_that_begins_anew_with_each_arrival_starves_what_came_first(check):
     day = Day(Late("50%", max_age=DAY, check=check, lookback=99), pins([(20, 1)] * 12), restarts=True)
     day.live()

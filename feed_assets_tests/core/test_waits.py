@@ -17,6 +17,7 @@ from feed_assets.core.readiness import Need, State, decide
 from feed_assets.core.spans import Span
 from feed_assets.core.waits import Waits, waits_of
 from feed_assets.core.windows import window_at
+from feed_assets_tests.support.each_case import each_case
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 START, END = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
@@ -37,7 +38,7 @@ def verdict(need: Need, **known):
     return found
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wait", "earliest"),
     [
         (Wait(), None),
@@ -61,7 +62,7 @@ def test_all_times_count_from_the_end_of_the_partition():
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "said"),
     [
         ({"at_least": "23 of 24"}, ": Wait: no after, expected at_least with after"),
@@ -106,7 +107,7 @@ def there(*numbers: int) -> dict[Partition, Pin]:
     return {PARTS[number]: pin(PARTS[number]) for number in numbers}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("waits", "hours", "state", "look_again", "said"),
     [
         (
@@ -230,7 +231,7 @@ def test_of_windows_that_it_goes_without_no_check_has_to_be_known():
 CHECKED = Need(OUT, (UpdateInput(PARTS[0], checks=("no_bots", "sum"), made_checks=frozenset({"sum"})),))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("checks", "state", "said"),
     [
         ({}, State.WAITS_FOR_QUALITY, "(nobody has said yet what check no_bots finds)"),
@@ -301,7 +302,7 @@ def reprocessed(reprocess: str, data: int, position: int = 9):
     return verdict(need, windows=states, outputs={OUT: Built("20260103.020000", consumed, changed=8)})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reprocess", "data", "state"),
     [
         ("if_data_changed", 1, State.CURRENT),

@@ -13,6 +13,7 @@ from feed_assets.core.lateness import Late, Periods, last_check, next_look
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import State, decide
 from feed_assets_tests.support.build_needs import need_of
+from feed_assets_tests.support.each_case import each_case
 
 DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
 END = datetime(2024, 2, 28, tzinfo=UTC)
@@ -54,7 +55,7 @@ def at(days: float = 0, size: int = 1000, files: int = 10, of: Partition = RAW) 
 REBUILD, WAITS, SKIPS = State.REBUILD, State.WAITS_FOR_LATE_DATA, State.SKIPS_LATE_DATA
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("late", "arrived", "state"),
     [
         pytest.param(Late(), at(1, 1001), REBUILD, id="without a threshold every change is enough"),
@@ -79,7 +80,7 @@ def test_thresholds_are_of_growth_files_and_age_any_or_all_of_them(late, arrived
     assert weighed(late, END + 1.5 * DAY, arrived).state is state
 
 
-@pytest.mark.parametrize("combine", ["any", "all"])
+@each_case("combine", ["any", "all"])
 def test_what_is_old_enough_is_taken_at_that_very_moment(combine):
     late = Late("5%", max_age=2 * DAY, combine=combine)
     arrived = at(1, 1010 if combine == "any" else 1060)
@@ -114,7 +115,7 @@ def test_of_several_inputs_the_earliest_ends_the_waiting_and_each_says_its_own()
     assert "+2.0%" in found.reason
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("came", "state"),
     [(7 - 1 / 86400, REBUILD), (7, REBUILD), (7 + 1 / 86400, SKIPS), (20, SKIPS)],
 )
@@ -138,7 +139,7 @@ def test_what_came_before_the_cut_off_is_weighed_without_what_came_after_it():
     assert weighed(late, END + 9 * DAY, at(6, 1060), at(8, 1070)).state is REBUILD
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("now", "state", "look_again"),
     [
         (1.5, WAITS, 2),
@@ -162,7 +163,7 @@ def test_a_check_weighs_what_had_come_by_then_however_much_follows():
     assert weighed(late, END + 3 * DAY, at(1.5, 1010), at(2.1, 2000)).state is REBUILD
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("check", "after"),
     [
         pytest.param(datetime(2024, 3, 10, 5, tzinfo=UTC), datetime(2024, 3, 11, 4, tzinfo=UTC), id="23 hours"),
@@ -175,7 +176,7 @@ def test_a_check_is_at_midnight_in_the_zone_of_the_partitions_where_clocks_chang
     assert next_look(policy, new_york, check + SECOND) == after
 
 
-@pytest.mark.parametrize("late", [Late(value_per_gb=1e-9), Late("50%", files=9, combine="all", value_per_gb=1e-9)])
+@each_case("late", [Late(value_per_gb=1e-9), Late("50%", files=9, combine="all", value_per_gb=1e-9)])
 def test_a_restatement_and_what_was_not_there_are_not_weighed_whatever_they_are_worth(late):
     assert weighed(late, END + 2 * DAY, at(1, 1001, of=OTHER), inputs=(RAW, OTHER), costs=COST).state is SKIPS
     assert weighed(late, END + 2 * DAY, at(1, 999), costs=COST).state is REBUILD
@@ -194,7 +195,7 @@ def test_the_age_is_looked_at_at_checks_too():
     assert weighed(late, END + 3 * DAY, at(1.5, 1010)).state is REBUILD
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lookback", "now", "state", "look_again"),
     [
         (7, -0.5, WAITS, 0),
@@ -235,7 +236,7 @@ def test_what_would_be_old_enough_only_once_nobody_looks_is_skipped_at_once():
     assert "only the last 7 periods are looked at" in found.reason
 
 
-@pytest.mark.parametrize("late", [Late(), Late("5%", max_age=HOUR), Late(check="daily", lookback=20), Late(files=1)])
+@each_case("late", [Late(), Late("5%", max_age=HOUR), Late(check="daily", lookback=20), Late(files=1)])
 def test_what_fell_back_to_before_what_was_pruned_waits_for_a_person_whatever_the_policy(late):
     read, left = pin(RAW, END + HOUR, 1000), pin(RAW, END - HOUR, 2000, 20)
     need = replace(need_of(MADE, (RAW,), late=late), periods=PERIODS)
@@ -249,7 +250,7 @@ COST = {MADE.feed: 2e-3}
 """What a byte costs: the 1,100 of the whole partition 2.2."""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("late", "costs", "state", "said"),
     [
         pytest.param(
@@ -301,7 +302,7 @@ def _settles(late: Late, arrived: Pin) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("values", "expected"),
     [
         ({"files": 0}, "files is 0 .*expected 1 or more"),

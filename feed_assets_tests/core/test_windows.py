@@ -8,6 +8,7 @@ import pytest
 from feed_assets.core.completeness import GRAINS
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.windows import check_grains, children, minutes_of, parents, tiles, window_at, window_of, zone_of
+from feed_assets_tests.support.each_case import each_case
 
 MICROSECOND, HOUR = timedelta(microseconds=1), timedelta(hours=1)
 REGIONS = ("Asia/Singapore", "Asia/Kolkata", "UTC", "America/Los_Angeles", "Europe/Berlin")
@@ -15,7 +16,7 @@ ODD = ("Australia/Lord_Howe", "Asia/Kathmandu", "America/Sao_Paulo", "America/Ha
 YEAR = [date(2026, 1, 1) + timedelta(days=each) for each in range(400)]
 
 
-@pytest.mark.parametrize("zone", REGIONS)
+@each_case("zone", REGIONS)
 def test_each_instant_is_in_one_window(zone):
     """576,000 windows: 400 days of five regions, each met at its first and last microsecond."""
     at = window_at("day", YEAR[0].isoformat(), zone).start
@@ -37,7 +38,7 @@ def test_the_control_with_days_of_24_hours_is_caught():
         assert wrong[0].month == 3
 
 
-@pytest.mark.parametrize("zone", [*REGIONS, *ODD])
+@each_case("zone", [*REGIONS, *ODD])
 def test_days_are_the_local_ones(zone):
     """By a walk in steps of 5 minutes over clocks as people read them."""
     at = datetime(2017, 12, 30, tzinfo=UTC)  # Sao Paulo still left out its midnights.
@@ -60,7 +61,7 @@ def test_hours_of_a_day_with_a_clock_change():
     assert lengths == {"2026-03-28": 24, "2026-03-29": 23, "2026-10-25": 25}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("zone", "grain", "count"),
     [
         ("Asia/Singapore", "hour", 24),
@@ -79,7 +80,7 @@ def test_a_day_on_which_clocks_change_by_half_an_hour_is_made_of_smaller_ones():
     assert ({each.grain for each in found}, len(found)) == ({"10min"}, 147)
 
 
-@pytest.mark.parametrize("zone", [*REGIONS, *ODD])
+@each_case("zone", [*REGIONS, *ODD])
 def test_parents_and_children_agree(zone):
     for day in (date(2026, 3, 29), date(2026, 7, 1), date(2026, 10, 25)):
         whole = window_at("day", day.isoformat(), zone)
@@ -104,7 +105,7 @@ def test_a_leap_second_is_in_the_minute_before():
     assert window_of("5min", last + MICROSECOND).key == "2017-01-01-00:00"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "zone"),
     [
         ("+08:00", "Etc/GMT-8"),
@@ -120,13 +121,13 @@ def test_zones(text, zone):
     ZoneInfo(zone)
 
 
-@pytest.mark.parametrize("text", ["+05:30", "+15", "-13", "Mars/Base", "", "../etc/passwd", "8"])
+@each_case("text", ["+05:30", "+15", "-13", "Mars/Base", "", "../etc/passwd", "8"])
 def test_what_is_no_zone(text):
     with pytest.raises(InvalidDefinition, match="expected an IANA name"):
         zone_of(text)
 
 
-@pytest.mark.parametrize("grain", ["7min", "60min", "0min", "05min", "90min", "hours", "1h", ""])
+@each_case("grain", ["7min", "60min", "0min", "05min", "90min", "hours", "1h", ""])
 def test_what_is_no_grain(grain):
     with pytest.raises(InvalidDefinition, match="minutes that divide an hour"):
         minutes_of(grain)
@@ -140,7 +141,7 @@ def test_grains_have_to_fit_in_each_other():
         check_grains(["10min", "day"], ["Asia/Kathmandu"])
 
 
-@pytest.mark.parametrize("key", ["2026-01-01-15:03", "2026-01-01", "2026-1-1-15:00", "2026-01-01-24:00", "x", ""])
+@each_case("key", ["2026-01-01-15:03", "2026-01-01", "2026-1-1-15:00", "2026-01-01-24:00", "x", ""])
 def test_what_is_no_window(key):
     with pytest.raises(InvalidName, match="is no window of the grain 5min"):
         window_at("5min", key)

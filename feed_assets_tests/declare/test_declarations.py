@@ -30,6 +30,7 @@ from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import KEY, STATUS_LINK, declarations_of
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import DAYS
 
 WEEK = dg.TimeWindowPartitionMapping(start_offset=-6)
@@ -68,7 +69,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("declare", "name", "value"),
     [(declare, *item) for declare, options in ((foreign, FOREIGN), (table, TABLE)) for item in options.items()],
 )
@@ -80,7 +81,7 @@ def test_what_is_declared_twice_and_differs_is_refused_with_the_difference(decla
     assert not re.search(r"[A-Z]\w+\(", str(refused.value))
 
 
-@pytest.mark.parametrize(("declare", "options"), [(foreign, FOREIGN), (table, TABLE)])
+@each_case(("declare", "options"), [(foreign, FOREIGN), (table, TABLE)])
 def test_what_is_declared_twice_alike_is_one_asset(declare, options):
     for name, value in options.items():
         found = with_automation(dg.Definitions(assets=[declare(**{name: value}), declare(**{name: value})]))
@@ -133,7 +134,7 @@ def test_what_a_dataset_declares_comes_out_of_dagsters_graph_as_it_was_typed():
     assert (rejects.outputs, rejects.retention) == (sums.outputs, sums.retention)
 
 
-@pytest.mark.parametrize(("declare", "options"), [(foreign, FOREIGN), (table, TABLE)])
+@each_case(("declare", "options"), [(foreign, FOREIGN), (table, TABLE)])
 def test_what_others_write_comes_out_of_dagsters_graph_as_it_was_typed(declare, options):
     (found,) = in_dagsters_graph(dg.Definitions(assets=[declare(**options)])).values()
     names = vars(found).keys() & options.keys()

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from feed_assets.orchestration.declare.mappings import (
     upstream,
 )
 from feed_assets.orchestration.declare.partitions import extent_of, times_of
+from feed_assets_tests.support.each_case import each_case
 
 ZONES = ["UTC", "Asia/Singapore", "Asia/Kolkata", "America/Los_Angeles", "Europe/Berlin", "Asia/Kathmandu"]
 REGIONS = dg.StaticPartitionsDefinition(["apac", "emea"])
@@ -39,7 +39,7 @@ def reads(mapping, child, parent, path: str) -> list[str]:
     return upstream(mapping, child, parent, path)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("zone", "day", "first", "last", "count"),
     [
         ("Asia/Singapore", "2026-01-02", "2026-01-01-16:00", "2026-01-02-15:00", 24),
@@ -64,7 +64,7 @@ def test_hours_before_the_first_partition_are_none():
     assert reads(Within(), days("Asia/Singapore"), hours(), "2026-01-01")[0] == "2026-01-01-00:00"
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@each_case("zone", ZONES)
 def test_a_batch_date_is_the_same_date_by_every_clock(zone):
     assert reads(BatchDate(), days("UTC"), days(zone), "2026-01-05") == ["2026-01-05"]
     assert reads(BatchDate(), days(zone), days("UTC"), "2026-01-05") == ["2026-01-05"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import feed_assets
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.public_declarations import DECLARED, parameters
 
 ROOT = Path(feed_assets.__file__).parent
@@ -25,7 +26,7 @@ def imported(path: Path) -> set[str]:
     return {name for name in names | {alias.name for node in plain for alias in node.names} if "feed_assets" in name}
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@each_case("name", SAMPLES)
 def test_a_sample_imports_public_names_and_other_samples_alone(name):
     allowed = {f"feed_assets.{public}" for public in feed_assets.__all__}
     assert {each for each in imported(SAMPLES[name]) if not each.startswith("feed_assets.defs.")} <= allowed
@@ -87,13 +88,13 @@ def sections(docstring: str) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@each_case("name", DECLARED)
 def test_a_docstring_describes_every_parameter_and_nothing_else(name):
     declaration, _ = DECLARED[name]
     assert sections(declaration.__doc__).get("Args", []) == parameters(name)
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@each_case("name", DECLARED)
 def test_a_docstring_says_what_is_returned_and_raised(name):
     declaration, _ = DECLARED[name]
     found = sections(declaration.__doc__)
@@ -101,9 +102,7 @@ def test_a_docstring_says_what_is_returned_and_raised(name):
     assert ("InvalidDefinition" in found.get("Raises", [])) == bool(parameters(name))
 
 
-@pytest.mark.parametrize(
-    "function", [feed_assets.reject, feed_assets.reject_duplicates, feed_assets.is_clean, feed_assets.read]
-)
+@each_case("function", [feed_assets.reject, feed_assets.reject_duplicates, feed_assets.is_clean, feed_assets.read])
 def test_so_does_that_of_what_a_function_of_ones_own_calls(function):
     found = sections(function.__doc__)
     assert found.get("Args", []) == [*inspect.signature(function).parameters]

@@ -28,6 +28,7 @@ from feed_assets import (
 )
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.rules import as_share
+from feed_assets_tests.support.each_case import each_case
 
 RAW = foreign_feed("t/raw/v1.0", schema="k string")
 SHOP = EventSource("shop", (SqlTable("sqlite:///shop.db", "events", "id"),))
@@ -143,7 +144,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_case("case", REFUSED)
 def test_what_cannot_be_is_refused_in_a_line_with_file_and_line(case):
     declare, said = REFUSED[case]
     with pytest.raises(FeedAssetsError) as refused:
@@ -173,7 +174,7 @@ def test_both_lines_of_what_differs_are_said():
     assert "schema is 'k string' (" in line
 
 
-@pytest.mark.parametrize(("written", "share"), [("5%", 0.05), ("12.5 %", 0.125), (0.05, 0.05), (1, 1), (0, 0)])
+@each_case(("written", "share"), [("5%", 0.05), ("12.5 %", 0.125), (0.05, 0.05), (1, 1), (0, 0)])
 def test_a_share_is_a_number_or_per_cent(written, share):
     assert as_share(Late(growth=written).growth) == share
     assert f"at least {share:.1%} of" in checks.references("a", "b", "k", at_least=written).description

@@ -7,6 +7,7 @@ from feed_assets import Regions, Watermark, Within, feed_asset, foreign_feed, st
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.orchestration.declare.inputs import Input
 from feed_assets.orchestration.declare.partitions import windows_from
+from feed_assets_tests.support.each_case import each_case
 
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
@@ -27,7 +28,7 @@ def by_region(*keys: str) -> dg.MultiPartitionsDefinition:
     return dg.MultiPartitionsDefinition({"hour": HOURS, "region": dg.StaticPartitionsDefinition([*keys])})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("partitions_def", "read", "why"),
     [
         (HOURS, Input(FOO, mapping=Within(only={"region": "apca"})), "region=apca of web/foo"),
@@ -54,7 +55,7 @@ def test_days_of_a_state_table_begin_at_midnight():
         state_table("web/foo", partitions_def=dg.DailyPartitionsDefinition("2026-01-01", hour_offset=6))
 
 
-@pytest.mark.parametrize("start", ["01.01.2026", "2026-01-01-00:00", "soon"])
+@each_case("start", ["01.01.2026", "2026-01-01-00:00", "soon"])
 def test_a_start_that_is_no_day_is_refused_with_the_form(start):
     with pytest.raises(InvalidDefinition, match=f"start '{start}': expected a day, such as 2026-01-01"):
         windows_from(start, "hour")

@@ -10,6 +10,7 @@ import pytest
 import feed_assets
 from feed_assets import checks
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.public_declarations import DECLARED, NO_DECLARATIONS, PARTS, RAW, parameters
 
 WRONG: dict[str, Any] = {
@@ -250,12 +251,12 @@ def test_every_parameter_has_a_wrong_value():
     assert sorted(WRONG) == sorted(f"{name}.{each}" for name in DECLARED for each in parameters(name))
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@each_case("name", DECLARED)
 def test_what_is_right_is_taken(name):
     given(name)
 
 
-@pytest.mark.parametrize("parameter", WRONG)
+@each_case("parameter", WRONG)
 def test_what_is_wrong_is_refused_in_one_line_that_says_what_was_found_and_expected(parameter):
     name, _, last = parameter.rpartition(".")
     with pytest.raises(
@@ -266,7 +267,7 @@ def test_what_is_wrong_is_refused_in_one_line_that_says_what_was_found_and_expec
     assert len(str(refused.value)) < 300
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "said"),
     [
         ("shop/lines/v1.0", "'shop/lines/v1.0' (str), expected AssetSpec | AssetsDefinition"),

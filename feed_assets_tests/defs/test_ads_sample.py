@@ -9,6 +9,7 @@ import pytest
 
 from feed_assets.defs.ads import sample
 from feed_assets_tests.support import ads_figures
+from feed_assets_tests.support.each_case import each_case
 
 DAYS = tuple(f"2019-11-{day}" for day in range(24, 31))
 PARTITIONS = [(day, campaign) for day in DAYS for campaign in ("men", "women")]
@@ -99,7 +100,7 @@ def test_the_figures_by_policy_add_up_to_the_total():
     assert sum(figure.clicks for figure in policies.values()) == ads_figures.total(*raw).clicks
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("clicks", "impressions", "low", "high"),
     [  # Newcombe, Statistics in Medicine 17 (1998), table I, method 3: to four digits
         (81, 263, 0.2553, 0.3662),

@@ -22,6 +22,7 @@ from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
 from feed_assets_tests.support import retail_figures
+from feed_assets_tests.support.each_case import each_case
 
 CUSTOMERS, KEY = "retail/customers/v1.0", "retail/customers"
 THURSDAY, FRIDAY = datetime(2010, 12, 2, tzinfo=UTC), datetime(2010, 12, 3, tzinfo=UTC)
@@ -46,7 +47,7 @@ def test_a_home_with_the_crms_url_loads_though_its_database_is_not_there(tmp_pat
     assert "events_crm" in {sensor.name for sensor in with_it.sensors}
 
 
-@pytest.mark.parametrize("day", sample.invoice_days())
+@each_case("day", sample.invoice_days())
 def test_the_visits_of_a_day_come_to_what_its_buyers_paid(day):
     paid: dict[str, Decimal] = {}
     for visit in visits(day):

@@ -15,6 +15,7 @@ from feed_assets.definitions import defs
 from feed_assets.defs.ads import sample
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Dataset, Foreign
+from feed_assets_tests.support.each_case import each_case
 
 DAY, MOVED = "2019-11-27", "2026-11-20"
 FEEDS = {"ads/partners_daily", "ads/partners_daily_rejects", "partners/men", "partners/women"}
@@ -58,7 +59,7 @@ def test_their_late_data_are_weighed_each_for_itself(with_women):
     assert declared.late_of == dict.fromkeys(("partners/men/v1.0", "partners/women/v1.0"), Late("5%"))
 
 
-@pytest.mark.parametrize("campaign", sample.CAMPAIGNS)
+@each_case("campaign", sample.CAMPAIGNS)
 def test_a_moved_day_has_every_row_at_its_time_of_day_and_every_hour(campaign):
     rows = sample.moved(DAY, campaign, MOVED)
     told, events = csv.DictReader(StringIO(sample.told_csv(rows).decode())), sample.told_json(rows).splitlines()

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from feed_assets.defs.retail import sample
+from feed_assets_tests.support.each_case import each_case
 
 FOLDER = Path(sample.__file__).with_name("sample")
 
@@ -13,7 +14,7 @@ def test_the_sample_is_nine_dates_and_all_but_one_have_invoices():
     assert set(sample.days()) - set(sample.invoice_days()) == {"2010-12-04"}
 
 
-@pytest.mark.parametrize("day", sample.invoice_days())
+@each_case("day", sample.invoice_days())
 def test_invoices_are_the_files_as_they_are(day):
     content = sample.invoices_csv(day)
     assert content == gzip.decompress((FOLDER / f"{day}.csv.gz").read_bytes())
@@ -24,7 +25,7 @@ def test_a_days_rates_are_its_line_of_the_month():
     assert sample.rates_csv("2010-12-03") == b"date,GBP,USD\n2010-12-03,0.848,1.3246\n"
 
 
-@pytest.mark.parametrize("day", ["2010-12-04", "2010-12-05"])
+@each_case("day", ["2010-12-04", "2010-12-05"])
 def test_a_weekend_has_a_header_only(day):
     assert sample.rates_csv(day) == b"date,GBP,USD\n"
 

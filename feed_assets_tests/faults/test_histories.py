@@ -1,8 +1,7 @@
 """The judge of histories: what can be true together, and what cannot."""
 
-import pytest
-
 from feed_assets_tests.faults.histories import History, Published, Read, Removed
+from feed_assets_tests.support.each_case import each_case
 
 NAMES = frozenset({"a"})
 FIRST, SECOND = Published(1, 2, "20191125.060000", NAMES, "me"), Published(3, 4, "20191125.060001", NAMES, "you")
@@ -13,7 +12,7 @@ def read(began, ended, update, **more):
     return Read(began, ended, "reader", update and update.id, **{"names": NAMES if update else frozenset(), **more})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "records",
     [
         [*BOTH, read(0, 0.5, None), read(1.2, 1.7, None), read(1.8, 2.5, FIRST), read(2.6, 3.5, SECOND)],
@@ -29,7 +28,7 @@ def test_what_can_be_true_is_not_held_against_a_reader(records):
     assert History.of(records).steps_back() == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("records", "said"),
     [
         ([FIRST, FIRST], "given to two writers"),

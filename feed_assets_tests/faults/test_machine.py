@@ -20,6 +20,7 @@ from feed_assets_tests.faults.ways import (
     latest_without_count,
     prune_parts_first,
 )
+from feed_assets_tests.support.each_case import each_case
 
 FULL = pytest.mark.soak
 
@@ -67,7 +68,7 @@ def test_on_s3_readers_see_what_the_model_says(s3_board):
     run(lambda: nullcontext(Blackboard.open(f"{s3_board.url}/{next(numbers)}")), 100, 50)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ways", "said"),
     [
         (Ways(client=Unconditional), "was given out twice"),

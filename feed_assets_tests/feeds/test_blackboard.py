@@ -17,6 +17,7 @@ from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.clients import LocalClient, ObstoreClient
 from feed_assets.feeds.local_disk import readable
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import seaweedfs_server
 
 
@@ -186,7 +187,7 @@ def test_a_target_that_cannot_be_written_is_not_the_stores_fault(board, tmp_path
         board.download("u/a", tmp_path / "no folder" / "copy")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "error", "message"),
     [
         ("lake", InvalidName, "expected a URL that begins with"),

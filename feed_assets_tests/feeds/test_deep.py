@@ -10,6 +10,7 @@ import pytest
 from feed_assets.core.errors import BlackboardRefused
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.local_disk import DEPTH
+from feed_assets_tests.support.each_case import each_case
 
 FOLDERS = 3 * sys.getrecursionlimit() // 2
 
@@ -64,7 +65,7 @@ def test_what_a_killed_sweep_moved_up_goes_with_the_next_one(deep, tmp_path, mon
     assert [*(tmp_path / "black board").iterdir()] == []
 
 
-@pytest.mark.parametrize("moment", [10**12, 2**40, -(10**12), 253_402_300_800])
+@each_case("moment", [10**12, 2**40, -(10**12), 253_402_300_800])
 def test_a_file_of_a_moment_that_is_none_hides_no_others(moment):
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:  # noqa: S108
         board = Blackboard.open(Path(folder).as_uri())

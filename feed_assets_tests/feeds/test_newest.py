@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
 from math import log2
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from feed_assets.core.feeds import update_id
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.clients import ObstoreClient, Page
 from feed_assets.feeds.newest import newest_first
+from feed_assets_tests.support.each_case import each_case
 
 START = datetime(2019, 11, 25, tzinfo=UTC)
 SIZE = 10
@@ -52,8 +52,8 @@ def test_all_names_come_newest_first_whatever_their_times(gaps, strays, data):
     assert flat(newest_first(Listing(names).board, "p", until, known)) == expected
 
 
-@pytest.mark.parametrize("gap", [1, 300, 86_400])
-@pytest.mark.parametrize("count", [11, 100, 1_000, 10_000])
+@each_case("gap", [1, 300, 86_400])
+@each_case("count", [11, 100, 1_000, 10_000])
 def test_the_end_of_a_long_listing_is_searched_for(gap, count):
     listing = Listing(names_of([gap] * count))
     assert next(newest_first(listing.board, "p"))[0] == listing.names[-1]

@@ -11,6 +11,7 @@ from feed_assets.core.limits import ROW_BYTES
 from feed_assets.intake import bodies
 from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES, Body, Held, events
 from feed_assets.intake.refused import Refused
+from feed_assets_tests.support.each_case import each_case
 
 
 def read(data: bytes, packing: str = "", held: int = 1 << 30, piece: int = 1000) -> bytes:
@@ -47,7 +48,7 @@ async def _once(data: bytes):
     yield data
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "packing", "status"),
     [
         (bytes(BODY_BYTES + 1), "", 413),
@@ -89,7 +90,7 @@ def test_lines_are_events_each_for_itself():
     assert [bool(each.broken) for each in found] == [False, False, True, True, True, False]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         b'[{"a": 1.50, "b": "x,]"},{"a":\n2}]',
@@ -100,7 +101,7 @@ def test_an_array_gives_its_elements_as_they_stand_there_in_one_line(body):
     assert raws(body, "array") == [b'{"a": 1.50, "b": "x,]"}', b'{"a": 2}']
 
 
-@pytest.mark.parametrize(("body", "kind"), [(b"\xef\xbb\xbf[7]", "array"), (b"\xef\xbb\xbf7\n", "lines")])
+@each_case(("body", "kind"), [(b"\xef\xbb\xbf[7]", "array"), (b"\xef\xbb\xbf7\n", "lines")])
 def test_a_byte_order_mark_is_no_part_of_an_event(body, kind):
     assert [(each.value, each.broken) for each in events(body, kind)] == [(7, "")]
 
@@ -109,7 +110,7 @@ def test_an_empty_array_has_no_events():
     assert raws(b"[]", "array") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [b"", b"{}", b"[", b"[1,]", b"[1 2]", b"[1]x", b"[1", b"[,1]", b"[NaN]", b"[" * 100_000, b"\xff", b'["\n"]'],
 )
@@ -119,7 +120,7 @@ def test_an_array_that_is_none_is_refused_whole(body):
     assert refused.value.status == 400
 
 
-@pytest.mark.parametrize("kind", ["lines", "array"])
+@each_case("kind", ["lines", "array"])
 def test_an_event_that_is_too_long_is_one_reject(kind):
     long, short = json.dumps({"a": "x" * ROW_BYTES}), '{"a": 1}'
     body = f"{long}\n{short}" if kind == "lines" else f"[{long}, {short}]"

@@ -21,6 +21,7 @@ from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.sources.glue import GlueSink, Registered, Table, glue_type
 from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import harness
 
 FEED = "partners/women/v1.0"
@@ -142,7 +143,7 @@ def test_a_catalog_that_refuses_is_an_alert_and_is_told_later(glue, monkeypatch)
     assert not any(name.startswith("failing:watch") for name in told())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("spark", "glue_name"),
     [
         ("LONG", "bigint"),

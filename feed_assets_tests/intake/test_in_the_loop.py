@@ -17,6 +17,7 @@ from feed_assets.ledger.states.reports import report
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import DAY, DAYS, RAW, SCHEMA, harness, outcomes, rows, sums_of
 
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
@@ -70,7 +71,7 @@ def test_a_feed_of_intake_is_appendable_and_none_of_those_that_are_looked_throug
     assert graph.appendable() == {Feed.parse("partners/men/v1.0")}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "odd",
     [
         {"format": "csv"},

@@ -20,6 +20,7 @@ from feed_assets.orchestration.ticks.pull import pulled
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker, rows_of
 from feed_assets_tests.support import sum_projects
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import SCHEMA, harness, later, outcomes, rows, sums_of
 
 THEIRS, OTHERS = "t/theirs/v1.0", "t/others/v1.0"
@@ -171,7 +172,7 @@ def test_there_is_a_sensor_for_it_only_where_files_are_pulled():
     sum_projects.opened.close()
 
 
-@pytest.mark.parametrize("days", [HOURS, dg.WeeklyPartitionsDefinition("2024-01-01"), None])
+@each_case("days", [HOURS, dg.WeeklyPartitionsDefinition("2024-01-01"), None])
 def test_partitions_that_names_do_not_lead_to_are_refused(days):
     with pytest.raises(InvalidDefinition, match="expected days in UTC, or hours and %H in the pattern"):
         foreign_feed(THEIRS, schema=SCHEMA, partitions_def=days, intake=Pull("them", "%Y-%m-%d/*"))

@@ -7,6 +7,7 @@ import pytest
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.intake.pushed import seconds_of
 from feed_assets_tests.intake.event_types import LATEST, TYPES
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.receivers import NOW, pushed
 
 FEED = pushed(schema=TYPES)
@@ -17,7 +18,7 @@ def window(event: object, feed=FEED) -> int:
     return feed.window(event, LATEST)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "fields",
     [
         {"id": ""},
@@ -37,7 +38,7 @@ def test_what_the_schema_says_fits(fields):
     assert window({**AT, **fields}) == 1767352500
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "said"),
     [
         ({"id": 1}, "id: not a string"),
@@ -67,13 +68,13 @@ def test_what_it_does_not_say_is_told_of(fields, said):
         window({**AT, **fields})
 
 
-@pytest.mark.parametrize("value", [None, 1, "x", [], True])
+@each_case("value", [None, 1, "x", [], True])
 def test_an_event_is_an_object(value):
     with pytest.raises(InvalidEvent, match="malformed: expected one JSON object"):
         window(value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("2026-01-02T11:00:00Z", "2026-01-02T11:00:00+00:00"),
@@ -104,7 +105,7 @@ def test_an_event_is_counted_by_quarters_of_hours_or_by_the_feed_s_own_windows()
     assert window(event, pushed(grain="5min")) - window(event) == 600
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("at", "said"),
     [
         ("2025-12-31T23:59:59Z", "before the feed's first partition, 2026-01-01T00:00Z"),

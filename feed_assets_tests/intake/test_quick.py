@@ -3,11 +3,10 @@
 import json
 from random import Random
 
-import pytest
-
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.intake.bodies import sent
 from feed_assets_tests.intake.event_types import LATEST, TYPES
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.receivers import NOW, event, pushed
 
 FEED = pushed(schema=TYPES)
@@ -33,7 +32,7 @@ def test_what_is_usual_is_taken_at_once():
     assert found == one_by_one(usual)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "smuggled",
     [
         [b'{"id":"a"', b'"at":"2026-01-02T11:00:00Z"}'],

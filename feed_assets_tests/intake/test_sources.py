@@ -21,6 +21,7 @@ from feed_assets.orchestration.ticks.catalog import Catalog
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.receivers import LINES, NOW, Partner, door_of, event, lines, listening, numbers
 from feed_assets_tests.support.sum_projects import harness, outcomes, sums_of
 
@@ -118,7 +119,7 @@ def test_in_a_catalog_the_source_is_a_key_of_the_table():
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "odd",
     [
         dg.MultiPartitionsDefinition({"source": SOURCES, "day": dg.DailyPartitionsDefinition("2026-01-01")}),

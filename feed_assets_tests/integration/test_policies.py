@@ -15,6 +15,7 @@ from feed_assets.defs.ads import sample
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import BUCKET, BY_POLICY, POLICIES, UNDER, S3Server, policy
 
 KEY, URL = "2019-11-24/men", f"s3://{BUCKET}/{UNDER}"
@@ -100,7 +101,7 @@ def run(server: S3Server, jars: Path, home: Path) -> None:
     assert "built   ads/effectiveness men|2019-11-24" in done.stdout
 
 
-@pytest.mark.parametrize("identity", BY_POLICY)
+@each_case("identity", BY_POLICY)
 def test_no_policy_of_the_documentation_allows_everything(identity):
     statements = json.loads(policy(identity, ("a/b",)))["Statement"]
     assert [each["Effect"] for each in statements] == ["Allow"] * len(statements)

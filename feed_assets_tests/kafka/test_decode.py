@@ -17,6 +17,7 @@ from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import DeadLetter, Message, Row, Tombstone
 from feed_assets.kafka.schemas import Poison
 from feed_assets.kafka.signals import minute_of
+from feed_assets_tests.support.each_case import each_case
 
 VALUE = """{"type": "record", "name": "click", "fields": [
     {"name": "id", "type": "string"}, {"name": "n", "type": ["null", "long"]},
@@ -88,14 +89,14 @@ def test_a_record_that_may_be_null_is_that_record():
     assert cells(row) == {"_operation": "create", "_offset": "5", "id": "a", "n": "7", "op": "create"}
 
 
-@pytest.mark.parametrize(("stamp", "moment"), [(-1, 0), (7, 7), (1_600_000_000_000_000, messages._LATEST)])
+@each_case(("stamp", "moment"), [(-1, 0), (7, 7), (1_600_000_000_000_000, messages._LATEST)])
 def test_a_timestamp_that_no_date_has_is_the_first_or_last_one(stamp, moment):
     row = decoder()(Message(5, None, CLICK, (), stamp))
     assert row.timestamp == decoder()(Message(5, wire(2, {"id": "a"}), None, (), stamp)).timestamp == moment
     assert minute_of(row.timestamp // 60_000) == f"{moment_of(Message(5, None, None, (), stamp)):%Y-%m-%dT%H:%MZ}"
 
 
-@pytest.mark.parametrize(("number", "text"), [(1234, "12.34"), (-9999, "-99.99"), (5, "0.05"), (0, "0.00")])
+@each_case(("number", "text"), [(1234, "12.34"), (-9999, "-99.99"), (5, "0.05"), (0, "0.00")])
 def test_a_decimal_has_all_its_digits_and_one_without_a_precision_is_bytes(number, text):
     exact = number.to_bytes(3, "big", signed=True)
     row = decoder()(Message(5, None, avro.HEAD.pack(0, 11) + b"\x02a\x06" + exact + b"\x02\x07"))
@@ -138,7 +139,7 @@ def test_every_kind_of_value_is_written_in_the_dialect():
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("operation", "headers", "op", "expected"),
     [
         ("header:op", [("op", b"refresh")], "create", "refresh"),
@@ -218,7 +219,7 @@ POISON = {
 }
 
 
-@pytest.mark.parametrize("name", POISON)
+@each_case("name", POISON)
 def test_what_is_no_record_is_a_dead_letter_with_its_reason(name):
     message, reason = POISON[name]
     found = decoder()(message)
@@ -227,7 +228,7 @@ def test_what_is_no_record_is_a_dead_letter_with_its_reason(name):
     assert found.reason.startswith(reason)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("operation", "headers", "reason"),
     [
         ("header:op", [], "the header op is None: expected one of create, update, delete, refresh"),

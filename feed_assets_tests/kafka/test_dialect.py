@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import dialect
 from feed_assets.kafka.dialect import Unwritable
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import ROOT
 
 TEXTS = [
@@ -110,7 +111,7 @@ def test_any_text_comes_back_as_it_was(texts):
     assert [*dialect.lines(content)][1:] == [dialect.line(each) for each in enumerate(texts)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "written"),
     [
         (None, "\\N"),
@@ -145,7 +146,7 @@ DEEP = reduce(lambda value, _: [value], range(100_000), 1)
 REFUSED = ["\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}, ["\0"], [{"a\0": "\\\0"}], DEEP]
 
 
-@pytest.mark.parametrize("number", range(len(REFUSED)))
+@each_case("number", range(len(REFUSED)))
 def test_what_no_database_takes_is_refused(number):
     with pytest.raises(Unwritable, match=r"NUL|no Unicode|too deep"):
         dialect.line([1, REFUSED[number]])
@@ -169,7 +170,7 @@ def test_what_is_in_json_is_what_every_database_takes(connection):
     assert [json.loads(rows[0][0]) for rows in asked(queries)] == [json.loads(each) for each in texts]
 
 
-@pytest.mark.parametrize("content", [b'"a\n', b'"a"b\n', b'a"b\n', b"1,2", b'1,"2"'])
+@each_case("content", [b'"a\n', b'"a"b\n', b'a"b\n', b"1,2", b'1,"2"'])
 def test_what_is_none_of_the_dialect_is_no_chunk(content):
     with pytest.raises(ValueError, match=r"no cell|no end"):
         [*dialect.read(content)]

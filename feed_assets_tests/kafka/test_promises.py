@@ -2,17 +2,17 @@
 
 from threading import Event
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from feed_assets.core.errors import FencedOff, KafkaUnavailable, LogTrimmed
 from feed_assets.kafka import service
 from feed_assets.kafka.signals import TRANSACTION_SECONDS, Signals
 from feed_assets_tests.kafka.topic_steps import trim
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import wait_until
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(1, FencedOff), (TRANSACTION_SECONDS + 1, KafkaUnavailable)])
+@each_case(("seconds", "expected"), [(1, FencedOff), (TRANSACTION_SECONDS + 1, KafkaUnavailable)])
 def test_who_slept_through_its_transaction_is_not_taken_for_one_that_was_put_out(seconds, expected):
     signals = Signals.__new__(Signals)
     signals.topic, signals.partition = "clicks", 0

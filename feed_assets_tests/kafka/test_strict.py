@@ -9,6 +9,7 @@ from feed_assets.kafka import avro
 from feed_assets.kafka.avro import InvalidSchema
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets_tests.support.each_case import each_case
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 AGAIN = {"name": "again", "type": ["null", "R"], "default": None}
@@ -48,8 +49,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("more", [[], [AGAIN]], ids=["fast", "slow"])
-@pytest.mark.parametrize("name", BAD)
+@each_case("more", [[], [AGAIN]], ids=["fast", "slow"])
+@each_case("name", BAD)
 def test_bytes_that_are_no_value_are_a_dead_letter_with_the_reason(name, more):
     type_, data, reason = BAD[name]
     schema = schema_of(type_, *more)
@@ -81,8 +82,8 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("more", [[], [AGAIN]], ids=["fast", "slow"])
-@pytest.mark.parametrize("name", GOOD)
+@each_case("more", [[], [AGAIN]], ids=["fast", "slow"])
+@each_case("name", GOOD)
 def test_values_are_read_as_they_were_written(name, more):
     type_, values = GOOD[name]
     schema = schema_of(type_, *more)
@@ -107,7 +108,7 @@ def test_a_type_of_another_schema_is_strict():
         avro.decoded(avro.HEAD.pack(0, 1) + varint(-1), schema)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value", "bad"),
     [
         ('"int"', 7, varint(2**31)),
@@ -126,7 +127,7 @@ def test_a_schema_that_is_no_record_is_strict(text, value, bad):
 NOTHING = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "null"}]}
 
 
-@pytest.mark.parametrize("items", ["null", {"type": "null"}, NOTHING, {"type": "fixed", "name": "F", "size": 0}])
+@each_case("items", ["null", {"type": "null"}, NOTHING, {"type": "fixed", "name": "F", "size": 0}])
 def test_an_array_of_what_takes_no_bytes_is_refused(items):
     with pytest.raises(InvalidSchema, match="an array of what takes no bytes"):
         schema_of({"type": "array", "items": items})
@@ -137,7 +138,7 @@ def test_an_array_of_a_named_type_that_takes_no_bytes_is_refused():
         schema_of(NOTHING, {"name": "g", "type": {"type": "array", "items": "N"}})
 
 
-@pytest.mark.parametrize("items", [["null"], ["null", "string"], "R"])
+@each_case("items", [["null"], ["null", "string"], "R"])
 def test_an_array_of_what_takes_bytes_ends_where_the_bytes_do(items):
     schema = schema_of({"type": "array", "items": items})
     with pytest.raises((EOFError, ValueError, RecursionError)):

@@ -5,8 +5,8 @@ import inspect
 from importlib import import_module
 
 import dagster as dg
-import pytest
 
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import ROOT
 
 FILE = ROOT / "feed_assets" / "orchestration" / "launcher" / "dagsters.py"
@@ -28,12 +28,12 @@ def found(path: str) -> object:
     return getattr(import_module(module), name, None)
 
 
-@pytest.mark.parametrize("path", NAMES)
+@each_case("path", NAMES)
 def test_what_is_not_exported_is_where_it_was(path: str) -> None:
     assert found(path) is not None, f"Dagster {dg.__version__} has no {path}: see {FILE}"
 
 
-@pytest.mark.parametrize("path", USED)
+@each_case("path", USED)
 def test_what_is_called_takes_what_it_took(path: str) -> None:
     assert path in NAMES
     assert [*inspect.signature(found(path)).parameters] == USED[path], f"Dagster {dg.__version__}, {path}: see {FILE}"

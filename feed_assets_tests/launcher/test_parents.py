@@ -24,6 +24,7 @@ from feed_assets.orchestration.launcher.parents import (
     Unloadable,
     server_behind,
 )
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import stop
 
 LISTEN = """
@@ -69,7 +70,7 @@ def test_a_connection_that_waits_at_the_socket_is_of_nobody(tmp_path: Path) -> N
         assert server_behind(DagsterGrpcClient(host="localhost", socket=path), sys.executable).pid == pid
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("more", "before", "executable", "why"),
     [
         pytest.param([], (), ANOTHER, "is no code server", id="a tunnel"),
@@ -84,7 +85,7 @@ def test_who_else_listens_there_has_no_parent(more: list[str], before: tuple[str
         server_behind(DagsterGrpcClient(host="localhost", port=port), executable)
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
+@each_case("host", ["192.0.2.1", "2001:db8::1"])
 def test_a_code_server_of_another_host_is_none_of_this_one_that_has_the_same_port(host: str) -> None:
     port = free_port()
     with listening(str(port)), pytest.raises(NoParent, match=f"is on another host .*{host}"):

@@ -14,6 +14,7 @@ from feed_assets.ledger import log, runs, subscriptions, updates
 from feed_assets.ledger.database import get_cursor, open_ledger, put_cursors
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, metadata
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.feed_processes import processes, start
 from feed_assets_tests.support.ledger_processes import FEED, change_many, open_together
 from feed_assets_tests.support.ledger_records import MINUTE, NOW, SHOWN, new_run
@@ -44,7 +45,7 @@ def test_texts_are_ordered_by_code_points_whatever_the_databases_language(postgr
     assert [each for each in found if each.collation_name != "C"] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "said"),
     [
         ("postgresql+psycopg://me:secret@127.0.0.1:1/none", r"FEED_ASSETS_LEDGER=postgresql\+psycopg://me:\*\*\*@"),

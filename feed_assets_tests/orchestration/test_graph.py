@@ -9,6 +9,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import KEY
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import DAYS, PICKED, RAW, SUMS, picked_of, raw_feed, sums_of
 
 NOW = datetime(2020, 12, 31, tzinfo=UTC)
@@ -56,7 +57,7 @@ def absent(need):
     return tuple(str(each.partition) for each in need.inputs if isinstance(each, AbsentInput))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("shape", "output", "inputs"),
     [
         (IDENTITY, "2020-01-02", ["2020-01-02"]),
@@ -70,7 +71,7 @@ def test_an_output_needs(shape, output, inputs):
     assert needed(graph_of(*shape), output) == inputs
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("shape", "changed", "outputs"),
     [
         (IDENTITY, "2020-01-02", ["2020-01-02"]),
@@ -96,7 +97,7 @@ def test_a_change_of_a_window_that_is_not_over_affects_its_outputs_at_its_end():
     assert found == [(Partition(Feed.parse(SUMS), "2020-12-31"), datetime(2021, 1, 1, tzinfo=UTC))]
 
 
-@pytest.mark.parametrize(("day", "hours"), [("2020-03-29", 23), ("2020-06-01", 24), ("2020-10-25", 25)])
+@each_case(("day", "hours"), [("2020-03-29", 23), ("2020-06-01", 24), ("2020-10-25", 25)])
 def test_a_day_needs_each_of_its_hours_in_its_zone(day, hours):
     inputs = needed(graph_of(*HOURS_OF_A_DAY), day)
     assert len(set(inputs)) == hours
@@ -122,7 +123,7 @@ def own_of_a_window(raw_parts=DAYS, mapping=WINDOW):
     return Graph(dg.Definitions(assets=[raw, sums]).resolve_asset_graph())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("raw_parts", "mapping", "output", "inputs", "optional", "unknown"),
     [
         (DAYS, WINDOW, "2020-01-04", ["2020-01-02", "2020-01-03", "2020-01-04"], ["2020-01-02", "2020-01-03"], ()),

@@ -10,6 +10,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.orchestration.decide.keys import keys_of, path_of, within
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import Foreign
+from feed_assets_tests.support.each_case import each_case
 
 NOW = datetime(2019, 11, 26, 12, 30, tzinfo=UTC)
 DAILY = dg.DailyPartitionsDefinition("2019-11-24")
@@ -33,7 +34,7 @@ def node(definition):
     return Node(feed, dg.AssetKey(["ads", "shown"]), definition, Foreign(feed, "csv", "n int"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("definition", "typed", "paths"),
     [
         (None, [], [""]),
@@ -55,7 +56,7 @@ def test_what_somebody_typed_names_these_partitions(definition, typed, paths):
     assert keys_of(node(definition), typed, NOW) == paths
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("definition", "typed", "said"),
     [
         (None, "2019-11-24", "the dataset has no partitions. Leave it out"),
@@ -80,7 +81,7 @@ def test_what_is_no_partition_is_refused_with_the_nearest_ones(definition, typed
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("definition", "typed", "paths"),
     [
         (DAILY, "2019-11", ["2019-11-24", "2019-11-25"]),

@@ -5,6 +5,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.orchestration.declare.partitions import Existence, existence, to_key, to_path
+from feed_assets_tests.support.each_case import each_case
 
 NOW = datetime(2019, 11, 26, 12, 30, tzinfo=UTC)
 DAILY = dg.DailyPartitionsDefinition("2019-11-24")
@@ -26,7 +27,7 @@ def at_noon():
             yield
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("definition", "key", "path"),
     [
         (DAILY, "2019-11-24", "2019-11-24"),
@@ -43,15 +44,13 @@ def test_a_key_and_its_path_are_each_others(definition, key, path):
     assert to_key(definition, path) == key
 
 
-@pytest.mark.parametrize(
-    ("definition", "path"), [(None, "2019-11-24"), (MULTI, "2019-11-24"), (MULTI, "2019-11-24/men/x")]
-)
+@each_case(("definition", "path"), [(None, "2019-11-24"), (MULTI, "2019-11-24"), (MULTI, "2019-11-24/men/x")])
 def test_a_path_of_other_depth_is_refused(definition, path):
     with pytest.raises(InvalidName):
         to_key(definition, path)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("definition", "path", "expected"),
     [
         (DAILY, "2019-11-25", Existence.EXISTS),

@@ -4,8 +4,7 @@ import json
 import subprocess
 import sys
 
-import pytest
-
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.parquet_lake import DAILY, MONDAY
 
 PROGRAM = f"""
@@ -25,7 +24,7 @@ print(json.dumps([rows, between, loaded(), len(frame), "boto3" in sys.modules]))
 """
 
 
-@pytest.mark.parametrize("module", ["feed_assets.reading.api", "feed_assets.reading.data"])
+@each_case("module", ["feed_assets.reading.api", "feed_assets.reading.data"])
 def test_the_modules_alone_are_light(module):
     shown = f"import sys, {module}; print(*(sys.modules.keys() & {{'dagster', 'pandas', 'pyspark', 'sqlalchemy'}}))"
     done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)

@@ -17,6 +17,7 @@ from feed_assets.feeds import read as feeds_read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate
 from feed_assets.settings import settings
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.parquet_lake import (
     DAILY,
     MONDAY,
@@ -367,7 +368,7 @@ def test_a_blackboard_may_be_a_path(tmp_path):
         feed_assets.read(DAILY, MONDAY, blackboard=str(tmp_path))
 
 
-@pytest.mark.parametrize("given", [None, 3])
+@each_case("given", [None, 3])
 def test_a_feed_is_a_text(given):
     with pytest.raises(InvalidName, match="expected the name of a feed as a text"):
         feed_assets.read(given)

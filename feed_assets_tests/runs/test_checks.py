@@ -6,6 +6,7 @@ from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
 from feed_assets.runs import checks
 from feed_assets.runs.checks import Audited, Check
 from feed_assets.runs.outcomes import ROWS_PER_SAMPLE, run_checks
+from feed_assets_tests.support.each_case import each_case
 
 
 def audited(frame, rejected=0, records=None, **inputs):
@@ -234,7 +235,7 @@ def test_a_check_of_one_s_own_is_an_aggregate_and_a_rule(frame):
     assert (result.passed, result.found, result.sample) == (False, 2, ())
 
 
-@pytest.mark.parametrize("make", [checks.not_null, checks.unique])
+@each_case("make", [checks.not_null, checks.unique])
 def test_a_check_of_no_column_is_refused(make):
     with pytest.raises(InvalidDefinition, match="was given no column"):
         make()

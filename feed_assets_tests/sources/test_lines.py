@@ -10,6 +10,7 @@ import pytest
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.lines import QuotedNewlines
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 
 FOLDER = "their/events"
@@ -76,7 +77,7 @@ def test_a_field_that_is_too_long_for_csv_is_one_reject_up_to_where_it_closes(lo
     assert ["field larger than field limit" in each.reason for each in rejected] == [True]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@each_case("size", [1, 2, 3, 100])
 def test_records_end_where_csv_ends_them_however_the_bytes_come(size):
     """Also those that RFC 4180 does not know: quotes within a field, and behind the one that closes it."""
     for letters in product('a,"\n', repeat=7):

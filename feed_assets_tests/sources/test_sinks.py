@@ -16,6 +16,7 @@ from feed_assets.sources.sinks import FileSink, SqlSink, open_sink
 from feed_assets.sources.sql import SqlEvents
 from feed_assets.sources.topic_sink import TopicSink
 from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.foreign_tables import START, Topics, event, read_all
 
 TOKYO = timezone(timedelta(hours=9))
@@ -206,7 +207,7 @@ def test_files_that_our_other_process_is_writing_are_no_strangers(local_board):
     assert sink.strangers(3, lambda: {5, 6}) == (f"events/{4:020d}.jsonl",)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "prefix",
     ["_feed_assets", "_feed_assets/claims/a", "ads", "ads/shown", "ads/shown/v1.0", "ads/shown/v1.0/in", "../x"],
 )
@@ -238,7 +239,7 @@ def test_a_file_of_somebody_else_in_the_folder_is_passed_over(local_board):
     assert [json.loads(line)["sequence"] for line in local_board.get(f"events/{3:020d}.jsonl").splitlines()] == [3]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "setting", ["", "blackboard:", "blackboard:/", "sqlite:///a.db", "#events", "mysql://me:secret@host/db#events"]
 )
 def test_a_setting_that_names_no_sink_is_told(setting):

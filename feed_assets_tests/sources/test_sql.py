@@ -10,6 +10,7 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.sources.databases import _reader, reading
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.foreign_tables import START, Sql, event, read_all, row
 
 
@@ -171,7 +172,7 @@ def test_a_table_whose_numbers_began_anew_is_not_passed_over(by_id):
     assert ids(by_id.source().read(None, 10).events) == ["c-1"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "said"),
     [
         ("postgresql+psycopg://me:se%40cret@127.0.0.1:1/none", r"me:\*\*\*@127.0.0.1:1/none: "),

@@ -7,6 +7,7 @@ import pytest
 from feed_assets.core.attempts import ABANDONED, FAILED, end_of
 from feed_assets.core.errors import DiskFull, SparkUnavailable
 from feed_assets.spark.guarded import guarded
+from feed_assets_tests.support.each_case import each_case
 
 
 def write_to_a_full_disk():
@@ -14,7 +15,7 @@ def write_to_a_full_disk():
         full.write(b"row")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "expected"),
     [
         ("An error occurred.\nCaused by: java.io.IOException: No space left on device\n\tat x", DiskFull),

@@ -11,6 +11,7 @@ import pytest
 from feed_assets.settings import Settings
 from feed_assets.spark.jvm import properties_file
 from feed_assets.spark.session import conf
+from feed_assets_tests.support.each_case import each_case
 
 PLANTED = 'planted"secret \\with = all'
 NASTY = {"spark.hadoop.a b:c=d#e!\u00e9": " \t\r\n\f#!:=\\u0041\u00e9\u20ac\U0001f511 \t", "spark.hadoop. x": "y"}
@@ -120,7 +121,7 @@ def test_nobody_else_may_read_the_file_of_the_keys():
     assert not path.exists()
 
 
-@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local-cluster[2,1,1024]"])
+@each_case("master", ["local", "local[2]", "local[*]", "local-cluster[2,1,1024]"])
 def test_local_masters_bind_to_loopback_unless_somebody_says_otherwise(master):
     bound = conf(Settings(spark_master=master))
     assert (bound["spark.driver.bindAddress"], bound["spark.driver.host"]) == ("127.0.0.1", "127.0.0.1")
@@ -128,7 +129,7 @@ def test_local_masters_bind_to_loopback_unless_somebody_says_otherwise(master):
     assert own.items() <= conf(Settings(spark_master=master, spark_conf=own)).items()
 
 
-@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host"])
+@each_case("master", ["spark://host:7077", "yarn", "k8s://https://host"])
 def test_the_executors_of_another_machine_reach_the_driver(master):
     found = conf(Settings(spark_master=master))
     assert not {"spark.driver.bindAddress", "spark.driver.host", "spark.authenticate"} & found.keys()

@@ -13,6 +13,7 @@ from feed_assets.core.schemas import SCALARS, check_schema
 from feed_assets.spark.csv_files import _columns
 from feed_assets.spark.read import ddl
 from feed_assets.spark.write import _statistics
+from feed_assets_tests.support.each_case import each_case
 
 FEED = Feed.parse("t/raw/v1.0")
 READ = [
@@ -110,8 +111,8 @@ def test_nothing_may_be_declared_that_spark_cannot_parse(spark, words):
         assert columns(spark, schema), schema
 
 
-@pytest.mark.parametrize("kind", ["array<int>", "map<string,int>", "struct<a: int>", "binary", "variant", "void"])
-@pytest.mark.parametrize("form", ["csv", "json"])
+@each_case("kind", ["array<int>", "map<string,int>", "struct<a: int>", "binary", "variant", "void"])
+@each_case("form", ["csv", "json"])
 def test_types_that_text_cannot_hold_are_refused_by_name(kind, form):
     said = refused(f"c {kind}", form)
     assert said is not None
@@ -119,12 +120,12 @@ def test_types_that_text_cannot_hold_are_refused_by_name(kind, form):
     assert refused(f"c {kind}") is None
 
 
-@pytest.mark.parametrize("name", ["_raw", "_FILE", "_reasons", "_corrupt", "_metadata"])
+@each_case("name", ["_raw", "_FILE", "_reasons", "_corrupt", "_metadata"])
 def test_columns_that_reading_adds_cannot_be_declared(name):
     assert f"columns ['{name.lower()}'] are what reading adds: rename them" in str(refused(f"k int, {name} string"))
 
 
-@pytest.mark.parametrize("schema", ["k string, k int", "k string, n int, K int", "`k` int, k int"])
+@each_case("schema", ["k string, k int", "k string, n int, K int", "`k` int, k int"])
 def test_a_column_is_there_once(schema):
     assert "column 'k' is there twice, expected each once" in str(refused(schema))
 

@@ -12,6 +12,7 @@ from feed_assets.settings import Settings
 from feed_assets.spark.guarded import guarded
 from feed_assets.spark.java import java as java_of_spark
 from feed_assets.spark.session import conf, refuse_what_cannot_start, session, spark_resource
+from feed_assets_tests.support.each_case import each_case
 
 START = """
 from feed_assets.core.errors import SparkUnavailable
@@ -25,7 +26,7 @@ except SparkUnavailable as error:
 SUCCESS = "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
-@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "spark://host:7077", "yarn"])
+@each_case("master", ["local", "local[2]", "local[*]", "spark://host:7077", "yarn"])
 def test_nothing_that_would_be_counted_is_ever_written(master):
     found = conf(Settings(spark_master=master))
     assert found["spark.master"] == master
@@ -42,7 +43,7 @@ def test_checksum_files_are_off_for_a_folder_and_s3a_keeps_the_file_system_that_
     assert "spark.hadoop.fs.file.impl" not in conf(Settings(blackboard="s3://bucket/lake"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("master", "small"),
     [("local[2]", True), ("local", True), ("local-cluster[2,1,1024]", False), ("spark://host:7077", False)],
 )
@@ -60,7 +61,7 @@ def test_the_settings_own_configuration_wins():
     assert (found["spark.sql.shuffle.partitions"], found["spark.ui.enabled"]) == ("8", "true")
 
 
-@pytest.mark.parametrize("key", [SUCCESS, SUCCESS.removeprefix("spark.hadoop.")])
+@each_case("key", [SUCCESS, SUCCESS.removeprefix("spark.hadoop.")])
 def test_sparks_own_success_file_cannot_be_turned_on(key):
     with pytest.raises(InvalidDefinition, match="Spark's own _SUCCESS would stand where the manifest belongs"):
         conf(Settings(spark_conf={key: "True"}))
@@ -100,7 +101,7 @@ def test_executors_run_this_python(monkeypatch):
     assert os.environ["PYSPARK_PYTHON"] == "/their/python"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("env", "found"),
     [
         ({"JAVA_HOME": "/nowhere"}, "there is no java in JAVA_HOME=/nowhere"),
@@ -151,7 +152,7 @@ def test_a_connect_server_that_is_not_there_is_named_at_once():
             session(Settings(spark_remote=f"{remote}/;token=secret"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "remote",
     [
         "sc://127.0.0.1;token=hunter2",
@@ -170,12 +171,12 @@ def test_what_is_no_address_of_a_connect_server_is_refused_and_not_said(remote):
     assert "hunter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize("remote", ["sc://h", "sc://h/", "sc://h:65535", "sc://[::1]:1/;token=a/b@c:d;x=y"])
+@each_case("remote", ["sc://h", "sc://h/", "sc://h:65535", "sc://[::1]:1/;token=a/b@c:d;x=y"])
 def test_an_address_of_a_connect_server_may_have_parameters(remote):
     assert Settings(spark_remote=remote).spark_remote
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "255.255.255.255"])
+@each_case("host", ["no-such-host.invalid", "255.255.255.255"])
 def test_a_connect_server_that_cannot_be_reached_is_named_at_once(host):
     said = rf"FEED_ASSETS_SPARK_REMOTE=sc://{host}:15002 cannot be reached \(.+\): expected a Spark Connect server"
     with pytest.raises(SparkUnavailable, match=said):

@@ -2,9 +2,10 @@ import pytest
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.spark.urls import escaped, spark_path
+from feed_assets_tests.support.each_case import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "key", "path"),
     [
         ("file:///data/lake", "ads/x.csv", "file:///data/lake/ads/x.csv"),

@@ -12,6 +12,7 @@ from feed_assets.warehouse.migrations import migrate
 from feed_assets.warehouse.runs import Run, runs
 from feed_assets.warehouse.shapes import shape_of
 from feed_assets.warehouse.state import Position
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.warehouse.migrations import DECIMAL, MIGRATIONS, UUID, N, field, rows_by_id
 from feed_assets_tests.warehouse.stream import ID, Stream
 
@@ -60,7 +61,7 @@ def test_what_is_refused_is_so_before_anything_is_copied(loader, stream, monkeyp
         loader.load(stream)
 
 
-@pytest.mark.parametrize("kind", [UUID, DECIMAL])
+@each_case("kind", [UUID, DECIMAL])
 def test_a_key_is_not_made_a_text_in_which_it_would_be_another_one(kind):
     stream = Stream(Blackboard.open("memory://"), "clicks")
     older, newer = (

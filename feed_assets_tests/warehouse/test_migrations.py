@@ -20,6 +20,7 @@ from feed_assets.warehouse.migrations import (
     places,
 )
 from feed_assets.warehouse.shapes import Column, Kind, Shape, widens
+from feed_assets_tests.support.each_case import each_case
 
 INTEGER, BIGINT, TEXT, UUID = (Kind(name=name) for name in ("integer", "bigint", "text", "uuid"))
 ID = Column(name="id", kind=BIGINT, is_nullable=False)
@@ -36,7 +37,7 @@ def column(name="n", kind=INTEGER, is_nullable=False, **more):
 N = column()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("old", "new", "steps"),
     [
         ([N], [N], []),
@@ -63,7 +64,7 @@ def test_what_is_done(old, new, steps):
     assert [*migrate(shape(*old), shape(*new)).steps] == steps
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("new", "said"),
     [
         (shape(column(kind=Kind(name="json"))), "n was integer and is json, which would lose data"),

@@ -18,6 +18,7 @@ from feed_assets.warehouse import engines, redshift, state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.redshift import Redshift, driver, translated
 from feed_assets.warehouse.table import Loading
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_topics import check as check_topic
@@ -116,7 +117,7 @@ def test_a_connection_that_breaks_is_no_end(cluster):
         connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "kind"),
     [
         (redshift_connector.ProgrammingError(SERIALIZABLE), WarehouseUnavailable),

@@ -14,6 +14,7 @@ import pytest
 from sqlglot.errors import ParseError
 
 from feed_assets.warehouse import state
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.warehouse.standin import parsed, refused
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 
@@ -93,7 +94,7 @@ def test_what_loads_send(loader, orders):
     ]
 
 
-@pytest.mark.parametrize("name", ["state", "create", "growth", "migrate", "refuse"])
+@each_case("name", ["state", "create", "growth", "migrate", "refuse"])
 def test_each_statement_is_one_of_redshift(name):
     texts = (FILES / f"{name}.sql").read_text().removesuffix(";\n").split(";\n")
     is_within = False
@@ -103,7 +104,7 @@ def test_each_statement_is_one_of_redshift(name):
         assert refused(found, is_within) == "", each
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("statement", "said"),
     [
         ("TRUNCATE TABLE t", "TRUNCATE would end"),

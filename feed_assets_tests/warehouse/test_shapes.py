@@ -7,6 +7,7 @@ import pytest
 from feed_assets.core.errors import InvalidShape
 from feed_assets.kafka import avro
 from feed_assets.warehouse.shapes import Kind, kind_of, shape_of, widens
+from feed_assets_tests.support.each_case import each_case
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 
@@ -20,7 +21,7 @@ def column(type_, **more):
     return found
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("type_", "kind"),
     [
         ("boolean", "boolean"),
@@ -70,7 +71,7 @@ def test_a_type_may_be_a_name():
     assert [each.kind.name for each in found.columns] == ["json", "text", "json"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("type_", "default", "text"),
     [
         (["null", "int"], None, None),
@@ -108,7 +109,7 @@ def test_a_key_is_never_null_and_may_be_the_message_s():
     assert [each.name for each in found.key_columns] == ["id", "shop"]
 
 
-@pytest.mark.parametrize("name", ["_operation", "_partition", "_offset"])
+@each_case("name", ["_operation", "_partition", "_offset"])
 def test_our_own_columns_are_no_fields(name):
     with pytest.raises(InvalidShape, match=f"a field {name}"):
         shape_of(schema({"name": name, "type": "int"}), [])
@@ -119,7 +120,7 @@ def test_a_key_can_be_compared():
         shape_of(schema({"name": "f", "type": {"type": "map", "values": "int"}}), ["f"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("old", "new", "expected"),
     [
         (("decimal", 5, 2), ("decimal", 7, 4), True),
@@ -147,9 +148,7 @@ def test_a_union_of_names_is_looked_up():
     assert kind_of(["null", "n.X"], {"n.X": {"type": "fixed", "name": "n.X", "size": 1}}).name == "bytes"
 
 
-@pytest.mark.parametrize(
-    "type_", [{"type": "long", "logicalType": "timestamp-micros"}, {"type": "int", "logicalType": "date"}]
-)
+@each_case("type_", [{"type": "long", "logicalType": "timestamp-micros"}, {"type": "int", "logicalType": "date"}])
 def test_a_default_that_no_table_holds_is_refused(type_):
     with pytest.raises(InvalidShape, match=r"the default of f is 2147483647\d*"):
         column(type_, default=2**31 - 1 if type_["type"] == "int" else 2147483647000000000)
@@ -160,12 +159,12 @@ def test_a_key_has_no_name_of_ours():
         shape_of(schema({"name": "_deleted_at", "type": "long"}), ["_deleted_at"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "owners"),
     [({"owners": ["team:ads", "me@example.com"]}, ("team:ads", "me@example.com")), ({}, ()),
      ({"owners": "team:ads"}, ()), ({"owners": ["team:ads", 5]}, ()), ({"owners": None}, ())],
 )  # fmt: skip
-@pytest.mark.parametrize("is_union", [False, True])
+@each_case("is_union", [False, True])
 def test_the_owners_of_a_schema_are_those_of_the_table(said, owners, is_union):
     record = {"type": "record", "name": "R", "fields": [{"name": "f", "type": "int"}], **said}
     parsed = avro.parsed(json.dumps(["null", record] if is_union else record), {})

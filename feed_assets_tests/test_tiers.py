@@ -1,0 +1,95 @@
+"""Every test has one tier, every promise its tests, and `make test` stays small."""
+
+import subprocess
+import sys
+
+import pytest
+
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.tiers import PLACES, PROMISES, TESTS, Tier, place_of
+
+MOST_TESTS = 4_000
+"""Tests of `make test`: so many are read and waited for."""
+MARKS = {tier.mark for tier in Tier}
+
+
+def test_each_file_has_a_place_and_each_place_has_files():
+    files = [*TESTS.rglob("test_*.py")]
+    assert {place_of(file) for file in files} == {*PLACES}
+
+
+def test_each_test_of_this_session_has_exactly_one_tier(request):
+    marks = {item.nodeid: MARKS & {mark.name for mark in item.iter_markers()} for item in request.session.items}
+    assert {test: found for test, found in marks.items() if len(found) != 1} == {}
+
+
+@pytest.fixture(scope="module")
+def collected():
+    """The names of the tests that `make test` runs."""
+    options = ["--collect-only", "-q", "-o", "addopts=", "-m", "(fast or promise) and not soak"]
+    command = [sys.executable, "-m", "pytest", *options, str(TESTS)]
+    printed = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=True).stdout
+    return [line.removeprefix(f"{TESTS.name}/") for line in printed.splitlines() if "::" in line]
+
+
+def test_make_test_is_no_larger_than_somebody_waits_for(collected):
+    assert 1_000 < len(collected) <= MOST_TESTS
+
+
+def test_each_promise_has_tests_that_are_there(collected):
+    gone = {
+        name
+        for names in PROMISES.values()
+        for name in names
+        if not any(test == name or test.startswith((f"{name}::", f"{name}[")) for test in collected)
+    }
+    assert gone == set()
+
+
+class Recorder:
+    """A stand-in for pytest's `subtests` that notes what failed."""
+
+    def __init__(self):
+        self.failed = {}
+
+    def test(self, msg):
+        recorder = self
+
+        class Block:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, _kind, error, _traceback):
+                if error is not None:
+                    recorder.failed[msg] = str(error)
+                return True
+
+        return Block()
+
+
+def test_a_table_reports_each_row_that_fails():
+    @each_case("number", [1, 2, 3, pytest.param(4, id="four")])
+    def odd(number):
+        if number % 2 == 0:
+            raise ValueError(number)
+
+    recorder = Recorder()
+    odd(recorder)
+    assert recorder.failed == {"(2,)": "2", "(4,)": "4"}
+
+
+def test_two_tables_are_every_pair_of_their_rows():
+    seen = []
+
+    @each_case("left", "ab")
+    @each_case(("right", "more"), [(1, 2), (3, 4)])
+    def note(left, right, more):
+        seen.append((left, right, more))
+
+    note(Recorder())
+    assert seen == [("a", 1, 2), ("a", 3, 4), ("b", 1, 2), ("b", 3, 4)]
+
+
+def test_a_table_without_rows_is_refused():
+    with pytest.raises(ValueError, match="expected at least one row"):
+        each_case("name", [])
