@@ -22,7 +22,7 @@ help: ## list these targets
 demo: java $(SYNCED) ## the whole way through on real data, in about three minutes after set-up
 	@.venv/bin/feed-assets demo
 
-test: java $(SYNCED) ## the answer in ten minutes: all fast tests, and the promises of the README with real servers
+test: minutes java $(SYNCED) ## the answer in ten minutes: all fast tests, and the promises of the README with real servers
 	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
 	@$(PYTEST) -m "(fast or promise) and not soak"
 
@@ -58,7 +58,8 @@ clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, 
 	rm -rf .venv .cache dist spark-warehouse .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 minutes:
-	@echo "make test: about 24 minutes on two cores; a fresh clone is set up first, in one to three."
+	@echo "On two idle cores: make test-fast about 4 minutes, make test about 10, make test-rest about 16, make test-all about 24;"
+	@echo "a fresh clone is set up first, in one to three."
 
 java:
 	@scripts/check_java.sh

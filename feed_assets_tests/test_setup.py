@@ -192,18 +192,30 @@ def test_what_make_starts_keeps_its_bytecode_where_an_image_forbids_it():
     assert "PYTHONDONTWRITEBYTECODE" not in done.stdout
 
 
-def test_the_tests_say_first_how_long_they_take():
-    said = subprocess.run(
-        ["make", "--no-print-directory", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True
+def test_make_says_how_long_each_set_of_tests_takes_as_the_docs_do():
+    printed = subprocess.run(
+        ["make", "--no-print-directory", "minutes"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    (minutes,) = re.findall(r'^echo "make test: about (\d+) minutes on two cores', said)
-    assert f"| `make test` | about {minutes} minutes on two cores:" in (ROOT / "README.md").read_text(encoding="utf-8")
+    minutes = dict(re.findall(r"make (test[-a-z]*) about (\d+)", printed))
+    assert [*minutes] == ["test-fast", "test", "test-rest", "test-all"]
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    assert {
+        name: re.search(rf"^\| `make {name}` .*\| about (\d+) minutes \|$", page, re.M)[1] for name in minutes
+    } == minutes
+    assert f"| `make test` | about {minutes['test']} minutes on two cores:" in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
-def test_the_wheel_is_tried_before_the_tests_whose_closing_line_is_the_last():
+def test_make_test_says_first_how_long_it_takes():
+    rule = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert rule.startswith('echo "On two idle cores:')
+
+
+def test_every_test_runs_in_ci_and_the_closing_line_of_tests_is_the_last():
     commands = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert commands[-2:] == ["scripts/try_wheel.sh", "make test"]
-    assert "make check" in commands[:-2]  # which sets uv up
+    assert commands[-3:] == ["scripts/try_wheel.sh", "make test", "make test-rest"]
+    assert "make check" in commands[:-3]  # which sets uv up
 
 
 def test_a_wheel_without_uv_is_one_line_that_says_what_to_do(tmp_path):

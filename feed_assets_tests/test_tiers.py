@@ -1,21 +1,26 @@
 """Every test has one tier, every promise its tests, and `make test` stays small."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.tiers import PLACES, PROMISES, TESTS, Tier, place_of
+from feed_assets_tests.tiers import PLACES, PROMISES, TESTS, TIERS, Tier, place_of
 
 MOST_TESTS = 4_000
 """Tests of `make test`: so many are read and waited for."""
 MARKS = {tier.mark for tier in Tier}
 
 
-def test_each_file_has_a_place_and_each_place_has_files():
-    files = [*TESTS.rglob("test_*.py")]
-    assert {place_of(file) for file in files} == {*PLACES}
+def test_each_file_has_a_place_and_each_place_has_tests():
+    places = set()
+    for file in TESTS.rglob("test_*.py"):
+        functions = re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+        places |= {place_of(file), *(place_of(file, function) for function in functions)}
+    assert places == {*TIERS}
+    assert len(TIERS) == sum(map(len, PLACES.values()))
 
 
 def test_each_test_of_this_session_has_exactly_one_tier(request):

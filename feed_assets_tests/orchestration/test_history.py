@@ -99,7 +99,7 @@ def test_what_is_new_goes_first_when_a_tick_may_request_one_run(setting):
     assert [ran(lake.tick()) for _ in range(3)] == [keys(1), keys(30), keys(20)]
 
 
-def test_behind_more_history_than_a_tick_decides_about_something_new_is_requested_with_the_next_tick(setting):
+def test_something_new_is_requested_before_more_history_than_a_tick_decides_about(setting):
     setting(partitions_per_run=1, max_requests=1)
     lake = drop(world(1100), *range(20, 1080))
     lake.ask()
@@ -112,7 +112,7 @@ def test_behind_more_history_than_a_tick_decides_about_something_new_is_requeste
 
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
-def test_three_years_are_built_in_order_so_many_runs_a_day_and_each_new_day_before_them(setting, order):
+def test_three_years_are_built_in_order_by_the_days_limit_after_each_new_day(setting, order):
     """A day of each week of them, in a process of its own each day, which knows nothing but the ledger."""
     setting(history_runs_per_day=40, history_order=order)
     old, built = [*range(20, 3 * 365, 7)], list[str | None]()

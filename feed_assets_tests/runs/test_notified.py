@@ -233,7 +233,7 @@ ACTS = ("written", "written again", "invalidated")
 
 @pytest.mark.parametrize("lost", [(), (0,), (1,), (2,), (0, 1, 2)])
 @pytest.mark.parametrize("order", [*permutations(range(3))])
-def test_lost_doubled_and_in_any_order_what_is_told_and_the_listing_end_where_the_listing_alone_does(
+def test_notifications_lost_doubled_or_reordered_end_where_the_listing_does(
     heard, local_board, ledger, rung, tmp_path, order, lost
 ):
     first, second = written(local_board, DAY), written(local_board, DAY, days=1)
