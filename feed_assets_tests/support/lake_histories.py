@@ -81,7 +81,7 @@ def history(made, random, steps=14):
     assert {pin.version for pin in last} == {pin.version for pin in newest}, f"not current: {last}, {newest} is there"
 
 
-def tried(name, seeds, new):
+def play_seeds(name, seeds, new):
     """Go through the histories of some seeds, each in a new lake."""
     for seed in seeds:
         try:
