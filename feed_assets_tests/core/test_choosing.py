@@ -8,7 +8,8 @@ from feed_assets.core.choosing import choose
 from feed_assets.core.readiness import State
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.lake_histories import by_sets_of_tables, chance, play_seeds
-from feed_assets_tests.support.memory_lake import REPORT, SHAPES, Lake
+from feed_assets_tests.support.lake_shapes import REPORT, SHAPES
+from feed_assets_tests.support.memory_lake import Lake
 
 CHAIN = SHAPES["chain"]
 

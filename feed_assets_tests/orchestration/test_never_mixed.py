@@ -12,7 +12,7 @@ from feed_assets.ledger import choices
 from feed_assets.ledger.database import open_ledger
 from feed_assets_tests.orchestration.real_lake import RealLake
 from feed_assets_tests.support.lake_histories import by_sets_of_tables, play_seeds
-from feed_assets_tests.support.memory_lake import SHAPES
+from feed_assets_tests.support.lake_shapes import SHAPES
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from random import Random
 
 from feed_assets.core.choosing import Choice
 from feed_assets.core.propagation import due
-from feed_assets_tests.support.memory_lake import REPORT
+from feed_assets_tests.support.lake_shapes import REPORT
 
 
 def chance(seed="0"):
