@@ -23,7 +23,7 @@ from feed_assets.orchestration.ticks.sensors import FEEDS
 from feed_assets.orchestration.ticks.tick import evaluate
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.support.s3_notifications import Bell, bell
+from feed_assets_tests.support.s3_notifications import NotifyingBucket, notifying_bucket
 from feed_assets_tests.support.servers import BUCKET, seaweedfs_server
 
 DAEMON_SECONDS = 5
@@ -38,7 +38,7 @@ class Daemon:
     """A loop as Dagster's daemon has it, which evaluates the sensor `feeds`, and the partitions that it requests."""
 
     harness: Harness
-    bell: Bell
+    bucket: NotifyingBucket
     days: int = 0
     requested: set[str] = field(default_factory=set[str])
     heard: Event = field(default_factory=Event)
@@ -72,7 +72,7 @@ class Daemon:
         """An update of a day of its own is there, and the bucket tells of it: until its run is requested."""
         self.days += 1
         update_id = self.harness.drop(str(RAW), day(self.days), "n\n1\n")
-        self.bell.write(f"{ROOT}/{RAW}/{day(self.days)}/{update_id}/{MANIFEST}")
+        self.bucket.write(f"{ROOT}/{RAW}/{day(self.days)}/{update_id}/{MANIFEST}")
         ends = monotonic() + PATIENCE
         while day(self.days) not in self.requested:
             if monotonic() > ends:
@@ -99,7 +99,7 @@ def to_a_request() -> Iterator[Pair]:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         server = stack.enter_context(seaweedfs_server(folder / "s3"))
         stack.enter_context(_environment(server.env))
-        told = stack.enter_context(bell(BUCKET))
+        told = stack.enter_context(notifying_bucket(BUCKET))
         named = {"blackboard": f"s3://{BUCKET}/{ROOT}", "s3_endpoint": server.endpoint, "blackboard_queue": told.url}
         (home := folder / "home").mkdir()
         stack.enter_context(at_home(home, **named))

@@ -26,9 +26,9 @@ from feed_assets_tests.support.alert_channels import (
     Receiver,
     by_mail,
     by_webhook,
-    left,
-    lines,
-    tell,
+    deliver_alerts,
+    logged_lines,
+    undelivered_alerts,
 )
 from feed_assets_tests.support.alert_steps import raise_alert, resolve
 from feed_assets_tests.support.servers import free_ports
@@ -48,21 +48,21 @@ def test_the_log_alone_is_always_there_and_tells_opening_and_resolution(ledger, 
     alone = channels(Settings())
     assert [*alone] == ["log"]
     raise_alert(ledger, NAME, "expected at 6:00", NOW)
-    tell(ledger, alone)
-    tell(ledger, alone)
-    assert lines(caplog) == [(logging.WARNING, f"Alert {NAME} opened at 2019-11-25 07:00 UTC: expected at 6:00")]
+    deliver_alerts(ledger, alone)
+    deliver_alerts(ledger, alone)
+    assert logged_lines(caplog) == [(logging.WARNING, f"Alert {NAME} opened at 2019-11-25 07:00 UTC: expected at 6:00")]
     caplog.clear()
     resolve(ledger, NAME, LATER)
-    tell(ledger, alone)
-    tell(ledger, alone)
+    deliver_alerts(ledger, alone)
+    deliver_alerts(ledger, alone)
     said = f"Alert {NAME} resolved at 2019-11-25 09:00 UTC. It had opened at 2019-11-25 07:00 UTC: expected at 6:00"
-    assert lines(caplog) == [(logging.INFO, said)]
+    assert logged_lines(caplog) == [(logging.INFO, said)]
 
 
 def test_the_webhook_is_posted_what_the_docs_say_and_can_check_it_as_they_say(ledger, receiver):
     sent = datetime.now(UTC)
     raise_alert(ledger, NAME, "expected at 6:00 — «ordérs»", NOW)
-    tell(ledger, by_webhook(receiver), sent)
+    deliver_alerts(ledger, by_webhook(receiver), sent)
     ((signature, body),) = receiver.posted
     assert documented_check()(body, signature, SECRET) == {
         "id": receiver.ids[0],
@@ -77,7 +77,7 @@ def test_the_webhook_is_posted_what_the_docs_say_and_can_check_it_as_they_say(le
 @pytest.mark.parametrize("secret", ["another", ""])
 def test_a_receiver_with_another_secret_refuses_it(ledger, receiver, secret):
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, by_webhook(receiver), datetime.now(UTC))
+    deliver_alerts(ledger, by_webhook(receiver), datetime.now(UTC))
     ((signature, body),) = receiver.posted
     with pytest.raises(ValueError, match="not signed"):
         documented_check()(body, signature, secret)
@@ -85,7 +85,7 @@ def test_a_receiver_with_another_secret_refuses_it(ledger, receiver, secret):
 
 def test_a_receiver_refuses_a_body_that_was_altered(ledger, receiver):
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, by_webhook(receiver), datetime.now(UTC))
+    deliver_alerts(ledger, by_webhook(receiver), datetime.now(UTC))
     ((signature, body),) = receiver.posted
     with pytest.raises(ValueError, match="not signed"):
         documented_check()(body.replace(b"opened", b"closed"), signature, SECRET)
@@ -94,7 +94,7 @@ def test_a_receiver_refuses_a_body_that_was_altered(ledger, receiver):
 @pytest.mark.parametrize("age", [timedelta(minutes=6), timedelta(minutes=-6)])
 def test_a_receiver_refuses_what_is_played_again_later(ledger, receiver, age):
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, by_webhook(receiver), datetime.now(UTC) - age)
+    deliver_alerts(ledger, by_webhook(receiver), datetime.now(UTC) - age)
     ((signature, body),) = receiver.posted
     with pytest.raises(ValueError, match="five minutes"):
         documented_check()(body, signature, SECRET)
@@ -105,11 +105,11 @@ def test_an_answer_that_is_no_success_is_logged_and_tried_again_with_the_same_id
     configured = by_webhook(receiver)
     receiver.answers = [status]
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, configured)
+    deliver_alerts(ledger, configured)
     said = f"Alert {NAME}, opened, is not delivered and tried again: "
-    assert lines(caplog)[1][1] == f"{said}the webhook at 127.0.0.1 answered with {status}, expected 2xx."
-    tell(ledger, configured)
-    tell(ledger, configured)
+    assert logged_lines(caplog)[1][1] == f"{said}the webhook at 127.0.0.1 answered with {status}, expected 2xx."
+    deliver_alerts(ledger, configured)
+    deliver_alerts(ledger, configured)
     assert receiver.states == [(NAME, "opened")] * 2
     assert len(set(receiver.ids)) == 1
 
@@ -118,21 +118,21 @@ def test_a_receiver_that_was_away_hears_later_that_it_opened_and_then_that_it_is
     configured = by_webhook(receiver)
     receiver.answers = [503, 503]
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, configured)
+    deliver_alerts(ledger, configured)
     resolve(ledger, NAME, LATER)
-    tell(ledger, configured)
+    deliver_alerts(ledger, configured)
     assert receiver.states == [(NAME, "opened")] * 2
-    tell(ledger, configured)
+    deliver_alerts(ledger, configured)
     assert receiver.states[2:] == [(NAME, "opened"), (NAME, "resolved")]
-    assert left(ledger, *configured) == []
+    assert undelivered_alerts(ledger, *configured) == []
 
 
 def test_an_alert_that_the_receiver_does_not_take_does_not_stop_the_others(ledger, receiver):
     receiver.answers = [400]
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)
-    tell(ledger, by_webhook(receiver))
-    assert left(ledger, "webhook") == [("webhook", NAME, "opened")]
+    deliver_alerts(ledger, by_webhook(receiver))
+    assert undelivered_alerts(ledger, "webhook") == [("webhook", NAME, "opened")]
 
 
 def test_a_channel_that_is_down_is_asked_once_and_does_not_stop_the_others(ledger, mails, caplog):
@@ -140,24 +140,24 @@ def test_a_channel_that_is_down_is_asked_once_and_does_not_stop_the_others(ledge
     configured = by_webhook(nowhere) | by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)
-    tell(ledger, configured)
-    assert left(ledger, *configured) == [("webhook", NAME, "opened"), ("webhook", OTHER, "opened")]
+    deliver_alerts(ledger, configured)
+    assert undelivered_alerts(ledger, *configured) == [("webhook", NAME, "opened"), ("webhook", OTHER, "opened")]
     assert len(mails.mails) == 2
-    problems = [line for _, line in lines(caplog) if "not delivered" in line]
+    problems = [line for _, line in logged_lines(caplog) if "not delivered" in line]
     assert len(problems) == 1
     assert problems[0].endswith("the webhook at 127.0.0.1 gave no answer (ConnectionError).")
-    tell(ledger, configured)
+    deliver_alerts(ledger, configured)
     assert len(mails.mails) == 2
 
 
 def test_a_mail_server_that_is_down_does_not_stop_the_webhook(ledger, receiver, caplog):
     configured = by_webhook(receiver) | by_mail(f"smtp://127.0.0.1:{free_ports(1)[0]}")
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, configured)
-    tell(ledger, configured)
-    assert left(ledger, *configured) == [("mail", NAME, "opened")]
+    deliver_alerts(ledger, configured)
+    deliver_alerts(ledger, configured)
+    assert undelivered_alerts(ledger, *configured) == [("mail", NAME, "opened")]
     assert receiver.states == [(NAME, "opened")]
-    assert "ConnectionRefusedError" in lines(caplog)[-1][1]
+    assert "ConnectionRefusedError" in logged_lines(caplog)[-1][1]
 
 
 def test_servers_that_never_answer_are_waited_for_a_short_time(monkeypatch):
@@ -186,12 +186,12 @@ def test_a_kill_between_delivery_and_noting_repeats_the_delivery_with_the_same_i
 
     raise_alert(ledger, NAME, "late", NOW)
     with pytest.raises(Killed):
-        tell(ledger, configured | {"webhook": deliver_and_die})
-    assert left(ledger, *configured) == [("webhook", NAME, "opened")]
-    tell(ledger, configured)
+        deliver_alerts(ledger, configured | {"webhook": deliver_and_die})
+    assert undelivered_alerts(ledger, *configured) == [("webhook", NAME, "opened")]
+    deliver_alerts(ledger, configured)
     assert receiver.states == [(NAME, "opened")] * 2
     assert len(set(receiver.ids)) == 1
-    assert left(ledger, *configured) == []
+    assert undelivered_alerts(ledger, *configured) == []
 
 
 def test_when_the_time_is_over_each_channel_says_one_thing_and_the_rest_the_next_times(ledger, receiver, caplog):
@@ -199,9 +199,9 @@ def test_when_the_time_is_over_each_channel_says_one_thing_and_the_rest_the_next
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)
     deliver(ledger, configured, NOW, lambda: True)
-    assert (len(receiver.posted), len(lines(caplog))) == (1, 1)
+    assert (len(receiver.posted), len(logged_lines(caplog))) == (1, 1)
     deliver(ledger, configured, NOW, lambda: True)
-    assert left(ledger, *configured) == []
+    assert undelivered_alerts(ledger, *configured) == []
     assert receiver.states == [(NAME, "opened"), (OTHER, "opened")]
 
 
@@ -209,7 +209,7 @@ def test_what_is_in_the_webhooks_url_is_in_no_log(ledger, caplog):
     caplog.set_level(logging.INFO)
     url = f"http://127.0.0.1:{free_ports(1)[0]}/key-in-the-path?token=hunter2"
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, by_webhook(Receiver(url)))
+    deliver_alerts(ledger, by_webhook(Receiver(url)))
     assert "gave no answer" in caplog.text
     assert "hunter2" not in caplog.text
     assert "key-in-the-path" not in caplog.text

@@ -2,7 +2,17 @@
 
 import pytest
 
-from feed_assets_tests.support.alert_channels import LATER, NAME, NOW, OTHER, by_mail, left, lines, tell, with_user
+from feed_assets_tests.support.alert_channels import (
+    LATER,
+    NAME,
+    NOW,
+    OTHER,
+    by_mail,
+    deliver_alerts,
+    logged_lines,
+    undelivered_alerts,
+    with_user,
+)
 from feed_assets_tests.support.alert_steps import raise_alert, resolve
 from feed_assets_tests.support.mail_server import PASSWORD, certified, mail_server
 
@@ -10,9 +20,9 @@ from feed_assets_tests.support.mail_server import PASSWORD, certified, mail_serv
 def test_a_mail_says_what_is_wrong_and_then_that_it_is_over(ledger, mails):
     configured = by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "expected at 6:00 — «ordérs»", NOW)
-    tell(ledger, configured)
+    deliver_alerts(ledger, configured)
     resolve(ledger, NAME, LATER)
-    tell(ledger, configured, LATER)
+    deliver_alerts(ledger, configured, LATER)
     opened, resolved = mails.mails
     assert (opened["From"], opened["To"]) == ("lake@example.com", "ops@example.com, boss@example.com")
     assert opened["Subject"] == f"[feed_assets] opened: {NAME}"
@@ -25,7 +35,7 @@ def test_a_mail_says_what_is_wrong_and_then_that_it_is_over(ledger, mails):
 
 def test_a_name_with_a_line_break_cannot_add_a_header(ledger, mails):
     raise_alert(ledger, "missing:a\r\nBcc: thief@example.com", "late", NOW)
-    tell(ledger, by_mail(f"smtp://127.0.0.1:{mails.port}"))
+    deliver_alerts(ledger, by_mail(f"smtp://127.0.0.1:{mails.port}"))
     (mail,) = mails.mails
     assert mail["Bcc"] is None
     assert mail["Subject"] == "[feed_assets] opened: missing:a Bcc: thief@example.com"
@@ -35,10 +45,10 @@ def test_a_mail_that_one_receiver_of_two_gets_is_delivered_and_the_other_is_name
     mails.refused = ("boss@example.com",)
     configured = by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, configured)
-    tell(ledger, configured)
+    deliver_alerts(ledger, configured)
+    deliver_alerts(ledger, configured)
     assert len(mails.mails) == 1
-    assert [line for _, line in lines(caplog) if "boss@example.com" in line and "no such receiver" in line]
+    assert [line for _, line in logged_lines(caplog) if "boss@example.com" in line and "no such receiver" in line]
 
 
 def test_a_mail_that_the_server_refuses_does_not_stop_the_others(ledger, mails, caplog):
@@ -46,20 +56,20 @@ def test_a_mail_that_the_server_refuses_does_not_stop_the_others(ledger, mails, 
     configured = by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)
-    tell(ledger, configured)
-    assert left(ledger, "mail") == [("mail", NAME, "opened")]
-    assert "554" in lines(caplog)[-1][1]
+    deliver_alerts(ledger, configured)
+    assert undelivered_alerts(ledger, "mail") == [("mail", NAME, "opened")]
+    assert "554" in logged_lines(caplog)[-1][1]
     mails.refused = ("ops@example.com", "boss@example.com")
     mails.refused_word = "no mail has this word"
-    tell(ledger, configured)
-    assert left(ledger, "mail") == [("mail", NAME, "opened")]
+    deliver_alerts(ledger, configured)
+    assert undelivered_alerts(ledger, "mail") == [("mail", NAME, "opened")]
 
 
 @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
 def test_a_password_goes_to_the_mail_server_encrypted(ledger, scheme, trusted):
     with mail_server(**{"starttls" if scheme == "smtp" else "tls": trusted}) as server:
         raise_alert(ledger, NAME, "late", NOW)
-        tell(ledger, by_mail(with_user(server, scheme)))
+        deliver_alerts(ledger, by_mail(with_user(server, scheme)))
     assert len(server.mails) == 1
     assert server.encrypted == [True]
     assert server.passwords == [PASSWORD]
@@ -68,29 +78,29 @@ def test_a_password_goes_to_the_mail_server_encrypted(ledger, scheme, trusted):
 def test_starttls_is_used_where_it_is_offered_without_a_password_too(ledger, trusted):
     with mail_server(starttls=trusted) as server:
         raise_alert(ledger, NAME, "late", NOW)
-        tell(ledger, by_mail(f"smtp://127.0.0.1:{server.port}"))
+        deliver_alerts(ledger, by_mail(f"smtp://127.0.0.1:{server.port}"))
     assert server.encrypted == [True]
 
 
 def test_a_password_is_not_sent_in_the_clear(ledger, mails, caplog):
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, by_mail(with_user(mails)))
+    deliver_alerts(ledger, by_mail(with_user(mails)))
     assert (mails.mails, mails.passwords) == ([], [])
-    assert "offers no STARTTLS" in lines(caplog)[-1][1]
+    assert "offers no STARTTLS" in logged_lines(caplog)[-1][1]
 
 
 @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
 def test_a_mail_server_whose_certificate_nobody_trusts_gets_nothing(ledger, scheme, authority, caplog):
     with mail_server(**{"starttls" if scheme == "smtp" else "tls": certified(authority)}) as server:
         raise_alert(ledger, NAME, "late", NOW)
-        tell(ledger, by_mail(with_user(server, scheme)))
+        deliver_alerts(ledger, by_mail(with_user(server, scheme)))
     assert (server.mails, server.passwords) == ([], [])
-    assert "certificate verify failed" in lines(caplog)[-1][1]
+    assert "certificate verify failed" in logged_lines(caplog)[-1][1]
 
 
 def test_a_wrong_password_is_told_without_it_though_the_server_says_it_again(ledger, trusted, caplog):
     with mail_server(starttls=trusted) as server:
         raise_alert(ledger, NAME, "late", NOW)
-        tell(ledger, by_mail(with_user(server, password="hunter2")))
-    assert lines(caplog)[-1][1].endswith("127.0.0.1 refused user or password (535).")
-    assert "hunter2" not in "".join(line for _, line in lines(caplog))
+        deliver_alerts(ledger, by_mail(with_user(server, password="hunter2")))
+    assert logged_lines(caplog)[-1][1].endswith("127.0.0.1 refused user or password (535).")
+    assert "hunter2" not in "".join(line for _, line in logged_lines(caplog))

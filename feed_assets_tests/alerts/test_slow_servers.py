@@ -12,7 +12,17 @@ from pydantic import SecretStr
 from feed_assets import alerts
 from feed_assets.alerts import FEWEST_SECONDS, Channel, channels, deliver
 from feed_assets.settings import Settings
-from feed_assets_tests.support.alert_channels import NAME, NOW, OTHER, Receiver, by_mail, by_webhook, left, lines, tell
+from feed_assets_tests.support.alert_channels import (
+    NAME,
+    NOW,
+    OTHER,
+    Receiver,
+    by_mail,
+    by_webhook,
+    deliver_alerts,
+    logged_lines,
+    undelivered_alerts,
+)
 from feed_assets_tests.support.alert_steps import raise_alert
 from feed_assets_tests.support.slow_servers import dripping
 
@@ -48,25 +58,25 @@ def test_a_server_that_drips_is_left_after_its_time_and_the_connection_closed(
     raise_alert(ledger, OTHER, "late", NOW)
     with dripping(beginning) as server:
         began = monotonic()
-        tell(ledger, make(server.port))
+        deliver_alerts(ledger, make(server.port))
         took = monotonic() - began
         assert server.gone.wait(5)
     assert SECONDS <= took < SOON
     assert server.callers == 1
-    assert left(ledger, channel) == [(channel, NAME, "opened"), (channel, OTHER, "opened")]
-    assert "did not come to an end within" in lines(caplog)[-1][1]
+    assert undelivered_alerts(ledger, channel) == [(channel, NAME, "opened"), (channel, OTHER, "opened")]
+    assert "did not come to an end within" in logged_lines(caplog)[-1][1]
 
 
 def test_a_proxy_and_a_tls_server_that_drip_are_left_too(ledger, trusted, monkeypatch):
     raise_alert(ledger, NAME, "late", NOW)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", os.environ["SSL_CERT_FILE"])
     with dripping(HEADERS, trusted) as server:
-        tell(ledger, by_webhook(Receiver(f"https://127.0.0.1:{server.port}/hook")))
+        deliver_alerts(ledger, by_webhook(Receiver(f"https://127.0.0.1:{server.port}/hook")))
         assert server.gone.wait(5)
     with dripping(HEADERS) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
         monkeypatch.delenv("NO_PROXY", raising=False)
-        tell(ledger, by_webhook(Receiver("https://webhook.example/hook")))
+        deliver_alerts(ledger, by_webhook(Receiver("https://webhook.example/hook")))
         assert proxy.gone.wait(5)
         assert proxy.callers == 1
 
@@ -111,7 +121,7 @@ def test_what_is_in_netrc_is_not_sent(ledger, tmp_path, monkeypatch):
         thread.start()
         raise_alert(ledger, NAME, "late", NOW)
         url = SecretStr(f"http://127.0.0.1:{server.server_port}/hook")
-        tell(ledger, channels(Settings(alert_webhook=url, alert_secret=SecretStr("key"))))
+        deliver_alerts(ledger, channels(Settings(alert_webhook=url, alert_secret=SecretStr("key"))))
         server.shutdown()
         thread.join()
     assert seen == [None]

@@ -18,7 +18,7 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.support.s3_notifications import Bell, bell
+from feed_assets_tests.support.s3_notifications import NotifyingBucket, notifying_bucket
 from feed_assets_tests.support.servers import PostgreSQL
 
 
@@ -202,12 +202,12 @@ def test_kafka_without_a_broker_or_a_registry_is_said(kafka) -> None:
 
 
 @pytest.fixture
-def rung(home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
+def rung(home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[NotifyingBucket]:
     """A blackboard whose bucket tells a queue; and another's, whose queue nobody has made."""
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         monkeypatch.setenv(f"AWS_{name}", "x")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with bell("lake") as made:
+    with notifying_bucket("lake") as made:
         partner = {"partner": {"url": "s3://partner", "queue": f"{made.url}-gone", "endpoint": "http://127.0.0.1:9"}}
         monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", "s3://lake")
         monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", "http://127.0.0.1:9")
@@ -217,7 +217,7 @@ def rung(home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield made
 
 
-def test_each_queue_is_looked_at_and_one_without_a_dead_letter_queue_is_doubtful(rung: Bell) -> None:
+def test_each_queue_is_looked_at_and_one_without_a_dead_letter_queue_is_doubtful(rung: NotifyingBucket) -> None:
     rung.write("t/raw/v1.0/20260101.000000/_SUCCESS")
     waiting = rung.left
     _, found = looked()

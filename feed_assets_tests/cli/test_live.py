@@ -11,7 +11,7 @@ from feed_assets_tests.support.status_project import DAY
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, empty_ledger):
-    with status_project.filled(tmp_path_factory.mktemp("live"), empty_ledger) as folder:
+    with status_project.filled_home(tmp_path_factory.mktemp("live"), empty_ledger) as folder:
         yield folder
 
 

@@ -15,7 +15,7 @@ from feed_assets_tests.support.status_project import DAY, NASTY
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path):
     """For all tests: none changes anything."""
-    with status_project.filled(tmp_path_factory.mktemp("status"), empty_ledger) as folder:
+    with status_project.filled_home(tmp_path_factory.mktemp("status"), empty_ledger) as folder:
         yield folder
 
 

@@ -7,8 +7,9 @@ import pytest
 from feed_assets.core.choosing import choose
 from feed_assets.core.readiness import State
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.support.lake_histories import by_sets_of_tables, chance, tried
-from feed_assets_tests.support.memory_lake import REPORT, SHAPES, Lake
+from feed_assets_tests.support.lake_histories import by_sets_of_tables, chance, play_seeds
+from feed_assets_tests.support.lake_shapes import REPORT, SHAPES
+from feed_assets_tests.support.memory_lake import Lake
 
 CHAIN = SHAPES["chain"]
 
@@ -109,7 +110,7 @@ def test_an_update_that_is_gone_is_not_replaced_by_the_newest_beside_another_pro
 
 
 def tried_in_memory(name, count, **options):
-    tried(name, range(count), lambda: Lake(SHAPES[name], **options))
+    play_seeds(name, range(count), lambda: Lake(SHAPES[name], **options))
 
 
 @each_case("name", SHAPES)

@@ -8,7 +8,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.faults.crowd import together
 from feed_assets_tests.faults.histories import History
 from feed_assets_tests.faults.ways import RIGHT, Unconditional, Ways, latest_without_count
-from feed_assets_tests.support.fault_seeds import caught, seeds
+from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 from feed_assets_tests.support.feed_processes import MEN
 
 
@@ -64,4 +64,4 @@ def test_on_s3_every_reading_was_valid_at_some_moment_of_the_call(s3_board, some
     ids=["a claim that overwrites", "a reader that does not count"],
 )
 def test_a_wrong_way_is_caught(local_board, ways, said):
-    caught(lambda seed: judge(ways, fresh(local_board, str(seed)), 60, seed), said)
+    assert_caught(lambda seed: judge(ways, fresh(local_board, str(seed)), 60, seed), said)

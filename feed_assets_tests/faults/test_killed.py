@@ -10,7 +10,7 @@ from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import publish
 from feed_assets_tests.faults.kills import POINTS, parts, publish_and_die
 from feed_assets_tests.faults.ways import publish_counting_before_the_last_part
-from feed_assets_tests.support.fault_seeds import caught, seeds
+from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 from feed_assets_tests.support.feed_processes import MEN, NOW
 from feed_assets_tests.support.forked_processes import Forks
 
@@ -60,6 +60,6 @@ def test_there_are_twelve_points():
 
 
 def test_a_publisher_that_puts_the_manifest_before_the_last_part_is_caught(forker, shared):
-    caught(
+    assert_caught(
         lambda seed: kill(forker, shared, ("last", "half"), seed, publish_counting_before_the_last_part), "killed at"
     )

@@ -34,7 +34,7 @@ from feed_assets_tests.faults.late_world import (
     made_of,
     run_and_die,
 )
-from feed_assets_tests.support.fault_seeds import caught, seeds
+from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 from feed_assets_tests.support.forked_processes import Forks
 
 KINDS = ("more", "more", "a little", "a little", "other", "fewer")
@@ -200,4 +200,4 @@ def test_a_wrong_way_is_caught(try_seed, wrong, policy, said):
             wrong(patch.setattr)
             try_seed(seed, policy)
 
-    caught(case, said)
+    assert_caught(case, said)

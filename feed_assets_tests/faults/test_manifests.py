@@ -9,7 +9,7 @@ from feed_assets.feeds.read import history, latest, named
 from feed_assets_tests.faults.manifests import BAD, GOOD, fuzzed
 from feed_assets_tests.faults.ways import RIGHT, Ways, latest_by_int
 from feed_assets_tests.support.counted_blackboards import MEN, NEW, OLD, write
-from feed_assets_tests.support.fault_seeds import caught, seeds
+from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 
 COUNTS = {f"20191126.06000{number}": count for number, count in enumerate((12, 2, 0))}
 """Updates, newest last, and how many files each has."""
@@ -110,7 +110,7 @@ def test_fuzzed_manifests_are_right_and_wrong():
 
 def test_a_reader_that_takes_what_int_takes_is_caught():
     board = filled(Blackboard.open("memory://"))
-    caught(lambda seed: judge(Ways(latest=latest_by_int), board, fuzzed(seed), f"seed {seed}"), "seed")
+    assert_caught(lambda seed: judge(Ways(latest=latest_by_int), board, fuzzed(seed), f"seed {seed}"), "seed")
 
 
 def _folder(path):

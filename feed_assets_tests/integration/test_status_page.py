@@ -27,7 +27,7 @@ CONTRAST = """element => {
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    with status_project.filled(folder, empty_ledger):
+    with status_project.filled_home(folder, empty_ledger):
         command = ["status", "-m", status_project.__name__, "--day", DAY, "--html", str(folder / "status.html")]
         CliRunner().invoke(app, command, catch_exceptions=False)
     return folder / "status.html"

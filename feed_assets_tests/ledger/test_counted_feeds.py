@@ -25,7 +25,7 @@ from feed_assets.ledger.tables import report as table
 from feed_assets.ledger.tables import update as update_table
 from feed_assets_tests.support.ledger_records import EFFECT, NOW, SHOWN, seen
 from feed_assets_tests.support.ledger_records import sync as synced
-from feed_assets_tests.support.statement_counter import counted as asked
+from feed_assets_tests.support.statement_counter import counted_statements as asked
 
 DAY = datetime(2019, 11, 24, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -14,7 +14,7 @@ from feed_assets.ledger import alerts, announce, awaited, events, inbox, propaga
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
 from feed_assets_tests.support.ledger_records import MINUTE, NOW, new_run, waiting
-from feed_assets_tests.support.statement_counter import counted
+from feed_assets_tests.support.statement_counter import counted_statements
 
 FIRST, SECOND = "20240101.000000", "20240102.000000"
 INPUT, OUTPUT = Feed.parse("t/input/v1.0"), Feed.parse("t/output/v1.0")
@@ -22,7 +22,7 @@ KEYS = [f"{number:03d}" for number in range(60)]
 
 
 def statements(ledger: Ledger, act: Callable[[sa.Connection], object]) -> list[str]:
-    with counted(ledger.engine) as found, ledger.change() as connection:
+    with counted_statements(ledger.engine) as found, ledger.change() as connection:
         act(connection)
     return found
 
@@ -150,7 +150,7 @@ def test_the_newest_event_of_each_table_is_one_query(ledger):
     new = [WriteEvent(str(table), NOW + n * MINUTE, NOW, f"{n}", Operation.UPSERT) for table in tables for n in (1, 2)]
     with ledger.change() as connection:
         events.record(connection, "team", new, NOW, refuse_out_of_order=False)
-    with counted(ledger.engine) as found, ledger.read() as connection:
+    with counted_statements(ledger.engine) as found, ledger.read() as connection:
         newest = events.newest_of(connection, [*tables, Feed.parse("team/none")])
     assert {table: each.correlation for table, each in newest.items()} == dict.fromkeys(tables, "2")
     assert len([each for each in found if "SELECT" in each and "event" in each]) == 1
@@ -172,10 +172,10 @@ def test_the_quality_of_many_is_released_in_as_many_statements(ledger):
 
 
 def test_many_alerts_are_kept_in_as_many_statements(ledger):
-    with counted(ledger.engine) as few:
+    with counted_statements(ledger.engine) as few:
         alerts.keep(ledger, "few", {"a": "late"}, NOW)
         alerts.keep(ledger, "few", {"b": "late"}, NOW)
-    with counted(ledger.engine) as many:
+    with counted_statements(ledger.engine) as many:
         alerts.keep(ledger, "many", dict.fromkeys(KEYS[:30], "late"), NOW)
         alerts.keep(ledger, "many", dict.fromkeys(KEYS[30:], "late"), NOW)
     assert len(few) == len(many)

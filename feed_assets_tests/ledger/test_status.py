@@ -16,7 +16,7 @@ from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.states import windows
 from feed_assets.ledger.states.rows import Row, write
 from feed_assets.ledger.status import Asked, known, latest_keys, stale
-from feed_assets_tests.support.statement_counter import counted
+from feed_assets_tests.support.statement_counter import counted_statements
 
 NOW = datetime(2026, 1, 20, tzinfo=UTC)
 FEED = Feed.parse("a/b/v1.0")
@@ -81,7 +81,7 @@ def test_what_was_published_and_is_not_counted_yet_is_open(ledger):
 
 def test_statements_are_as_many_for_many_datasets_and_partitions_as_for_one(ledger):
     def statements(shown):
-        with counted(ledger.engine) as found, ledger.read() as connection:
+        with counted_statements(ledger.engine) as found, ledger.read() as connection:
             known(connection, shown)
         return len(found)
 

@@ -35,7 +35,8 @@ from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.testing import Given, PlainMaker
 from feed_assets_tests.support.lake_histories import chance
-from feed_assets_tests.support.memory_lake import REPORT, SHAPES, Lake, Update, _place
+from feed_assets_tests.support.lake_shapes import REPORT, SHAPES
+from feed_assets_tests.support.memory_lake import Lake, Update, _place
 
 ROUNDS_TO_REST = 60
 

@@ -22,7 +22,7 @@ from feed_assets.orchestration.ticks.cadences import late_partitions
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.harness_queries import check_results
-from feed_assets_tests.support.statement_counter import counted
+from feed_assets_tests.support.statement_counter import counted_statements
 from feed_assets_tests.support.sum_projects import SCHEMA, harness, rows
 
 RAW, MADE = "web/raw/v1.0", "web/made/v1.0"
@@ -315,7 +315,7 @@ def test_a_tolerance_in_yaml_that_is_none_is_refused(project):
 
 def look(graph: Graph, now: datetime) -> tuple[dict[str, str], int]:
     ledger = open_ledger(settings().ledger)
-    with counted(ledger.engine) as statements:
+    with counted_statements(ledger.engine) as statements:
         found = late_partitions(graph, ledger, now)
     return found, len(statements)
 
@@ -386,6 +386,6 @@ def test_an_idle_look_writes_nothing():
     look(graph, NOON)
     look(graph, NOON + 5 * HOUR)
     ledger = open_ledger(settings().ledger)
-    with counted(ledger.engine) as statements:
+    with counted_statements(ledger.engine) as statements:
         late_partitions(graph, ledger, NOON + 5 * HOUR)
     assert [each for each in statements if not each.startswith(("BEGIN", "SELECT", "WITH"))] == []

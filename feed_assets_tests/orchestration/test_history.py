@@ -19,7 +19,7 @@ from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
-from feed_assets_tests.support.statement_counter import counted
+from feed_assets_tests.support.statement_counter import counted_statements
 from feed_assets_tests.support.sum_projects import RAW, SUMS, harness, later, raw_feed, rows, sums_of
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -385,7 +385,7 @@ def statements(lake: Harness, made: str, count: int, now: datetime = MORNING) ->
     """What the ledger is asked to decide about and to request so many partitions."""
     ledger, loaded = open_ledger(settings().ledger), graph(lake)
     fan_out_to(loaded, loaded.datasets(), ledger, now, lambda: False)
-    with counted(ledger.engine) as found:
+    with counted_statements(ledger.engine) as found:
         decided = decide_due(loaded, loaded.datasets(), ledger, now, 1000, lambda: False, set())
         requests = requests_for(loaded, ledger, decided.found, set(), now)
     assert (len(decided.found), len(requests), len(listed(made))) == (count, min(count, 2), count)

@@ -11,8 +11,8 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import choices
 from feed_assets.ledger.database import open_ledger
 from feed_assets_tests.orchestration.real_lake import RealLake
-from feed_assets_tests.support.lake_histories import by_sets_of_tables, tried
-from feed_assets_tests.support.memory_lake import SHAPES
+from feed_assets_tests.support.lake_histories import by_sets_of_tables, play_seeds
+from feed_assets_tests.support.lake_shapes import SHAPES
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def try_seeds(tmp_path, empty_ledger):
     numbers = count()
 
     def go(name, seeds):
-        tried(name, seeds, lambda: fresh(name, next(numbers)))
+        play_seeds(name, seeds, lambda: fresh(name, next(numbers)))
 
     def fresh(name, number):
         path = tmp_path / f"{number}.db"

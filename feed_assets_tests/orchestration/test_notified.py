@@ -20,7 +20,7 @@ from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.listeners import SINCE, clocked, evaluated, listening, ticked
-from feed_assets_tests.support.s3_notifications import Bell, bell
+from feed_assets_tests.support.s3_notifications import NotifyingBucket, notifying_bucket
 from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, outcomes, rows, short
 
 UNLISTED = [step for step in FEEDS if step is not DISCOVER]
@@ -30,7 +30,7 @@ UNLISTED = [step for step in FEEDS if step is not DISCOVER]
 @pytest.fixture
 def rung(world, s3_env, s3_url, bucket, setting):
     """The bucket of the blackboard, as moto has it: what it tells is heard by the ticks of the settings."""
-    with bell(bucket) as made:
+    with notifying_bucket(bucket) as made:
         setting(blackboard=s3_url, s3_endpoint=s3_env.endpoint, blackboard_queue=made.url)
         yield made
 
@@ -40,7 +40,7 @@ def clock(monkeypatch):
     return clocked(monkeypatch)
 
 
-def drop(world: Harness, rung: Bell, *days: str) -> None:
+def drop(world: Harness, rung: NotifyingBucket, *days: str) -> None:
     """An update of each day, then what the bucket tells of them."""
     prefix = settings().blackboard.split("/", 3)[3]
     for day in days:

@@ -16,7 +16,7 @@ from feed_assets.orchestration.location import ENTITIES
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Harness
-from feed_assets_tests.support.statement_counter import counted
+from feed_assets_tests.support.statement_counter import counted_statements
 from feed_assets_tests.support.sum_projects import opened
 
 NOW = datetime(2024, 2, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ def world_of(count: int, home: Path) -> tuple[World, Harness]:
 
 def statements_of_conditions(count: int, home: Path) -> list[str]:
     world, harness = world_of(count, home)
-    with counted(world.ledger.engine) as statements:
+    with counted_statements(world.ledger.engine) as statements:
         found = dg.evaluate_automation_conditions(harness.definitions, harness.instance)
     assert found.total_requested == 0
     return statements
@@ -51,7 +51,7 @@ def idle_tick(count: int, folder: Path) -> list[str]:
     with at_home(folder):
         world, harness = world_of(count, folder)
         harness.run_until_idle()
-        with counted(world.ledger.engine) as statements:
+        with counted_statements(world.ledger.engine) as statements:
             assert harness.runner.tick() == 0
     return statements
 
@@ -67,7 +67,7 @@ def statements_to_decide(changed: int, folder: Path) -> list[str]:
         world, harness = world_of(2 * DECISIONS_AT_ONCE, folder)
         world.change(range(changed))
         graph = Graph(harness.definitions.resolve_asset_graph())
-        with counted(world.ledger.engine) as statements:
+        with counted_statements(world.ledger.engine) as statements:
             fan_out_to(graph, graph.datasets(), world.ledger, NOW, lambda: False)
             found = decide_due(graph, graph.datasets(), world.ledger, NOW, 10_000, lambda: False).found
     assert len(found) == 2 * changed * len(CHANGED) <= DECISIONS_AT_ONCE
@@ -102,7 +102,7 @@ def idle_watch(count: int, folder: Path) -> list[str]:
     with at_home(folder):
         harness = opened.enter_context(Harness(watched(count, f"sqlite:///{folder}/team.db")))
         harness.run_until_idle()
-        with counted(open_ledger(settings().ledger).engine) as statements:
+        with counted_statements(open_ledger(settings().ledger).engine) as statements:
             assert harness.runner.tick() == 0
     return statements
 

@@ -12,7 +12,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.settings import settings
-from feed_assets_tests.support.statement_counter import counted
+from feed_assets_tests.support.statement_counter import counted_statements
 
 NOW = datetime(2026, 1, 21, tzinfo=UTC)
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
@@ -41,7 +41,7 @@ def publish(datasets, hours):
 def shown(graph_):
     """The status, and how many statements it took."""
     ledger = open_ledger(settings().ledger)
-    with counted(ledger.engine) as statements, ledger.read() as connection:
+    with counted_statements(ledger.engine) as statements, ledger.read() as connection:
         found = status_of(graph_, connection, nodes_shown(graph_), Slots.of(date(2026, 1, 20), 1), NOW)
     return found, len(statements)
 

@@ -31,7 +31,7 @@ from feed_assets.runs.discover import discover_all
 from feed_assets.runs.notified import Notified
 from feed_assets.runs.services import Services
 from feed_assets.settings import Settings
-from feed_assets_tests.support.s3_notifications import Bell, bell, by_event_bridge, by_sns
+from feed_assets_tests.support.s3_notifications import NotifyingBucket, by_event_bridge, by_sns, notifying_bucket
 
 BUCKET, ROOT = "lakes", "lake/of ours"
 RAW, HELD = Feed.parse("t/raw/v1.0"), Feed.parse("t/held/v1.0")
@@ -45,7 +45,7 @@ def rung(home, monkeypatch):
     for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with bell(BUCKET) as made:
+    with notifying_bucket(BUCKET) as made:
         made.take()  # S3's test event
         yield made
 
@@ -54,7 +54,7 @@ def never() -> bool:
     return False
 
 
-def world(board: Blackboard, ledger, rung: Bell, **more) -> Notified:
+def world(board: Blackboard, ledger, rung: NotifyingBucket, **more) -> Notified:
     settings = Settings(blackboard=f"s3://{BUCKET}/{ROOT}", blackboard_queue=rung.url, **more)
     return Notified.of(Services(board, ledger, lambda: None, now=lambda: NOW), settings, [RAW, HELD], {HELD})
 

@@ -81,14 +81,14 @@ def with_user(server: MailServer, scheme: str = "smtp", password: str = PASSWORD
     return f"{scheme}://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
 
 
-def tell(ledger: Ledger, configured: dict[str, Channel], now: datetime = NOW) -> None:
+def deliver_alerts(ledger: Ledger, configured: dict[str, Channel], now: datetime = NOW) -> None:
     deliver(ledger, configured, now, lambda: False)
 
 
-def left(ledger: Ledger, *names: str) -> list[tuple[str, str, str]]:
+def undelivered_alerts(ledger: Ledger, *names: str) -> list[tuple[str, str, str]]:
     with ledger.read() as connection:
         return [(each.channel, each.name, each.state) for each in undelivered(connection, names)]
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+def logged_lines(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
     return [(each.levelno, each.getMessage()) for each in caplog.records if each.name == "feed_assets.alerts"]

@@ -21,7 +21,7 @@ def single_seeds(first: int, last: int) -> list:
     return [asked, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(first, last) if seed != asked)]
 
 
-def caught(case: Callable[[int], object], said: str) -> None:
+def assert_caught(case: Callable[[int], object], said: str) -> None:
     """Fail unless a wrong way fails its test within a hundred seeds, and for the right reason."""
     for seed in range(100):
         try:

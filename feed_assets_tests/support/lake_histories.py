@@ -6,7 +6,7 @@ from random import Random
 
 from feed_assets.core.choosing import Choice
 from feed_assets.core.propagation import due
-from feed_assets_tests.support.memory_lake import REPORT
+from feed_assets_tests.support.lake_shapes import REPORT
 
 
 def chance(seed="0"):
@@ -81,7 +81,7 @@ def history(made, random, steps=14):
     assert {pin.version for pin in last} == {pin.version for pin in newest}, f"not current: {last}, {newest} is there"
 
 
-def tried(name, seeds, new):
+def play_seeds(name, seeds, new):
     """Go through the histories of some seeds, each in a new lake."""
     for seed in seeds:
         try:

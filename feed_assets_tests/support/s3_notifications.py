@@ -18,7 +18,7 @@ AWS = {"core": {"mock_credentials": False}}
 
 
 @dataclass
-class Bell:
+class NotifyingBucket:
     """A bucket that tells a queue. Its objects have no data: these are on the store that a test reads."""
 
     s3: Any
@@ -71,7 +71,7 @@ class Bell:
 
 
 @contextmanager
-def bell(bucket: str) -> Iterator[Bell]:
+def notifying_bucket(bucket: str) -> Iterator[NotifyingBucket]:
     """A bucket of moto that tells a queue of moto of every object; boto3 reaches other servers as ever."""
     with mock_aws(config=AWS):
         s3 = boto3.client("s3", region_name=REGION, endpoint_url=f"https://s3.{REGION}.amazonaws.com")
@@ -81,7 +81,7 @@ def bell(bucket: str) -> Iterator[Bell]:
         arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         told = {"QueueConfigurations": [{"QueueArn": arn, "Events": EVENTS}]}
         s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)
-        yield Bell(s3, sqs, bucket, url)
+        yield NotifyingBucket(s3, sqs, bucket, url)
 
 
 def by_sns(body: str) -> str:

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 
 @contextmanager
-def counted(engine: sa.Engine) -> Iterator[list[str]]:
+def counted_statements(engine: sa.Engine) -> Iterator[list[str]]:
     """The statements that a database is asked; one that is executed with many rows is one."""
     statements: list[str] = []
 

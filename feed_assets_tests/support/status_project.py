@@ -56,7 +56,7 @@ def _give(task) -> Given:
     return Given([{"n": 1}], [], {"within_n": 1} if "apac" in task.output.key else {})
 
 
-def tell(ledger: Ledger, first: int, last: int, *, ingested: int = 100, source: int = 100) -> None:
+def report_hours(ledger: Ledger, first: int, last: int, *, ingested: int = 100, source: int = 100) -> None:
     """Report hours of foo, beside what was reported of them: records of each 5 minutes."""
     starts = [MIDNIGHT + first * HOUR + number * BASE for number in range((last - first) * 12)]
     counts = [("kafka", source), ("", ingested)]
@@ -65,7 +65,7 @@ def tell(ledger: Ledger, first: int, last: int, *, ingested: int = 100, source: 
 
 
 @contextmanager
-def filled(folder: Path, empty_ledger: Path) -> Iterator[Path]:
+def filled_home(folder: Path, empty_ledger: Path) -> Iterator[Path]:
     """A home with the day in it."""
     (folder / "blackboard").mkdir()
     (folder / "ledger.db").write_bytes(empty_ledger.read_bytes())
@@ -82,14 +82,14 @@ def _fill(ledger: Ledger) -> None:
     """Hours 0 to 8, 10, 11 are complete, 12 is not, 9 never came; once read, 3 is found invalid and 5 opens again."""
     with harness() as world:
         world.tick()
-        tell(ledger, 0, 9)
-        tell(ledger, 10, 12)
-        tell(ledger, 12, 13, ingested=90)
+        report_hours(ledger, 0, 9)
+        report_hours(ledger, 10, 12)
+        report_hours(ledger, 12, 13, ingested=90)
         for place in ("apac", "emea"):
             world.drop("web/raw/v1.0", f"{DAY}/{place}", "n\n1\n")
         world.now = lambda: MIDNIGHT + 24.5 * HOUR
         world.run_until_idle()
         hour = WindowAddress(FOO, "", "hour", f"{DAY}-03:00")
         report_quality(ledger, hour, "no_bots", "failed", NASTY, "quality team", MIDNIGHT)
-        tell(ledger, 5, 6, source=110, ingested=0)
+        report_hours(ledger, 5, 6, source=110, ingested=0)
         world.tick()

@@ -96,16 +96,16 @@ def table(engine: Engine, dataset: Dataset, columns: str = "*") -> list[tuple[An
         return sorted(connection.execute(f"SELECT {columns} FROM {quoted(dataset.name)}"), key=repr)
 
 
-def held(engine: Engine, dataset: Dataset) -> dict[str, partitions.Held]:
+def state_rows(engine: Engine, dataset: Dataset) -> dict[str, partitions.Held]:
     """What the state tables have of each partition."""
     with engine.open() as connection:
         found = partitions.loads(connection)
     return {each.partition: each for each in found if each.dataset == dataset.name}
 
 
-def check(engine: Engine, dataset: Dataset) -> None:
+def check_table(engine: Engine, dataset: Dataset) -> None:
     """The table is what the state tables say, which is of the newest updates."""
-    found = held(engine, dataset)
+    found = state_rows(engine, dataset)
     assert {key: each.update_id for key, each in found.items() if each.update_id} == dataset.newest()
     assert {key: each.records for key, each in found.items() if each.update_id} == {
         key: len(dataset.rows[key][newest]) for key, newest in dataset.newest().items()

@@ -25,7 +25,7 @@ from feed_assets.warehouse import dataset as datasets
 from feed_assets.warehouse import lease, loader, partitions, state
 from feed_assets.warehouse.engines import quoted
 from feed_assets_tests.support.servers import wait_until
-from feed_assets_tests.support.warehouse_datasets import Dataset, check, held, load, parquet, table
+from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, parquet, state_rows, table
 
 
 def row(number: int, **more):
@@ -39,7 +39,7 @@ def test_a_table_has_the_rows_of_each_partitions_newest_update(target, dataset):
     dataset.publish("2026-01-02/men", row(5))
     dataset.publish("2026-01-02/men", row(6), row(7))
     assert load(target, dataset) == 3
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
     assert load(target, dataset) == 0
 
 
@@ -47,11 +47,11 @@ def test_a_late_run_reloads_its_partition_and_no_other(target, dataset):
     for day in "123":
         dataset.publish(day, row(int(day)))
     load(target, dataset)
-    before = held(target.engine, dataset)
+    before = state_rows(target.engine, dataset)
     dataset.publish("2", row(2), row(20))
     assert load(target, dataset) == 1
-    check(target.engine, dataset)
-    after = held(target.engine, dataset)
+    check_table(target.engine, dataset)
+    after = state_rows(target.engine, dataset)
     assert [key for key in after if after[key] != before[key]] == ["2"]
     assert after["2"].loaded_at > before["2"].loaded_at
     assert after["2"].version
@@ -64,12 +64,12 @@ def test_an_update_that_is_made_invalid_gives_way_to_the_one_before_and_comes_ba
     dataset.invalidate("1", second)
     dataset.look("1")
     assert load(target, dataset) == 1
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
     dataset.board.put(f"{dataset.feed}/1/{second}/_SUCCESS", b"1")
     dataset.rows["1"] = rows
     dataset.look("1")
     assert load(target, dataset) == 1
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 def test_a_partition_without_a_valid_update_has_no_rows(target, dataset):
@@ -79,11 +79,11 @@ def test_a_partition_without_a_valid_update_has_no_rows(target, dataset):
     dataset.invalidate("1", only)
     dataset.look("1")
     assert load(target, dataset) == 1
-    check(target.engine, dataset)
-    assert held(target.engine, dataset)["1"].update_id is None
+    check_table(target.engine, dataset)
+    assert state_rows(target.engine, dataset)["1"].update_id is None
     dataset.publish("1", row(3))
     assert load(target, dataset) == 1
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 def test_what_the_ledger_takes_for_valid_still_is_waited_for_without_holding_up_the_others(
@@ -99,7 +99,7 @@ def test_what_the_ledger_takes_for_valid_still_is_waited_for_without_holding_up_
     assert f"has no valid update {lost}" in capsys.readouterr().err
     dataset.board.put(f"{dataset.feed}/1/{lost}/_SUCCESS", b"1")
     assert load(target, dataset) == 1  # Nothing is in the log of that.
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 def test_within_a_session_it_is_looked_at_again_after_a_while(target, dataset):
@@ -114,7 +114,7 @@ def test_within_a_session_it_is_looked_at_again_after_a_while(target, dataset):
         assert made.loads == 0
         made.look(datasets.AGAIN_SECONDS)
         assert made.loads == 1
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 def test_what_is_new_costs_what_is_new(target, dataset, monkeypatch):
@@ -145,7 +145,7 @@ def test_more_than_a_look_goes_through(target, dataset, monkeypatch):
     for number in range(8):
         dataset.publish(str(number), row(number))
     assert load(target, dataset) == 8
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 def test_of_another_ledger_all_is_compared_and_what_is_there_is_not_loaded_again(
@@ -162,7 +162,7 @@ def test_of_another_ledger_all_is_compared_and_what_is_there_is_not_loaded_again
     for key in ("0", "2"):
         dataset.look(key)
     assert load(target, dataset) == 1
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
     dataset.ledger.engine.dispose()
 
 
@@ -307,14 +307,14 @@ def test_a_schema_that_would_lose_data_stops_its_table_with_both_shapes_and_the_
         match=r"id was bigint and is double, which would lose data\. The table is \(id bigint, text text\), the",
     ):
         load(target, dataset, other)
-    check(target.engine, other)
+    check_table(target.engine, other)
     assert table(target.engine, dataset) == [(1, "text 1", "1")]
     with target.engine.open() as connection:
         (problem,) = [each.problem for each in state.tables(connection) if each.topic == dataset.name]
     assert "made anew by `feed-assets warehouse reset`" in problem
     dataset.publish("1", row(2))
     assert load(target, dataset) == 1
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_what_cannot_begin_stops_alone(target, dataset, ledger, monkeypatch):
         patch.setattr(loader, "follower", begun)
         with pytest.raises(InvalidSetting, match="it cannot begin"):
             load(target, other, dataset)
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
     with target.engine.open() as connection:
         problems = {each.topic: each.problem for each in state.tables(connection)}
     assert problems[other.name] == "it cannot begin"
@@ -371,7 +371,7 @@ def test_a_reason_that_cannot_be_kept_stops_no_other_table(target, dataset, ledg
     monkeypatch.setattr(state, "note", refused)
     with pytest.raises(InvalidShape):
         load(target, other, dataset)
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
     assert f"do not have why {other.name} has stopped: it is too long" in capsys.readouterr().err
 
 
@@ -386,7 +386,7 @@ def test_whatever_ends_a_loader_the_next_one_begins_at_once(target, dataset, mon
         with pytest.raises(WarehouseUnavailable, match="the first error"):
             load(target, dataset)
     load(target, dataset)
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 def test_a_lease_that_cannot_be_given_back_hides_no_error(target, dataset, monkeypatch, capsys):
@@ -415,7 +415,7 @@ def test_a_lease_is_renewed_while_an_update_is_copied(target, dataset, monkeypat
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
     monkeypatch.setattr(read, "download", slow)
     load(target, dataset)
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 def test_a_disk_that_is_full_is_waited_for(target, dataset, monkeypatch):
@@ -428,7 +428,7 @@ def test_a_disk_that_is_full_is_waited_for(target, dataset, monkeypatch):
         with pytest.raises(DiskFull, match=r"cannot keep the copies of a load .*: No space left on device"):
             load(target, dataset)
     load(target, dataset)
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 def test_a_second_loader_is_refused(target, dataset):
@@ -452,4 +452,4 @@ def test_a_loader_that_slept_through_its_lease_changes_nothing(target, dataset, 
     monkeypatch.setattr(state, "renew", taken)
     with pytest.raises(WarehouseTaken, match="another loader has taken this warehouse over"):
         load(target, dataset)
-    assert held(target.engine, dataset) == {}
+    assert state_rows(target.engine, dataset) == {}

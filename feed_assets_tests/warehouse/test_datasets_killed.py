@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.warehouse import loader, state
 from feed_assets_tests.support.fault_seeds import seeds
 from feed_assets_tests.support.forked_processes import Forks, forks
-from feed_assets_tests.support.warehouse_datasets import Dataset, check, held, load, table, target_of
+from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, state_rows, table, target_of
 from feed_assets_tests.warehouse.lives import dataset_killed_at
 
 KILLED = -9
@@ -52,7 +52,7 @@ def life(
 
 def is_what_its_state_says(target, dataset: Dataset) -> None:
     """Each partition has the rows of the update that the state tables name, and no others."""
-    found = {key: each.update_id for key, each in held(target.engine, dataset).items() if each.update_id}
+    found = {key: each.update_id for key, each in state_rows(target.engine, dataset).items() if each.update_id}
     expected = {(each["id"], key) for key, update_id in found.items() for each in dataset.rows[key][update_id]}
     there = {row[:2] for row in table(target.engine, dataset, "id, _partition")} if found else set()
     assert there == expected, "the table is not what its state tables say"
@@ -81,7 +81,7 @@ def test_killed_at_any_statement(target, dataset, url, fork, kills):
 
 
 def check_ids(target, dataset: Dataset) -> None:
-    found = {key: each.update_id for key, each in held(target.engine, dataset).items()}
+    found = {key: each.update_id for key, each in state_rows(target.engine, dataset).items()}
     assert found == dataset.newest()
     is_what_its_state_says(target, dataset)
 
@@ -96,9 +96,9 @@ def test_killed_at_each_step_of_the_first_load(target, dataset, url, fork, at, i
     load(target, Dataset(dataset.board, dataset.ledger, Feed.parse("ads/none/v1.0")))  # The state tables are there.
     assert life(dataset, url, fork, at, is_after=is_after) == KILLED
     done = at == "COMMIT" and is_after
-    assert (held(target.engine, dataset) != {}) == done
+    assert (state_rows(target.engine, dataset) != {}) == done
     assert load(target, dataset) == (0 if done else 1)
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 @pytest.mark.parametrize("at", [*STEPS[1:], "INSERT INTO feed_assets.tables", "INSERT INTO feed_assets.marks"])
@@ -112,7 +112,7 @@ def test_killed_at_each_step_of_a_reload(target, dataset, url, fork, at, is_afte
     assert table(target.engine, dataset, "id") == [(2 if done else 1,)]
     is_what_its_state_says(target, dataset)
     assert load(target, dataset) == (0 if done else 1)
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 @pytest.mark.parametrize("at", ["CREATE TEMP", 'INSERT INTO "', "INSERT INTO feed_assets.updates"])
@@ -131,7 +131,7 @@ def test_a_commit_without_an_answer_is_read_in_the_state_tables(target, dataset,
     dataset.publish("1", {"id": 1})
     load(target, dataset)
     dataset.publish("1", {"id": 2})
-    before = held(target.engine, dataset)["1"].loaded_at
+    before = state_rows(target.engine, dataset)["1"].loaded_at
     with target.engine.open() as connection:
         kind = type(connection)
     execute, cuts = kind.execute, ["once"]
@@ -155,7 +155,7 @@ def test_a_commit_without_an_answer_is_read_in_the_state_tables(target, dataset,
     assert cuts == []
     assert table(target.engine, dataset, "id") == [(2 if is_done else 1,)]
     assert load(target, dataset) == (0 if is_done else 1)
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -187,4 +187,4 @@ def test_a_service_goes_on_after_connections_that_break(target, dataset, url, mo
     loader.run(target, {dataset.name: dataset.published}, stopping, (0.01, 0.02))
     monkeypatch.undo()
     assert len(breaks) == 8
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)

@@ -13,7 +13,7 @@ from feed_assets.warehouse import loader, partitions, state
 from feed_assets.warehouse.dataset import DatasetTable
 from feed_assets.warehouse.engines import literal, quoted
 from feed_assets.warehouse.partitions import Mark
-from feed_assets_tests.support.warehouse_datasets import Dataset, check, load
+from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load
 
 
 def mark(target, dataset: Dataset) -> Mark:
@@ -116,7 +116,7 @@ def test_of_a_table_without_a_shape_nothing_is_loaded(target, dataset, monkeypat
         assert [each.statements[0][:12] for each in table.plan()] == ["CREATE TABLE"]
     monkeypatch.setattr(datasets, "CHANGES", 1)
     assert load(target, dataset) == 3
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
 
 
 def test_a_table_that_is_made_anew_has_the_others_after_a_kill(target, dataset, monkeypatch):
@@ -130,7 +130,7 @@ def test_a_table_that_is_made_anew_has_the_others_after_a_kill(target, dataset, 
     ask(target, "DELETE FROM feed_assets.lease")
     monkeypatch.setattr(partitions, "move", move)
     assert load(target, dataset) == 2
-    check(target.engine, dataset)
+    check_table(target.engine, dataset)
     assert load(target, dataset) == 0
 
 

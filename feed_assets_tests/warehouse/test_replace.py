@@ -12,7 +12,7 @@ from feed_assets.warehouse.load import Place
 from feed_assets.warehouse.replace import Exchange, replace
 from feed_assets.warehouse.state import Known
 from feed_assets_tests.support.servers import wait_until
-from feed_assets_tests.support.warehouse_datasets import Dataset, check, held
+from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, state_rows
 from feed_assets_tests.warehouse.topic_loader import HOLDER
 
 
@@ -32,9 +32,9 @@ def exchange(dataset: Dataset, number: int, instead_of: str | None = None) -> Ex
 
 def test_a_table_that_moved_meanwhile_is_left_as_it_is(place, dataset):
     first = replace(place, dataset.name, Known(), exchange(dataset, 1))
-    before = held(place.engine, dataset)["1"].update_id
+    before = state_rows(place.engine, dataset)["1"].update_id
     known = replace(place, dataset.name, first, exchange(dataset, 2, before))
-    there = held(place.engine, dataset)
+    there = state_rows(place.engine, dataset)
     rows, dataset.rows = dataset.rows, {}
     stale = exchange(dataset, 3, before)
     dataset.rows = rows
@@ -42,8 +42,8 @@ def test_a_table_that_moved_meanwhile_is_left_as_it_is(place, dataset):
     for wanted, what in ((stale, known), (unknown, Known(schema_id=1, shape=known.shape))):
         with pytest.raises(WarehouseUnavailable, match="was loaded by another process meanwhile"):
             replace(place, dataset.name, what, wanted)
-        assert held(place.engine, dataset) == there
-        check(place.engine, dataset)
+        assert state_rows(place.engine, dataset) == there
+        check_table(place.engine, dataset)
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)

@@ -12,7 +12,7 @@ from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.runs import Run, Signalled
-from feed_assets_tests.support.fault_seeds import caught, seeds
+from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.lives import committed
 from feed_assets_tests.warehouse.random_chunks import STATEMENTS, check_fold, produce_chunks
@@ -171,4 +171,4 @@ def test_positions_in_a_transaction_of_their_own_are_caught(world, monkeypatch):
             world.load()
             world.line.plan("unsent", Random(seed).randint(1, STATEMENTS))  # noqa: S311
 
-    caught(case, "the table is not what its positions say")
+    assert_caught(case, "the table is not what its positions say")
