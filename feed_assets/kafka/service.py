@@ -8,7 +8,6 @@ taken away, what is not signalled is dropped: who gets it reads it again.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Event
-from time import monotonic
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
@@ -74,7 +73,7 @@ class Session:
         self._open: dict[tuple[str, int], Partition] = {}
         self._aside: dict[Place, LogTrimmed | SignalsLost] = {}
         self._missing = set[str]()
-        self._counts, self._said, self._looked = Counts(), monotonic(), 0.0
+        self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
         self.has_signalled = False
 
     def run(self) -> None:
@@ -98,7 +97,7 @@ class Session:
         received = consumer.poll(POLL_SECONDS)
         if received is not None:
             self._take(received)
-        now = monotonic()
+        now = self._chunking.clock()
         if now >= self._looked + LOOK_SECONDS:
             self._looked = now
             for each in [*self._open.values()]:

@@ -48,12 +48,16 @@ def _silent(_: str) -> None:
 
 @dataclass(frozen=True)
 class Chunking:
-    """What all topic partitions of a process share. `on_step` is told of what is about to be done."""
+    """What all topic partitions of a process share.
+
+    `on_step` is called with the name of each step before it is done. `clock` returns seconds, as `monotonic` does.
+    """
 
     clients: Clients
     schemas: Schemas
     board: Blackboard
     on_step: Callable[[str], None] = field(default=_silent)
+    clock: Callable[[], float] = field(default=monotonic)
 
 
 class Stretch:
@@ -78,7 +82,7 @@ class Stretch:
     def take(self, message: Message) -> Iterator[Kept]:
         """Take a message; the chunks that end by it, each of which is put as it is asked for."""
         decoded = self._decode(message)  # First: while the registry is asked no chunk gets older.
-        return map(self._keep, self._cutter.add(decoded, monotonic()))
+        return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
 
     def reach(self, offset: int) -> Iterator[Kept]:
         """The chunks that end before an offset, as nothing else comes before it."""

@@ -88,9 +88,9 @@ class DatasetTable:
         """No signals: what is new is loaded as soon as it is seen."""
         return 0
 
-    def look(self, now: float) -> None:
-        """Load what is new."""
-        self._follow(now)
+    def look(self, now: float) -> bool:
+        """Load what is new. Return True if there is more than one look goes through."""
+        return not self._follow(now)
 
     def load_all(self) -> None:
         """Load everything that is new."""

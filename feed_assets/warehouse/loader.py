@@ -58,8 +58,8 @@ class Follower(Protocol):
         """Chunks that were read of and are not loaded yet."""
         ...
 
-    def look(self, now: float) -> None:
-        """Read what is new, and load what is due."""
+    def look(self, now: float) -> bool:
+        """Read what is new, and load what is due. Return True if there is more to read than one look takes."""
         ...
 
     def load_all(self) -> None:
@@ -86,15 +86,22 @@ def follower(
             raise TypeError(f"{name} is a topic: expected a Loading, which says where its chunks are.")
 
 
-def run(loading: Target, wanted: Wanted, stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
+def run(
+    loading: Target,
+    wanted: Wanted,
+    stopping: Event,
+    pauses: tuple[float, float] = PAUSES,
+    clock: Callable[[], float] = monotonic,
+) -> None:
     """Load topics and datasets until `stopping` is set; what is not there is waited for. A topic needs a `Loading`.
 
+    All waiting is `stopping.wait`, and `clock` returns seconds: with both of its own, a test decides how time passes.
     Raises WarehouseTaken, and once no table can go on what the first one stopped with.
     """
     mine, pause = holder(), pauses[0]
     say(f"warehouse {loading.name}: loads {counted(len(wanted), 'table')}: {some([*wanted], _NAMED)}")
     while not stopping.is_set():
-        session = Session(loading, wanted, mine)
+        session = Session(loading, wanted, mine, clock)
         try:
             session.run(stopping)
         except ServiceUnavailable as error:
@@ -127,8 +134,8 @@ def holder() -> str:
 class Session:
     """A loader from its beginning to its end."""
 
-    def __init__(self, loading: Target, wanted: Wanted, holder: str) -> None:
-        self._loading, self._wanted, self._holder = loading, wanted, holder
+    def __init__(self, loading: Target, wanted: Wanted, holder: str, clock: Callable[[], float] = monotonic) -> None:
+        self._loading, self._wanted, self._holder, self._clock = loading, wanted, holder, clock
         self._tables: dict[str, Follower] = {}
         self._stopped: dict[str, FeedAssetsError] = {}
         self._renewed = self._said = 0.0
@@ -143,11 +150,23 @@ class Session:
         """Load until the end. Raises what ends it."""
         with self._begun():
             while len(self._stopped) < len(self._wanted) and not stopping.is_set():
-                self._each(lambda name: self._tables[name].look(monotonic()))
-                self._say(monotonic())
-                stopping.wait(LOOK_SECONDS)
+                is_behind = self._look()
+                self._say(self._clock())
+                if not is_behind:
+                    stopping.wait(LOOK_SECONDS)
         if not stopping.is_set():
             raise next(iter(self._stopped.values()))
+
+    def _look(self) -> bool:
+        """Let each table look once. Return True if one of them has more to read at once."""
+        behind = set[str]()
+
+        def look(name: str) -> None:
+            if self._tables[name].look(self._clock()):
+                behind.add(name)
+
+        self._each(look)
+        return bool(behind)
 
     def once(self) -> None:
         """Load what there is. Raises what the first table stopped with, once the others are loaded."""
@@ -167,7 +186,7 @@ class Session:
             state.prepare(connection, engine)
             state.take(connection, engine, self._holder, LEASE_SECONDS)
         try:
-            self._renewed = self._said = monotonic()
+            self._renewed = self._said = self._clock()
             self._each(self._begin)
             yield
         finally:
@@ -226,7 +245,7 @@ class Session:
             say(f"warehouse {self._loading.name}: a table has stopped: {error}")
 
     def _renew(self) -> None:
-        if monotonic() >= self._renewed + RENEW_SECONDS:
+        if self._clock() >= self._renewed + RENEW_SECONDS:
             with self._loading.engine.open() as connection:
                 state.renew(connection, self._loading.engine, self._holder)
-            self._renewed = monotonic()
+            self._renewed = self._clock()

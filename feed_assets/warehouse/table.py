@@ -66,10 +66,10 @@ class Table:
         """Signals that were read and are not loaded yet."""
         return len(self._buffer.signals)
 
-    def look(self, now: float) -> None:
-        """Read what is new, and load what is due."""
-        self._read(now, self._buffer.room)
-        self._load(self._buffer.due(now))
+    def look(self, now: float) -> bool:
+        """Read what is new, and load what is due. Return True if there is more to read than one look takes."""
+        is_complete = self._read(now, self._buffer.room)
+        return not (self._load(self._buffer.due(now)) and is_complete)
 
     def load_all(self) -> None:
         """Load everything that is signalled, whatever the limits."""

@@ -214,7 +214,7 @@ def test_what_is_away_is_waited_for(world, loading, monkeypatch, capsys):
     def looked(self, now):
         if next(failures, False):
             raise WarehouseUnavailable("it is away")
-        look(self, now)
+        return look(self, now)
 
     monkeypatch.setattr(Table, "look", looked)
     with loading_in_thread(loading, world) as ended:
