@@ -12,7 +12,8 @@ from feed_assets.core.feeds import Feed, Partition, Version
 from feed_assets.feeds import read
 from feed_assets.feeds.opened import open_board
 from feed_assets.settings import settings
-from feed_assets_tests.declare.test_declarations import SHOP
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.public_declarations import SHOP
 
 MISTYPED = {
     "v01.0": "v1.0",
@@ -49,13 +50,13 @@ NAMES = [
 """What a feed without a version may well be called."""
 
 
-@pytest.mark.parametrize("text", NAMES)
+@each_case("text", NAMES)
 def test_a_name_is_near_no_version(text):
     assert Version.near(text) is None
     assert foreign_feed(f"t/{text}", schema="k int").key.path == ["t", text]
 
 
-@pytest.mark.parametrize(("text", "near"), MISTYPED.items())
+@each_case(("text", "near"), MISTYPED.items())
 def test_what_is_declared_with_a_mistyped_version_is_refused_with_the_near_one(text, near):
     says = f"feed 't/raw/{text}' ends in what looks like a version and is none: .* Is 't/raw/{near}' meant?"
     declared = [
@@ -79,9 +80,9 @@ def part(home, tmp_path, monkeypatch) -> str:
     return "a.csv"
 
 
-@pytest.mark.parametrize(("text", "near"), MISTYPED.items())
+@each_case(("text", "near"), MISTYPED.items())
 def test_nothing_is_published_under_a_mistyped_version(part, text, near):
-    Path("tree").mkdir()
+    Path("tree").mkdir(exist_ok=True)
     Path("tree", part).write_text("k\n1\n")
     for what in (("2020-01-01", part), ("--tree", "tree")):
         refused = feed("feed", "publish", f"t/raw/{text}", *what)

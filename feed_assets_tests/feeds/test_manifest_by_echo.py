@@ -11,7 +11,7 @@ from feed_assets.core.feeds import MANIFEST, Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.opened import open_board
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.worlds import DAY, RAW, SUMS, outcomes, rows, short
+from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, outcomes, rows, short
 
 RAW_OF_DAY = Partition(Feed.parse(RAW), DAY)
 NOW, ID = datetime(2020, 1, 2, tzinfo=UTC), "20200102.000000"

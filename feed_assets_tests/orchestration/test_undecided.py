@@ -7,17 +7,17 @@ from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.ticks.watch import UNDECIDED
 from feed_assets.settings import settings
-from feed_assets_tests.orchestration.test_event_tables import Team
-from feed_assets_tests.orchestration.test_one_fails import (
+from feed_assets_tests.orchestration.event_team import Team
+from feed_assets_tests.orchestration.failing_parts import (
     NOWHERE,
     Broken,
     BrokenDown,
     by_events,
-    open_alerts,
     plain,
     tables_of,
 )
-from feed_assets_tests.orchestration.worlds import DAY, RAW, SUMS, outcomes, raw_feed, rows, sums_of
+from feed_assets_tests.support.home_alerts import open_reasons
+from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, outcomes, raw_feed, rows, sums_of
 
 LOST = "gamma/lost/v1.0"
 
@@ -56,7 +56,7 @@ def test_what_another_code_location_cannot_decide_is_not_named():
     raw = raw_feed()
     world = plain(raw, sums_of(raw))
     alerts.keep(open_ledger(settings().ledger), UNDECIDED, {"other/team/v1.0": "it is theirs"}, world.now())
-    assert f"{UNDECIDED}:other/team/v1.0" in open_alerts()
+    assert f"{UNDECIDED}:other/team/v1.0" in open_reasons()
     assert world.runner.undecided() == {}
 
 
