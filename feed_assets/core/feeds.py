@@ -23,7 +23,9 @@ _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:=@+-]*")
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _UPDATE_ID = re.compile(r"[0-9]{8}\.[0-9]{6}")
 _LIKE_VERSION = re.compile(
-    r"(?:v(?:er(?:sion)?)?[ ._=-]?([0-9]+)|([0-9]+)(?=\.))(?:[ ._=-]([0-9]+))?(?:[ ._=-][0-9]*)*", re.IGNORECASE
+    r"(?:v(?:er(?:sion)?)?[ ._=-]?([0-9]+)|([0-9]+)(?=\.))(?:[ ._=-]([0-9]+))?(?:[ ._=-][0-9]*)*"
+    r"|v([0-9]+)\.([0-9]*).*",  # v1.0-rc1, v1.0_old
+    re.IGNORECASE,
 )
 _COUNT = re.compile(rb"(?:0|[1-9][0-9]{0,17})\n?")
 _ID_FORMAT = "%Y%m%d.%H%M%S"
@@ -60,12 +62,12 @@ class Version:
 
     @classmethod
     def near(cls, text: str) -> "Version | None":
-        """Return the version that is meant by `v01.0`, `v1`, `V1.0`, `v1_0` or `1.0`; None if `text` looks like none.
+        """Return the version that is meant by `v01.0`, `v1`, `V1.0`, `v1_0`, `1.0`, `v1.0-rc1`; None if by nothing.
 
         A version as it should be is near itself.
         """
         found = _LIKE_VERSION.fullmatch(text)
-        return cls(int(found[1] or found[2]), int(found[3] or 0)) if found else None
+        return cls(int(found[1] or found[2] or found[4]), int(found[3] or found[5] or 0)) if found else None
 
     def __str__(self) -> str:
         return f"v{self.major}.{self.minor}"

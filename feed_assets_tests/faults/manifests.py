@@ -26,6 +26,8 @@ BAD = {
     "only a newline": b"\n",
     "leading space": b" 2",
     "trailing space": b"2 ",
+    "wc -l on a Mac": b"       2\n",
+    "echo of cmd.exe": b"2 \r\n",
     "tab": b"\t2",
     "vertical tab": b"2\x0b",
     "form feed": b"2\x0c",
