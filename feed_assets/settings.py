@@ -127,6 +127,9 @@ class Settings(Declaring):
     partitions_at_a_time: int = Field(default=1, ge=1)
     """Partitions that a run of many builds at the same time, on its one Spark session."""
 
+    run_wait_seconds: float = Field(default=3600, ge=0)
+    """Seconds for which a run waits, over all of its partitions, for other runs that build them; then it fails."""
+
     tick_seconds: float = Field(default=20, gt=0)
     """Time that a sensor tick may take, with what Dagster then does of it."""
 

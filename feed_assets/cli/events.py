@@ -30,6 +30,7 @@ from feed_assets.core.events import (
     parse_marker,
 )
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.limits import check_version
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.words import first_line, some
 from feed_assets.settings import settings
@@ -71,7 +72,9 @@ def publish(
     from feed_assets.ledger import events
 
     bounds = (parse_marker(updated_at[0]), parse_marker(updated_at[1])) if updated_at else None
-    new = _event(partition_of(table, partition), parse_marker(marker), correlation, operation, context)
+    at = partition_of(table, partition)
+    check_version(at.feed)
+    new = _event(at, parse_marker(marker), correlation, operation, context)
     check_ahead(new, datetime.now(UTC), timedelta(hours=settings().event_hours_ahead))
     with ledger_of_settings().change() as connection:
         is_new = events.publish(connection, new, datetime.now(UTC), bounds)

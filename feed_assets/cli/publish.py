@@ -14,7 +14,7 @@ from feed_assets.cli.show import show
 from feed_assets.cli.views import UpdateView
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.limits import check_partition
+from feed_assets.core.limits import check_partition, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +50,7 @@ def publish(
 
     if bool(files) == bool(tree) or (tree and partition):
         raise InvalidName("what is to be published? Expected FEED PARTITION FILE..., or FEED --tree DIR.")
+    check_version(Feed.parse(feed))
     parts = _below(Feed.parse(feed), tree) if tree else {partition_of(feed, partition, module): files or []}
     named = {check_partition(at): _by_name(some) for at, some in parts.items()}
     if module or (blackboard is None and has_module()):

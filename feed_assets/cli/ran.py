@@ -49,11 +49,12 @@ class LeftView(View):
 
 
 class RanView(View):
-    """What a command ran, and what is left: built by nobody, failing, tried again later, waiting for a person."""
+    """Runs of a command, and what is left: not built, failing, not decided, tried again later, waiting for a person."""
 
     runs: tuple[EndedView, ...]
     left: tuple[LeftView, ...] = ()
     failing: tuple[LeftView, ...] = ()
+    undecided: tuple[LeftView, ...] = ()
     again: tuple[LeftView, ...] = ()
     waits: tuple[LeftView, ...] = ()
     ticks: int | None = None

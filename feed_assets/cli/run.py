@@ -35,8 +35,8 @@ def run(
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
     What it does is said on stderr, and how each run ended on stdout. Exit code 1 if a run failed and is tried again
-    later, if something is ready that could not be built, or a feed or an event source could not be read; 3 if
-    partitions wait for a person; 4 if a service is not there.
+    later, if something is ready that could not be built, if a dataset could not be decided about, or a feed or an
+    event source could not be read; 3 if partitions wait for a person; 4 if a service is not there.
     """
     with progress(STARTING_SPARK) as doing:
         doing.say(LOADING)
@@ -50,7 +50,7 @@ def run(
     if as_json:
         show(found, as_json)
     has_failed = any(not each.succeeded for each in found.runs)
-    is_left = has_failed or found.left or found.failing or found.again
+    is_left = has_failed or found.left or found.failing or found.undecided or found.again
     raise typer.Exit(FOR_A_PERSON if found.waits else NOT_BUILT if is_left else 0)
 
 
@@ -78,12 +78,14 @@ def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
         teller.say(f"stopped after {ticks} ticks: {_not_built(len(left))}" if left else f"idle after {ticks} ticks")
     else:
         teller.say(f"one tick: {'more may be ready now' if runner.run_once() else 'nothing was to be done'}")
-    failing, again = runner.failing(), runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
+    failing, undecided = runner.failing(), runner.undecided()
+    again = runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
     waiting = runner.waiting(State.WAITS_FOR_A_PERSON) | runner.refused()
     teller.list("FAILING", failing)
+    teller.list("UNDECIDED", undecided)
     teller.list("AGAIN", again)
     _say_who_waits(teller, waiting)
-    views = {"left": left, "failing": failing, "again": again, "waits": waiting}
+    views = {"left": left, "failing": failing, "undecided": undecided, "again": again, "waits": waiting}
     return RanView(runs=tuple(teller.runs), ticks=ticks, **{name: LeftView.of(each) for name, each in views.items()})
 
 

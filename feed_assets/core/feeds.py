@@ -22,7 +22,12 @@ UNREADABLE = "\ufffd"
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:=@+-]*")
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _UPDATE_ID = re.compile(r"[0-9]{8}\.[0-9]{6}")
-_COUNT = re.compile(rb"0|[1-9][0-9]{0,17}")
+_LIKE_VERSION = re.compile(
+    r"(?:v(?:er(?:sion)?)?[ ._=-]?([0-9]+)|([0-9]+)(?=\.))(?:[ ._=-]([0-9]+))?(?:[ ._=-][0-9]*)*"
+    r"|v([0-9]+)\.([0-9]*).*",  # v1.0-rc1, v1.0_old
+    re.IGNORECASE,
+)
+_COUNT = re.compile(rb"(?:0|[1-9][0-9]{0,17})\n?")
 _ID_FORMAT = "%Y%m%d.%H%M%S"
 _ID_LENGTH = len("YYYYMMDD.HHMMSS")
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -54,6 +59,15 @@ class Version:
         """Return the version that `text` is, or None if it is something else."""
         found = _VERSION.fullmatch(text)
         return cls(int(found[1]), int(found[2])) if found else None
+
+    @classmethod
+    def near(cls, text: str) -> "Version | None":
+        """Return the version that is meant by `v01.0`, `v1`, `V1.0`, `v1_0`, `1.0`, `v1.0-rc1`; None if by nothing.
+
+        A version as it should be is near itself.
+        """
+        found = _LIKE_VERSION.fullmatch(text)
+        return cls(int(found[1] or found[2] or found[4]), int(found[3] or found[5] or 0)) if found else None
 
     def __str__(self) -> str:
         return f"v{self.major}.{self.minor}"
@@ -244,7 +258,8 @@ class Skipped:
 def parse_manifest(content: bytes) -> int | str:
     """The count that a manifest holds, or the reason in words why it is no manifest.
 
-    Strict on purpose: `int()` would take `+3`, `1_0`, ` 3` and Arabic digits.
+    Strict on purpose: `int()` would take `+3`, `1_0`, ` 3` and Arabic digits. One newline at its end is what a shell's
+    `echo` adds (ADR 114).
     """
     if not content:
         return "its manifest is empty"

@@ -11,7 +11,7 @@ from reprlib import repr as brief
 from typing import Any, cast
 
 from feed_assets.core.errors import InvalidEvent, InvalidName
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, Version
 
 NAME_BYTES = 500
 """Bytes in UTF-8 of a table's or feed's name, of a partition key, of a correlation id."""
@@ -37,6 +37,20 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 def check_feed(feed: Feed) -> Feed:
     """Return a feed whose name is not too long or too deep, else raise InvalidName."""
     _check_name("feed", str(feed), feed.name)
+    return feed
+
+
+def check_version(feed: Feed) -> Feed:
+    """Return a feed whose name does not end in what looks like a version, else raise InvalidName with the near one.
+
+    Without this `ads/shown/v01.0` is a feed without a version, which nobody reads.
+    """
+    above, _, last = feed.name.rpartition("/")
+    if (near := Version.near(last)) and not feed.version:
+        raise InvalidName(
+            f"feed {str(feed)!r} ends in what looks like a version and is none: expected v<major>.<minor> without "
+            f"leading zeros. Is {f'{above}/{near}'.lstrip('/')!r} meant?"
+        )
     return feed
 
 

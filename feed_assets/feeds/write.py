@@ -22,6 +22,7 @@ from feed_assets.core.feeds import (
     check_segment,
     is_update_id,
     next_update_id,
+    parse_manifest,
     why_invalid,
 )
 from feed_assets.core.limits import check_partition
@@ -90,7 +91,7 @@ def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequ
     content, found = str(len(files)).encode(), board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1)
     if found is None:
         _put_manifest(board, f"{path}/{MANIFEST}", content)
-    elif found != content:
+    elif parse_manifest(found) != len(files):
         raise UpdateAbandoned(
             f"{path} already has a manifest that says {found[:24]!r}: claim another id and write again."
         )

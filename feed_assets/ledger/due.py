@@ -305,6 +305,14 @@ def end_waits(ledger: Ledger, now: datetime) -> None:
         connection.execute(sa.update(due).where(due.c.requested > 0, due.c.look_at > now).values(look_at=now))
 
 
+def end_pauses(ledger: Ledger, now: datetime) -> None:
+    """Look now at what could not be decided about: the cause may be mended, and whoever starts `run` waits for it."""
+    with ledger.write() as connection:
+        connection.execute(sa.update(due).where(due.c.state == UNDECIDED, due.c.look_at > now).values(look_at=now))
+        failed = awaited.c.reason.is_not(None) & (awaited.c.look_at > now)
+        connection.execute(sa.update(awaited).where(failed).values(look_at=now))
+
+
 def postpone(ledger: Ledger, reasons: Mapping[Listed, str | None], now: datetime) -> None:
     """Look again later at what cannot be decided about, and say why; None: it is no partition (now)."""
     _say(ledger, {item: (UNDECIDED if why else NOT_YET, why) for item, why in reasons.items()}, now + LOOK_AGAIN)

@@ -17,7 +17,7 @@ import dagster as dg
 
 from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.errors import DaemonRunning, NotIdle, SourceUnavailable
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.ledger import alerts, due, runs, updates
 from feed_assets.ledger.database import open_ledger
@@ -31,6 +31,7 @@ from feed_assets.orchestration.ends import names
 from feed_assets.orchestration.location import LATE_DATA
 from feed_assets.orchestration.ticks.left_runs import driver_of, fail
 from feed_assets.orchestration.ticks.tick import FAILING
+from feed_assets.orchestration.ticks.watch import UNDECIDED
 from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services, is_dead, this_process, utc_now
 from feed_assets.settings import settings
@@ -120,6 +121,13 @@ class Runner:
         found = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
         mine = [each for each, prefix in found if ours.has(each.name.removeprefix(prefix))]
         return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in mine}
+
+    def undecided(self) -> dict[Feed, str]:
+        """Return the datasets of which something could not be decided about in the last tick, each with the reason."""
+        own = {str(feed): feed for feed in Graph(self.definitions.resolve_asset_graph()).by_feed}
+        with open_ledger(settings().ledger).read() as connection:
+            opened = {each.name: each.reason for each in alerts.open_alerts(connection)}
+        return {feed: opened[name] for text, feed in own.items() if (name := f"{UNDECIDED}:{text}") in opened}
 
     def waiting(self, state: State) -> dict[Partition, str]:
         """What has this verdict, by the last decision about it, each with the reason."""
@@ -270,6 +278,7 @@ class Runner:
         self._refuse_a_daemon()
         self._release_dead_runs()
         self._end_waits()
+        due.end_pauses(open_ledger(settings().ledger), self.now())
 
     def _end_waits(self) -> None:
         due.end_waits(open_ledger(settings().ledger), self.now())

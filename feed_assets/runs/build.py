@@ -7,10 +7,9 @@ statistics before the manifest, so `reconcile` can finish what has a manifest an
 import json
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from feed_assets.core.attempts import end_of
 from feed_assets.core.errors import IllegalTransition, MixedInputs, NoValidUpdate
@@ -49,8 +48,9 @@ from feed_assets.runs.maker import Made, Output, Task
 from feed_assets.runs.phases import Checked, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
 from feed_assets.runs.pinning import Inputs, Order, backfilled, pin_inputs
 from feed_assets.runs.recipe import Recipe
-from feed_assets.runs.services import Services, this_process
+from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
+from feed_assets.runs.waiting import Patience, begin
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -79,6 +79,7 @@ def build(
     waits: Waits | None = None,
     absent: Sequence[Partition] = (),
     reprocess: Reprocess = "if_data_changed",
+    patience: Patience | None = None,
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
 
@@ -87,15 +88,13 @@ def build(
     `absent`. Of event tables the slices of `run_spec` are read; if it consumes, markers move with the publication.
     The profile is compared with those of the partitions `baseline`.
     `made_again` are the windows that the partition fills, if somebody asks for it by hand: what is bad of these is
-    backfilled.
+    backfilled. While another run builds the partition, this one waits as `patience` says; without it, not at all.
 
     Raises AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
     SparkUnavailable, and what the function raises, without the secrets in it; the run then ends as `core.attempts`
     says, and leaves no valid update.
     """
-    reconcile.reconcile(services, output=output)
-    run = runs.Run(uuid4().hex, output, runs.RUNNING, process=this_process(), started=services.now(), **asdict(launch))
-    runs.start(services.ledger, run)
+    run = begin(services, output, launch, patience or Patience())
     services.on_step("started")
     try:
         more = baseline, made_again, waits or Waits(), absent, reprocess, bool(launch.asked_by)

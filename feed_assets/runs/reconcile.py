@@ -44,12 +44,13 @@ class FinishedRun:
         return (*finished, *(Done(SWEPT, row.partition, row.id, f"it has no manifest; {ended}") for row in self.swept))
 
 
-def _process_is_dead(run: Run) -> bool:
+def process_is_dead(run: Run) -> bool:
+    """Return whether the process of a run has surely ended."""
     return is_dead(run.process)
 
 
 def reconcile(
-    services: Services, has_ended: Callable[[Run], bool] = _process_is_dead, output: Partition | None = None
+    services: Services, has_ended: Callable[[Run], bool] = process_is_dead, output: Partition | None = None
 ) -> tuple[FinishedRun, ...]:
     """Finish every run that the ledger believes to be running and whose process is gone, and all open claims.
 

@@ -96,16 +96,17 @@ REFUSED = {
     "a table's": (lambda: event_table("my orders", source=SHOP), "Dagster's names have letters, digits"),
     "half a version": (
         lambda: made("t/sums/v1"),
-        "feed 't/sums/v1' has a version without a minor: expected, for example, 't/sums/v1.0'.",
+        "feed 't/sums/v1' ends in what looks like a version and is none: expected v<major>.<minor> without leading "
+        "zeros. Is 't/sums/v1.0' meant?",
     ),
-    "half a version of a foreign one": (lambda: foreign_feed("t/a/v2", schema="k int"), "without a minor"),
+    "half a version of a foreign one": (lambda: foreign_feed("t/a/v2", schema="k int"), "Is 't/a/v2.0' meant"),
     "a schema": (
         lambda: foreign_feed("t/raw/v1.0", schema="n integr"),
         "t/raw/v1.0: schema 'n integr': column 'n' has the type 'integr', which Spark has not: is integer meant?",
     ),
     "a version without its v": (
         lambda: foreign_feed("t/raw/1.0", schema="k int"),
-        "feed 't/raw/1.0' ends in a version without its 'v': expected 't/raw/v1.0'",
+        "Is 't/raw/v1.0' meant?",
     ),
     "a misspelt parameter": (
         lambda: foreign_feed("t/raw/v1.0", shema="k int"),

@@ -2,16 +2,32 @@
 
 import random
 
-GOOD = [b"0", b"1", b"2", b"10", b"12"]
-"""Right where there are so many files, and a wrong count everywhere else."""
+GOOD = [b"0", b"1", b"2", b"10", b"12", b"0\n", b"2\n", b"12\n"]
+"""Right where there are so many files, and a wrong count everywhere else. A shell's `echo` ends its line."""
 
 BAD = {
     "empty": b"",
-    "newline": b"2\n",
+    "two newlines": b"2\n\n",
+    "a newline before": b"\n2",
+    "newlines around": b"\n2\n",
     "carriage return": b"2\r\n",
+    "carriage return alone": b"2\r",
+    "carriage return behind": b"2\n\r",
+    "next line": "2\x85".encode(),
+    "line separator": "2\u2028".encode(),
+    "space and newline": b"2 \n",
+    "leading zero and newline": b"02\n",
+    "two numbers in lines": b"2\n2",
+    "two numbers in ended lines": b"2\n2\n",
+    "echo in double quotes": b'"2"\n',
+    "PowerShell": b"\xff\xfe2\x00\r\x00\n\x00",
+    "NUL and newline": b"2\0\n",
+    "19 digits and newline": b"1" * 19 + b"\n",
     "only a newline": b"\n",
     "leading space": b" 2",
     "trailing space": b"2 ",
+    "wc -l on a Mac": b"       2\n",
+    "echo of cmd.exe": b"2 \r\n",
     "tab": b"\t2",
     "vertical tab": b"2\x0b",
     "form feed": b"2\x0c",

@@ -16,6 +16,11 @@ def update(name: str, *files: str, manifest: int | None = None) -> Layout:
     return {f"{name}/{file}": file.encode() for file in files} | {f"{name}/_SUCCESS": str(count).encode()}
 
 
+def by_echo(name: str) -> Layout:
+    """The same update with the manifest as a shell's `echo` writes it."""
+    return update(name) | {f"{name}/_SUCCESS": b"2\n"}
+
+
 def newest(name: str) -> tuple[Layout, str | None]:
     """A valid update of this name is the newest one."""
     return update(OLD) | update(name), name
@@ -43,6 +48,8 @@ CASES: dict[str, tuple[Layout, str | None]] = {
     "no files": (update(OLD) | {f"{NEW}/_SUCCESS": b"0"}, NEW),
     "no manifest": (update(OLD) | {f"{NEW}/a": b""}, OLD),
     "nothing but a manifest": (update(OLD) | {f"{NEW}/_SUCCESS": b"1"}, OLD),
+    "manifest by echo": (update(OLD) | by_echo(NEW), NEW),
+    "manifest by echo that counts wrong": (update(OLD) | by_echo(NEW) | {f"{NEW}/c": b""}, OLD),
     # Moments that do not exist, and names that are near one.
     "30 February": no_update("20260230.120000"),
     "29 February of a common year": no_update("20190229.000000"),

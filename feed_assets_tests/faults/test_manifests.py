@@ -56,6 +56,15 @@ def test_there_are_over_fifty_of_them():
     assert len(set(BAD.values())) > 50
 
 
+@pytest.mark.parametrize("content", [content for content in GOOD if int(content) == 2])
+def test_a_manifest_that_a_shell_has_written_is_valid(board, content):
+    write(board, OLD)
+    write(board, NEW, content)
+    reading = latest(board, MEN)
+    assert (reading.update and reading.update.id, reading.skipped) == (NEW, ())
+    assert named(board, MEN, NEW).id == NEW
+
+
 @pytest.mark.parametrize("content", [*BAD.values(), *GOOD], ids=[*BAD, *map(str, GOOD)])
 def test_never_more_of_a_manifest_is_asked_for_than_tells_that_it_is_too_long(board, content):
     write(board, NEW, content)
@@ -75,10 +84,10 @@ def _moments():
 
 
 def judge(ways: Ways, board: Blackboard, content: bytes, said: str) -> None:
-    """Put a manifest into updates of no, two and twelve files: it is right where it is the number's text."""
+    """Put a manifest into updates of no, two and twelve files: right is the number's text, with one newline or none."""
     for name in COUNTS:
         board.put(f"{MEN.path}/{name}/{MANIFEST}", content)
-    right = [name for name, count in COUNTS.items() if content == str(count).encode()]
+    right = [name for name, count in COUNTS.items() if content in (f"{count}".encode(), f"{count}\n".encode())]
     assert valid(ways, board) == right, f"{said}: {content!r}"
 
 

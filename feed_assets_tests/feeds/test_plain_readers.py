@@ -12,7 +12,7 @@ from feed_assets.feeds.read import latest
 MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 NAMES = ["20191125.060000", "20191125.060001", "20191126.000000", "20191231.235959", "20180231.000000", "20191126.2460"]
 FILES = ["a", "part-1.csv", "sub/b", "sub/deep/c", "_metadata", ".hidden", "sub/_SUCCESS", "_temporary/0/x", "é ü"]
-MANIFESTS = [None, b"", b"+1", b"-1", b"01", b"1\n", b" 1", "١".encode(), b"1_0", b"9" * 100]
+MANIFESTS = [None, b"", b"+1", b"-1", b"01", b"1\n", b"1\r\n", b"1\n\n", b" 1", "١".encode(), b"1_0", b"9" * 100]
 
 Plain = tuple[str, dict[str, int]] | None
 
@@ -24,21 +24,22 @@ def layout(seed: int) -> dict[str, bytes]:
     for name in chance.sample(NAMES, chance.randint(0, len(NAMES))):
         files = chance.sample(FILES, chance.randint(0, 4))
         objects |= {f"{name}/{file}": b"x" * chance.randint(0, 9) for file in files}
-        right = str(len(files) + chance.choice([0, 0, 0, 1, -1])).encode()
+        right = f"{len(files) + chance.choice([0, 0, 0, 1, -1])}{chance.choice(['', '', chr(10)])}".encode()
         manifest = chance.choice([right, right, right, chance.choice(MANIFESTS)])
         objects |= {f"{name}/_SUCCESS": manifest} if manifest is not None else {}
     return objects
 
 
 def choose(updates: dict[str, dict[str, int]], manifest_of) -> Plain:
-    """The article's rule, written down once more: newest first, the manifest's text is the count."""
+    """The article's rule, written down once more: newest first, the manifest's text is the count, as `echo` has it."""
     for name in sorted(updates, reverse=True):
         try:
             moment = datetime.strptime(name, "%Y%m%d.%H%M%S").strftime("%Y%m%d.%H%M%S")  # noqa: DTZ007
         except ValueError:
             continue
         files = {file: size for file, size in updates[name].items() if file != "_SUCCESS"}
-        if moment == name and len(files) < len(updates[name]) and manifest_of(name) == str(len(files)).encode():
+        right = {f"{len(files)}".encode(), f"{len(files)}\n".encode()}
+        if moment == name and len(files) < len(updates[name]) and manifest_of(name) in right:
             return name, files
     return None
 

@@ -66,7 +66,12 @@ def test_what_we_publish_the_shell_reads_and_skips_what_we_skip(run, s3_board, t
     good = publish(s3_board, MEN, {"part 1.csv": b"one", "sub/b": b"two"}, NOW)
     invalidate(s3_board, MEN, publish(s3_board, MEN, {"a": b""}, NOW).id)
     invalidate(s3_board, MEN, publish(s3_board, MEN, {"a": b""}, NOW).id, how="file")
-    for name, manifest in (("20300101.000000", b"0\n"), ("20300231.000000", b"0"), ("20300101.2460", b"0")):
+    for name, manifest in (
+        ("20300101.000000", b"0\r\n"),
+        ("20300102.000000", b"0\n\n"),
+        ("20300231.000000", b"0"),
+        ("20300101.2460", b"0"),
+    ):
         s3_board.put(f"{MEN.path}/{name}/_SUCCESS", manifest)
     code, update_id, errors = run("consumer.sh", tmp_path / "out")
     assert (code, update_id, errors) == (0, good.id, "")
@@ -81,6 +86,14 @@ def test_the_shell_reads_an_update_without_files_and_with_its_own_marker(run, s3
     s3_env.client().put_object(Bucket=bucket, Key=f"{prefix}/{update.path}/", Body=b"")
     assert run("consumer.sh", tmp_path / "out")[:2] == (0, update.id)
     assert require(latest(s3_board, MEN)) == update
+
+
+def test_what_echo_has_written_into_a_manifest_the_shell_and_we_read(run, s3_board, tmp_path):
+    manifest = subprocess.run(["bash", "-c", "echo 2"], capture_output=True, check=True).stdout
+    for name, data in {"a": b"one", "b": b"two", "_SUCCESS": manifest}.items():
+        s3_board.put(f"{MEN.path}/20300101.000000/{name}", data)
+    assert run("consumer.sh", tmp_path / "out") == (0, "20300101.000000", "")
+    assert require(latest(s3_board, MEN)).id == "20300101.000000"
 
 
 def test_the_shell_tells_a_missing_update_from_a_refused_request(run, tmp_path):

@@ -16,7 +16,7 @@ def no_spark():
     raise AssertionError("reconciling needs no Spark")
 
 
-def left_behind(lake: Lake, sealed: int, process: str = GONE) -> runs.Run:
+def left_behind(lake: Lake, sealed: int, process: str = GONE, read: Pin = PIN) -> runs.Run:
     """What a run leaves that was killed when so many of its two updates, rejects first, had a manifest."""
     board, ledger = lake.services.board, lake.services.ledger
     run = runs.Run(f"run with {sealed}", OUTPUT, runs.RUNNING, process, NOW)
@@ -24,7 +24,7 @@ def left_behind(lake: Lake, sealed: int, process: str = GONE) -> runs.Run:
     partitions = [Partition(feed, DAY) for feed in (REJECTS, CLEAN)]
     claimed = [(partition, write.claim(board, partition, run.id.encode(), NOW)) for partition in partitions]
     with ledger.change() as connection:
-        claims.claim(connection, run.id, claimed, [PIN], "1", NOW)
+        claims.claim(connection, run.id, claimed, [read], "1", NOW)
     for number, (partition, update_id) in enumerate(claimed):
         board.put(f"{partition.path}/{update_id}/part-0", b"rows")
         files = write.listed(board, partition, update_id)

@@ -24,6 +24,7 @@ from feed_assets.runs.phases import Outcome
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.services import Services
 from feed_assets.runs.spark_maker import SparkMaker
+from feed_assets.runs.waiting import Patience
 from feed_assets.spark.read import read_own
 from feed_assets_tests.support.build_needs import need_of
 
@@ -63,10 +64,17 @@ class Lake:
         content = "\n".join(["id,at", *lines, ""]).encode()
         return publish(self.services.board, Partition(RAW, key), {"part-0.csv": content}, NOW)
 
-    def clean(self, key: str = DAY, named=NEWEST, services: Services | None = None, **changes: Any) -> Outcome:
+    def clean(
+        self,
+        key: str = DAY,
+        named=NEWEST,
+        services: Services | None = None,
+        patience: Patience | None = None,
+        **changes: Any,
+    ) -> Outcome:
         """Build the cleaned feed, by a recipe that differs in `changes`."""
-        inputs = {"raw": [Partition(RAW, key)]}
-        return build(replace(CLEANING, **changes), Partition(CLEAN, key), inputs, services or self.services, named)
+        recipe, inputs = replace(CLEANING, **changes), {"raw": [Partition(RAW, key)]}
+        return build(recipe, Partition(CLEAN, key), inputs, services or self.services, named, patience=patience)
 
     def top(self, keys: Sequence[str] = (DAY,), **changes: Any) -> Outcome:
         """Build the feed that is made from the cleaned one."""

@@ -15,13 +15,14 @@ from feed_assets.core.increments import set_version
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.needs import Need
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.ledger import compacted, due, sets, updates
+from feed_assets.ledger import compacted, due, sets
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
 from feed_assets.orchestration.build.effects import effect_metadata
 from feed_assets.orchestration.build.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
 from feed_assets.orchestration.build.many import Many
+from feed_assets.orchestration.build.patience import patience_of
 from feed_assets.orchestration.build.reports import Result, failed_checks, materialized, standing
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
@@ -36,10 +37,14 @@ from feed_assets.runs.build import build
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.services import Services
+from feed_assets.runs.waiting import Patience
 from feed_assets.settings import settings
 
 ASKED_BY = "feed_assets/asked_by"
 """The tag of a run that somebody asked for by hand: who."""
+
+BACKFILL = "dagster/backfill"
+"""Dagster's tag of the runs of a backfill: its id."""
 
 AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagster/schedule_name"}
 """The tags of runs that nobody asked for by hand."""
@@ -50,7 +55,8 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
     known = [*specs, *(given.feed for given in read.values() if given.declaration.feed != recipe.feed)]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
-        body = _Body(recipe, Graph(dg.Definitions(assets=known).resolve_asset_graph()), context, Event())
+        graph, interrupted = Graph(dg.Definitions(assets=known).resolve_asset_graph()), Event()
+        body = _Body(recipe, graph, context, interrupted, patience_of(context, interrupted))
         if body.node.partitions_def is not None and context.has_partition_key_range:
             yield from body.build_many(config)
         else:
@@ -67,6 +73,7 @@ class _Body:
     graph: Graph
     context: dg.AssetExecutionContext
     interrupted: Event
+    patience: Patience
 
     @cached_property
     def node(self) -> Node:
@@ -78,7 +85,8 @@ class _Body:
             raise InvalidName(
                 f"{self.recipe.feed} is built partition by partition, and this run names none. Choose one."
             )
-        outcome = self.build(config, self.context.partition_key if self.context.has_partition_key else None)
+        key = self.context.partition_key if self.context.has_partition_key else None
+        outcome = self.build(config, key, waits=True)
         yield from self.results(outcome)
         if isinstance(outcome, Refused):
             raise dg.Failure(
@@ -88,18 +96,27 @@ class _Body:
             )
 
     def build_many(self, config: RunConfig) -> Iterator[Any]:
-        """Build all partitions that the run names: one after the other if one may be another's input.
+        """Build all partitions that the run names: one after the other, in order, if one may be another's input.
 
-        So with a Spark profile, which is the session's.
+        One after the other also with a Spark profile, which is the session's.
         """
         reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
         one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags
         at_a_time = 1 if one_by_one else settings().partitions_at_a_time
-        many = Many(self.context, partial(self.build, config), self.results, self.standing)
+        of_run = self.context, partial(self._build_of_many, config), self.results, self.standing
+        many = Many(*of_run, in_order=reads_itself, tells_unchanged=self._is_of_backfill)
         return many.run(at_a_time, self.interrupted)
 
-    def build(self, config: RunConfig, key: str | None) -> Outcome:
-        """Build the partition of one of Dagster's keys."""
+    def _build_of_many(self, config: RunConfig, key: str, waits: bool) -> Outcome:
+        return self.build(config, key, waits=waits)
+
+    @property
+    def _is_of_backfill(self) -> bool:
+        """Whether a backfill waits for a materialization: it fails with a partition of which its own run tells none."""
+        return BACKFILL in self.context.run.tags
+
+    def build(self, config: RunConfig, key: str | None, *, waits: bool) -> Outcome:
+        """Build the partition of one of Dagster's keys; `waits`: once no other run builds it."""
         need, windows = self._place(key)
         inputs = {source.name: need.partitions_of(source.feed) for source in self.recipe.sources}
         launch, told = self._launch(config, need), run_spec_in(config)
@@ -120,6 +137,7 @@ class _Body:
             reprocess=need.reprocess,
             baseline=baseline_of(self.node.partitions_def, self.recipe.profile, need.output),
             made_again=windows if launch.asked_by else (),
+            patience=self.patience if waits else None,
         )
 
     def _place(self, key: str | None) -> tuple[Need, list[WindowAddress]]:
@@ -163,6 +181,8 @@ class _Body:
             case Unchanged():
                 said = f"{outcome.output}: update {outcome.update_id} was built from these very inputs"
                 context.log.info(f"{said}: there is nothing to do.")
+                if self._is_of_backfill:
+                    yield from self.standing(self.node.key_of(outcome.output))
             case Refused():
                 yield from failed_checks(outcome, self.node.key, context.selected_asset_check_keys)
             case Published():
@@ -190,13 +210,17 @@ class _Body:
         of_batch = {"batch": main.partition.name, "rows of the batch": main.written.records, "batches": len(pins)}
         return set_version(pins), of_batch | ({"dagster/row_count": rows} if rows is not None else {})
 
-    def standing(self, key: str) -> Iterator[Result]:
+    def standing(self, key: str | None) -> Iterator[Result]:
         """What Dagster is to hear of a partition that is left as it is: its newest update, whoever made it."""
         nodes = [self.graph.by_key[asset] for asset in sorted(self.context.selected_asset_keys)]
         outputs = {node.partition(key): node for node in nodes}
         with open_ledger(settings().ledger).read() as connection:
-            newest = updates.newest(connection, outputs)  # Datasets by events, as appendable ones are, have a run each.
-        yield from (standing(node, newest[output]) for output, node in outputs.items() if output in newest)
+            newest = sets.newest(connection, outputs)
+            of_batches = sets.pins_of(connection, [at for at, row in newest.items() if row.partition != at])
+        versions = {output: set_version(pins) for output, pins in of_batches.items()}
+        for output, node in outputs.items():
+            if output in newest:
+                yield standing(node, newest[output], versions.get(output))
 
 
 def asked_by(run: dg.DagsterRun) -> str | None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from threading import Event
 from traceback import format_exception
 from typing import Any
@@ -18,6 +20,7 @@ import dagster as dg
 from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
 
 from feed_assets.core.attempts import OF_ITS_OWN, is_outage
+from feed_assets.core.errors import AlreadyRunning
 from feed_assets.core.words import first_line
 from feed_assets.orchestration.build.provenance import MadeOf, provenance
 from feed_assets.orchestration.build.reports import Result, log_result
@@ -30,6 +33,8 @@ _IS_OUTPUT_ALONE = "__source_asset_observation__"
 """Under which name the metadata of an output tell Dagster to make no materializations of it. It exports none."""
 
 Build = Callable[[str], Outcome]
+BuildOrWait = Callable[[str, bool], Outcome]
+"""By Dagster's key, and whether to wait for another run that builds the partition, or raise AlreadyRunning."""
 Results = Callable[[Outcome], Iterator[Result]]
 Standing = Callable[[str], Iterator[Result]]
 End = Outcome | BaseException
@@ -40,9 +45,13 @@ class Many:
     """The partitions of a run: how one is built, what Dagster hears of its outcome, and of what stands as it is."""
 
     context: dg.AssetExecutionContext
-    build: Build
+    build: BuildOrWait
     results: Results
     standing: Standing
+    in_order: bool = False
+    """Whether one partition may be another's input, so that none is built before one that is waited for."""
+    tells_unchanged: bool = False
+    """Whether `results` tell of what was left as it is, too."""
     made_of: dict[str, MadeOf] = field(default_factory=dict[str, MadeOf])
     ended: dict[str, End] = field(default_factory=dict[str, End])
 
@@ -54,26 +63,37 @@ class Many:
         except BaseException:
             self._tell_what_stands()
             raise
-        if any(isinstance(end, Published) for end in self.ended.values()):
+        told = (Published, Unchanged) if self.tells_unchanged else Published
+        if any(isinstance(end, told) for end in self.ended.values()):
             yield from _outputs(self.context)
 
     def _build(self, at_a_time: int, interrupted: Event) -> None:
-        waiting = deque(self.context.partition_keys)
-        with closing(ends_of_each(self._begin, waiting, at_a_time, interrupted)) as ends:
-            for key, end in ends:
-                self.ended[key] = end
-                if not isinstance(end, BaseException):
-                    with to_its_end():
-                        self._tell(key, self.results(end))
-                    continue
-                self.context.log.error(f"{key}: {''.join(format_exception(end))}")
-                if _is_outage(end):
-                    end.add_note(f"Not begun: {', '.join(waiting) or 'none'}.")
-                    waiting.clear()  # The next one would end with it, too.
+        """Build what no other run builds, so that two runs share the work; then wait for the others' partitions."""
+        busy = deque[str]()
+        for waiting, waits in ((deque(self.context.partition_keys), self.in_order), (busy, False)):
+            with closing(ends_of_each(partial(self._begin, waits), waiting, at_a_time, interrupted)) as ends:
+                for key, end in ends:
+                    if isinstance(end, AlreadyRunning) and not waits:
+                        self.context.log.info(f"{key} comes last: {end}")
+                        busy.append(key)
+                    else:
+                        self._note(key, end, waiting, busy)
 
-    def _begin(self, key: str) -> Outcome:
+    def _note(self, key: str, end: End, *left: deque[str]) -> None:
+        self.ended[key] = end
+        if not isinstance(end, BaseException):
+            with to_its_end():
+                self._tell(key, self.results(end))
+            return
+        self.context.log.error(f"{key}: {''.join(format_exception(end))}")
+        if _is_outage(end):
+            end.add_note(f"Not begun: {', '.join(dict.fromkeys(chain(*left))) or 'none'}.")
+            for waiting in left:
+                waiting.clear()  # The next one would end with it, too.
+
+    def _begin(self, waits: bool, key: str) -> Outcome:
         self.made_of[key] = provenance(self.context)
-        return self.build(key)
+        return self.build(key, waits)
 
     def _tell(self, key: str, results: Iterator[Result]) -> None:
         for result in results:
@@ -81,6 +101,8 @@ class Many:
 
     def _tell_what_stands(self) -> None:
         """Else Dagster would show as failed what a run that fails has left as it is."""
+        if self.tells_unchanged:
+            return
         for key in (key for key, end in self.ended.items() if isinstance(end, Unchanged)):
             self._tell(key, self.standing(key))
 

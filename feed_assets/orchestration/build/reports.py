@@ -57,11 +57,10 @@ def materialized(
         )
 
 
-def standing(node: Node, row: updates.Row) -> dg.MaterializeResult[Any]:
-    """The result that tells once more of an update that stands."""
-    return dg.MaterializeResult(
-        asset_key=node.key, metadata=recorded(node, row), data_version=dg.DataVersion(row.data_version)
-    )
+def standing(node: Node, row: updates.Row, version: str | None = None) -> dg.MaterializeResult[Any]:
+    """The result that tells once more of an update that stands; `version` is that of all batches, if it is of one."""
+    told = dg.DataVersion(version or row.data_version)
+    return dg.MaterializeResult(asset_key=node.key, metadata=recorded(node, row), data_version=told)
 
 
 def recorded(node: Node, row: updates.Row) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """From what is on the list to a verdict: the step 'decide' for the datasets of one code location."""
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import FeedAssetsError, in_short
+from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due
@@ -49,8 +48,6 @@ _heard: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary(
 
 _released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
 """The datasets of which this process has looked at what a day's limit holds, by the definitions that they are of."""
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -225,18 +222,17 @@ def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledge
 
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress]:
     """The windows of feeds that an output waits for; none if that cannot be said: nor can it be decided about then."""
-    try:
-        return graph.windows_read(output, read)
-    except Exception:  # A declaration may have changed since it was made.
-        _logger.exception("it cannot be said which windows %s was made of", output)
-        return []
+    with failing_alone({}, f"the mapping of {output} to the windows that it was made of"):
+        return graph.windows_read(output, read)  # A declaration may have changed since it was made.
+    return []
 
 
 def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) -> Affected:
     """What a change concerns of one consumer; or why that cannot be said, and then it is looked at again."""
     node, address = graph.node(Feed.parse(consumer)), address_of(changed)
     takes_events = node.by_events is not None and node.feed != changed.feed
-    try:
+    problems, mapping = dict[str, str](), f"the mapping of {changed} to {consumer}"
+    with failing_alone(problems, mapping):
         outputs = (
             graph.affected_by_window(node, address, now)
             if address
@@ -248,9 +244,7 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
             return Affected(None, takes_events, look_at=begins)
         ends = {output: end for output, _ in outputs or () if (end := end_of(node.partitions_def, output.key))}
         return Affected(outputs, takes_events, ends=ends)
-    except Exception as error:  # A mapping may be anybody's.
-        _logger.exception("it cannot be said what %s affects of %s", changed, consumer)
-        return Affected(None, takes_events, in_short(error))
+    return Affected(None, takes_events, problems[mapping])
 
 
 def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
@@ -260,11 +254,10 @@ def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
     """
     if not _is_there(graph.node(output.feed), output, now):
         return None
-    try:
+    problems, decision = dict[str, str](), f"the decision about {output}"
+    with failing_alone(problems, decision):  # A mapping may be anybody's, and a lineage table out of reach.
         return graph.need(output)
-    except Exception as error:  # A mapping may be anybody's, and a lineage table out of reach.
-        _logger.exception("%s cannot be decided about, and is looked at again later", output)
-        return in_short(error)
+    return problems[decision]
 
 
 def _release(ledger: Ledger, decided: Iterable[Verdict], now: datetime) -> None:

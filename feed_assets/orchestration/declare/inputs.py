@@ -14,7 +14,7 @@ from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
-from feed_assets.core.limits import check_feed
+from feed_assets.core.limits import check_feed, check_version
 from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.pulls import Pull
 from feed_assets.core.readable import Format
@@ -69,16 +69,11 @@ def group_of(feed: Feed) -> str:
 
 
 def declared_feed(text: str) -> Feed:
-    """The feed of a declaration. Raises InvalidName if it is none, Dagster cannot hold it, or its version is half."""
+    """The feed of a declaration. Raises InvalidName if it or its version is none, or Dagster cannot hold it."""
     feed = check_feed(Feed.parse(text))
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", feed.name):
         raise InvalidName(f"feed {text!r}: Dagster's names have letters, digits, '_', '-' and '.' alone. Rename it.")
-    if re.fullmatch("v[0-9]+", feed.name.split("/")[-1]):
-        raise InvalidName(f"feed {text!r} has a version without a minor: expected, for example, '{text}.0'.")
-    name, _, last = text.rpartition("/")
-    if re.fullmatch(r"[0-9]+\.[0-9]+", last):
-        raise InvalidName(f"feed {text!r} ends in a version without its 'v': expected '{name}/v{last}'.")
-    return feed
+    return check_version(feed)
 
 
 @typed

@@ -6,14 +6,15 @@ looked for. A run still to begin has named none: that monitoring (in our `dagste
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import psutil
 
-from feed_assets.ledger.runs import Run
 from feed_assets.orchestration.build.makers import DRIVER
+from feed_assets.orchestration.build.patience import has_ended
 from feed_assets.orchestration.decide.requests import WITH_PROCESS
 from feed_assets.orchestration.ticks.holds import is_let_go
 from feed_assets.runs.reconcile import FinishedRun, reconcile
@@ -33,20 +34,12 @@ CLOCK_SECONDS = 60
 
 def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[FinishedRun, ...]:
     """Finish the builds that ended without saying so, and fail Dagster's own runs whose process is gone."""
-    left = reconcile(services, has_ended=lambda run: _has_ended(instance, run))
+    left = reconcile(services, has_ended=partial(has_ended, instance))
     for finished in left:
         if finished.run.dagster_run and is_dead(finished.run.process):
             fail(instance, finished.run.dagster_run, finished.run.process)
     fail_left_runs(instance)
     return left
-
-
-def _has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
-    """Whether a run that the ledger believes to be running is over: Dagster knows of other hosts, too."""
-    if is_dead(run.process):
-        return True
-    found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
-    return found is not None and found.is_finished
 
 
 def fail_left_runs(instance: dg.DagsterInstance) -> None:

@@ -1,0 +1,88 @@
+"""Begin a run of a partition once no other run builds it: wait for that run, and finish it if its process is gone.
+
+A run waits while it holds nothing: neither a claim nor an engine. So no two runs can wait for each other.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from time import sleep
+from uuid import uuid4
+
+from feed_assets.core.errors import AlreadyRunning
+from feed_assets.core.feeds import Partition
+from feed_assets.ledger import runs
+from feed_assets.runs.reconcile import process_is_dead, reconcile
+from feed_assets.runs.services import Services, this_process
+
+LOOK_SECONDS = 1.0
+"""Seconds from one look at the other run to the next."""
+
+
+def _silent(_: str) -> None:
+    """Do nothing."""
+
+
+@dataclass
+class Patience:
+    """Time for which a run waits for others, over all of its partitions, and how it waits.
+
+    `pause` waits for a number of seconds and raises what interrupts the run. `tell` gets each run that is waited for in
+    words. `has_ended` finds the runs that the ledger believes to be running and that are over.
+    """
+
+    seconds: float = 0
+    pause: Callable[[float], object] = sleep
+    tell: Callable[[str], object] = _silent
+    has_ended: Callable[[runs.Run], bool] = process_is_dead
+    spent: float = field(default=0, init=False)
+
+    @property
+    def left(self) -> float:
+        """The seconds for which the run may still wait."""
+        return max(self.seconds - self.spent, 0)
+
+    def wait(self) -> None:
+        """Wait until the next look. It counts as the time that it should take, whatever the clock does meanwhile."""
+        seconds = min(LOOK_SECONDS, self.left)
+        self.spent += seconds
+        self.pause(seconds)
+
+
+def begin(services: Services, output: Partition, launch: runs.Launch, patience: Patience) -> runs.Run:
+    """Record that a run of a partition begins, as soon as no other one builds it.
+
+    What ended runs left of the partition is finished before, at each look. Raises AlreadyRunning after `patience`, and
+    PartitionClosed if it is final.
+    """
+    known: str | None = None
+    while True:
+        reconcile(services, patience.has_ended, output)
+        with services.ledger.read() as connection:
+            others = runs.running(connection, output)
+        if not others or not patience.left:
+            try:
+                return _started(services, output, launch)
+            except AlreadyRunning as error:
+                if patience.left:
+                    continue  # Another one was faster: it is looked at now.
+                if not patience.spent:
+                    raise
+                raise AlreadyRunning(f"{error} This run has waited {patience.spent:.0f} s for others.") from error
+        if others[0].id != known:
+            patience.tell(_in_words(others[0], patience))
+            known = others[0].id
+        patience.wait()
+
+
+def _started(services: Services, output: Partition, launch: runs.Launch) -> runs.Run:
+    process, now = this_process(), services.now()
+    run = runs.Run(uuid4().hex, output, runs.RUNNING, process=process, started=now, **asdict(launch))
+    runs.start(services.ledger, run)
+    return run
+
+
+def _in_words(other: runs.Run, patience: Patience) -> str:
+    return (
+        f"{other.output} is being built by run {other.dagster_run or other.id} in process {other.process} since "
+        f"{other.started:%Y-%m-%d %H:%M:%S} UTC: this run waits for it, for up to {patience.left:.0f} s."
+    )

@@ -1,0 +1,86 @@
+"""An update whose manifest a shell's `echo` has written is one update for whoever reads, builds, seals and repairs."""
+
+import subprocess
+from datetime import UTC, datetime
+
+import pytest
+
+import feed_assets
+from feed_assets.core.errors import NoValidUpdate, UpdateAbandoned
+from feed_assets.core.feeds import MANIFEST, Feed, Partition
+from feed_assets.feeds import read, write
+from feed_assets.feeds.opened import open_board
+from feed_assets.settings import settings
+from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, outcomes, rows, short
+
+RAW_OF_DAY = Partition(Feed.parse(RAW), DAY)
+NOW, ID = datetime(2020, 1, 2, tzinfo=UTC), "20200102.000000"
+
+
+def by_shell(text: str, *, options: str = "") -> bytes:
+    return subprocess.run(["bash", "-c", f"echo {options} '{text}'"], capture_output=True, check=True).stdout
+
+
+def put(board, manifest: bytes, update_id: str = ID) -> None:
+    board.put(f"{RAW_OF_DAY.path}/{update_id}/part-1.csv", rows(7).encode())
+    board.put(f"{RAW_OF_DAY.path}/{update_id}/{MANIFEST}", manifest)
+
+
+@pytest.mark.parametrize("manifest", [by_shell("1"), by_shell("1", options="-n"), b"1"])
+def test_a_run_builds_from_it_and_programs_read_it(home, manifest):
+    world = short()
+    put(world.board, manifest)
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    assert world.rows(SUMS, DAY) == [{"k": "a", "n": 7}]
+    (path,) = feed_assets.read(RAW, DAY, blackboard=settings().blackboard).paths
+    assert path.endswith(f"{ID}/part-1.csv")
+
+
+@pytest.mark.parametrize("manifest", [by_shell("1\n"), by_shell("1\r"), by_shell(" 1"), by_shell("1 "), by_shell("01")])
+def test_what_else_a_shell_may_write_is_read_by_nobody(home, manifest):
+    world = short()
+    put(world.board, manifest)
+    assert world.run_until_idle() == []
+    with pytest.raises(NoValidUpdate, match="not a decimal number"):
+        feed_assets.read(RAW, DAY, blackboard=settings().blackboard)
+
+
+def test_it_is_no_change_for_a_dataset_when_the_newline_goes(home):
+    world = short()
+    put(world.board, by_shell("1"))
+    world.run_until_idle()
+    world.board.put(f"{RAW_OF_DAY.path}/{ID}/{MANIFEST}", b"1")
+    assert world.run_until_idle() == []
+
+
+def test_what_is_sealed_with_a_newline_is_sealed_and_another_count_is_not(home):
+    board = open_board(settings())
+    put(board, by_shell("1"))
+    files = write.listed(board, RAW_OF_DAY, ID)
+    assert write.seal(board, RAW_OF_DAY, ID, files).files == files
+    assert board.get(f"{RAW_OF_DAY.path}/{ID}/{MANIFEST}") == b"1\n"
+    board.put(f"{RAW_OF_DAY.path}/{ID}/{MANIFEST}", by_shell("2"))
+    with pytest.raises(UpdateAbandoned, match=r"already has a manifest that says b'2\\n'"):
+        write.seal(board, RAW_OF_DAY, ID, files)
+
+
+@pytest.mark.parametrize("how", ["manifest", "file"])
+def test_it_can_be_invalidated_and_made_valid_again_in_the_strict_form(home, how):
+    board = open_board(settings())
+    put(board, by_shell("1"))
+    recorded = read.require(read.latest(board, RAW_OF_DAY))
+    write.invalidate(board, RAW_OF_DAY, ID, how=how)
+    assert read.latest(board, RAW_OF_DAY).update is None
+    write.revalidate(board, recorded)
+    assert read.require(read.latest(board, RAW_OF_DAY)) == recorded
+    assert board.get(f"{RAW_OF_DAY.path}/{ID}/{MANIFEST}") == b"1"
+
+
+def test_we_write_none(home):
+    board = open_board(settings())
+    update = write.publish(board, RAW_OF_DAY, {"part-1.csv": rows(7).encode()}, NOW)
+    assert board.get(f"{update.path}/{MANIFEST}") == b"1"
+    world = short()
+    world.run_until_idle()
+    made = read.require(read.latest(board, Partition(Feed.parse(SUMS), DAY)))
+    assert board.get(f"{made.path}/{MANIFEST}") == b"1"
