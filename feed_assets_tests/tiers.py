@@ -126,7 +126,6 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "orchestration/test_late_policies.py",
         "orchestration/test_mended.py::test_what_was_given_up_is_built_when_it_is_declared_otherwise",
         "orchestration/test_never_mixed.py",
-        "orchestration/test_pools.py",
         "orchestration/test_profiles.py",
         "orchestration/test_published_pipelines.py",
         "orchestration/test_quality_campaign.py",
@@ -208,6 +207,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "cli/test_build.py::test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_says_who_asked",
         "cli/test_run.py::test_a_failed_run_is_told_with_its_reason_and_tried_again_later",
         "cli/test_run.py::test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_built_and_then_nothing",
+        "test_tiers.py::test_each_promise_has_tests_that_are_there",
+        "test_tiers.py::test_make_test_is_no_larger_than_somebody_waits_for",
         "test_tutorial.py",
     ),
     "feeds are on S3, and the ledger on PostgreSQL": (

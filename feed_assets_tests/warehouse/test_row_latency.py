@@ -23,7 +23,7 @@ from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.table import Loading
 from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.stepped_clients import CalledClients, PolledConsumer, StepClock
-from feed_assets_tests.support.warehouse_datasets import Dataset, held
+from feed_assets_tests.support.warehouse_datasets import Dataset, state_rows
 from feed_assets_tests.support.warehouse_topics import loading_of, nexts
 
 WAIT = 0.5
@@ -172,7 +172,7 @@ def test_an_update_is_loaded_in_the_next_round(target, dataset: Dataset):
         dataset.publish(key, {"n": 1})
 
     def note() -> None:
-        keys.append({*held(target.engine, dataset)})
+        keys.append({*state_rows(target.engine, dataset)})
 
     dataset.publish("0", {"n": 1})
     turns = lambda: publish("1"), lambda: publish("2"), note, note
@@ -186,7 +186,9 @@ def test_a_backlog_of_updates_is_loaded_without_a_wait(target, dataset: Dataset,
     counts = list[int]()
     for key in "12345":
         dataset.publish(key, {"n": 1})
-    Rounds(lambda: counts.append(len(held(target.engine, dataset)))).run(target, {dataset.name: dataset.published})
+    Rounds(lambda: counts.append(len(state_rows(target.engine, dataset)))).run(
+        target, {dataset.name: dataset.published}
+    )
     assert counts == [5]
 
 
@@ -194,7 +196,7 @@ def test_what_comes_of_several_tables_is_loaded_in_the_same_round(world, loading
     topic, loaded = SignalledTopic(world, loading.engine), list[tuple[int, int]]()
 
     def note() -> None:
-        loaded.append((topic.loaded, len(held(loading.engine, dataset))))
+        loaded.append((topic.loaded, len(state_rows(loading.engine, dataset))))
 
     def come() -> None:
         note()
