@@ -139,7 +139,7 @@ class Process:
             try:
                 if requests.get(f"http://127.0.0.1:{self.port}/health", timeout=5).ok:
                     return
-            except requests.ConnectionError:
+            except (requests.ConnectionError, requests.Timeout):
                 time.sleep(0.01)
         raise AssertionError("the receiver does not answer")
 
