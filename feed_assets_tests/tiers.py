@@ -93,6 +93,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "cli/test_event_commands.py::test_our_events_are_published_besides_where_the_settings_say",
         "cli/test_event_commands.py::test_reconcile_publishes_events_that_were_lost",
         "cli/test_first_start.py",
+        "cli/test_stopped_while_waiting.py",
         "cli/test_stopping.py",
         "core/test_choosing.py::test_no_report_is_ever_mixed_and_in_the_end_it_reads_the_newest_of_all",
         "core/test_choosing.py::test_nor_is_one_whose_consumer_takes_updates_in_another_way",
