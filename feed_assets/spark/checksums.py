@@ -1,0 +1,33 @@
+"""Checksums of Parquet's pages: in all that we write, and verified in all that Spark reads for us.
+
+They are said again with each read and each write: what a Connect server, a cluster or a user has configured would win
+otherwise.
+"""
+
+from collections.abc import Mapping
+
+_VERIFY, _WRITE = "parquet.page.verify-checksum.enabled", "parquet.page.write-checksum.enabled"
+
+VERIFIED: dict[str, bool | str] = {_VERIFY: True}
+"""Options of each read. Pages without a checksum are read as they are."""
+
+WRITTEN = {_WRITE: "true"}
+"""Options of each write."""
+
+SESSION = {f"spark.hadoop.{name}": "true" for name in (_VERIFY, _WRITE)}
+"""Configuration of a session, for what a dataset's function reads and writes itself."""
+
+
+def without_switches(values: Mapping[str, str]) -> dict[str, str]:
+    """Return a configuration without what says whether checksums are written or verified."""
+    return {key: value for key, value in values.items() if not _is_switch(key)}
+
+
+def switched_off(values: Mapping[str, str]) -> list[str]:
+    """Return the lines of a configuration that would switch checksums off, as `key=value`."""
+    lines = [f"{key}={value}" for key, value in values.items() if _is_switch(key) and value.strip().lower() != "true"]
+    return sorted(lines)
+
+
+def _is_switch(key: str) -> bool:
+    return key.removeprefix("spark.hadoop.") in (_VERIFY, _WRITE)
