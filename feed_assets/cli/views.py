@@ -100,7 +100,7 @@ class DeepView(OfPartition):
     """An update that was read to the last byte, and what is wrong with it."""
 
     id: str
-    files: Count
+    files: int
     rows: int
     is_compared: bool
     damage: str

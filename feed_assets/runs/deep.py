@@ -11,6 +11,7 @@ from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Partition, Update
 from feed_assets.core.words import some
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.reading.pages import is_parquet, read_pages
@@ -27,6 +28,8 @@ class Published:
     columns: tuple[tuple[str, str], ...] = ()
     version: str | None = None
 
+
+ADVICE = "Invalidate the update (`feed-assets feed invalidate`): it is built again."
 
 UNKNOWN = Published()
 """An update of others, of which the ledger has no digest of rows."""
@@ -84,12 +87,11 @@ def look_deep(
     except UnreadableUpdate as error:
         return look.end(damage=f"{error} {look.how}")
     if look.is_of_parquet and published.records not in (None, rows):
-        return look.end(
-            rows, damage=f"{update.path} holds {rows:,} rows: {published.records:,} were published. {look.how}"
-        )
+        why = f"{update.path} holds {rows:,} rows, and {published.records:,} were published."
+        return look.end(rows, damage=f"{why} {look.how} {ADVICE}")
     if version not in (None, published.version):
         why = f"{update.path} holds other rows than were published (digest {version}, expected {published.version})."
-        return look.end(rows, is_compared=True, damage=f"{why} {look.how}")
+        return look.end(rows, is_compared=True, damage=f"{why} {look.how} {ADVICE}")
     return look.end(rows, is_compared=version is not None)
 
 
@@ -105,18 +107,19 @@ class _Look:
         return all(is_parquet(self.board, file) for file in self.update.files)
 
     @property
-    def how(self) -> str:
-        """How the bytes came to differ, as far as the store tells, and what to do."""
+    def written_again(self) -> list[str]:
+        """The files whose etags are others than when they were published."""
         was = {file.key: file.etag for file in self.published.files}
-        other = [file.key for file in self.update.files if was.get(file.key, file.etag) != file.etag]
-        if not was:
+        return [file.key for file in self.update.files if was.get(file.key, file.etag) != file.etag]
+
+    @property
+    def how(self) -> str:
+        """How the bytes came to differ, as far as the store tells."""
+        if not self.published.files:
             return ""
-        how = (
-            f"{some(other, 3)} was written again in place since it was published"
-            if other
-            else "The store tells of no write since it was published, so bits have changed at rest"
-        )
-        return f"{how}. Invalidate the update (`feed-assets feed invalidate`): it is built again."
+        if files := self.written_again:
+            return f"{some(files, 3)} was written again in place since it was published."
+        return "The store tells of no write since it was published, so bits have changed at rest."
 
     def other_files(self) -> str:
         """Say which files have another size than was published; empty if none has."""
@@ -126,7 +129,7 @@ class _Look:
             return ""
         key = next(key for key in sorted({*was, *now}) if was.get(key) != now.get(key))
         sizes = [f"{size:,} bytes" if size is not None else "not there" for size in (now.get(key), was.get(key))]
-        return f"{key} has changed since it was published: found {sizes[0]}, expected {sizes[1]}. {self.how}"
+        return f"{key} has changed since it was published: found {sizes[0]}, expected {sizes[1]}. {self.how} {ADVICE}"
 
     def rows(self, maker: Callable[[], Maker] | None, out_of_time: Callable[[], bool] | None) -> tuple[int, str | None]:
         """Return the rows of all files, and their digest if it can be compared."""
@@ -141,4 +144,7 @@ class _Look:
         return pages.rows, None
 
     def end(self, rows: int = 0, *, is_compared: bool = False, damage: str = "") -> Deep:
+        # On local disk a copy of a blackboard has other etags (inode, time), and equal bytes.
+        if not damage and not is_compared and self.written_again and not local_root(self.board.url):
+            damage = f"{self.how} Its rows were not compared: `feed-assets feed verify --deep` does, with Spark."
         return Deep(self.update.partition, self.update.id, len(self.update.files), rows, is_compared, damage.strip())

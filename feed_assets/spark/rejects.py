@@ -5,7 +5,7 @@ the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean row
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from uuid import uuid4
@@ -78,7 +78,7 @@ class Rejected:
     observed: Observation | None = None
     kept: DataFrame | None = None
     """A tagged frame of files that announce their rows."""
-    announced: Mapping[str, int] = NOT_ANNOUNCED
+    announced: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def of(cls, tagged: DataFrame, announced: Mapping[str, int] = NOT_ANNOUNCED) -> "Rejected":

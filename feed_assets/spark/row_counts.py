@@ -1,6 +1,7 @@
 """Rows that Spark reads of each Parquet file, compared with those that the file's footer announces."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
@@ -8,7 +9,7 @@ from pyspark.sql import functions as sf
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.spark.parse import is_clean
 
-NOT_ANNOUNCED: Mapping[str, int] = {}
+NOT_ANNOUNCED: Mapping[str, int] = MappingProxyType({})
 """Rows by file of formats without footers."""
 
 

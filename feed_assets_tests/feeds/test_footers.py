@@ -83,9 +83,7 @@ def test_a_row_group_whose_middle_spark_looks_for_behind_the_file_is_refused():
         ]
         group = SimpleNamespace(num_rows=7, num_columns=2, column=columns.__getitem__)
         flat = SimpleNamespace(column=lambda _: SimpleNamespace(max_repetition_level=0))
-        return SimpleNamespace(
-            num_rows=7, num_columns=2, num_row_groups=1, row_group=lambda _: group, schema=flat
-        )
+        return SimpleNamespace(num_rows=7, num_columns=2, num_row_groups=1, row_group=lambda _: group, schema=flat)
 
     file = File(KEY, 1000)
     assert check_footer(file, metadata(4, 254), 900) == 7

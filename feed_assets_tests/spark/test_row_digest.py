@@ -47,7 +47,9 @@ def _rows(draw: random.Random, number: int) -> list[tuple]:
             Decimal(whole(30)) / 100,
             Decimal(draw.choice([0, 10**18 - 1, -(10**18) + 1, draw.randrange(10**17)])),
             long / 10000 if abs(long) < 10**19 else Decimal(0),
-            draw.choice([long, -long / 10**18, Decimal(draw.randrange(10**37)) / 10**18, Decimal("-0.000000000000000001")]),
+            draw.choice(
+                [long, -long / 10**18, Decimal(draw.randrange(10**37)) / 10**18, Decimal("-0.000000000000000001")]
+            ),
         )
         return tuple(None if draw.random() < 0.15 else value for value in values)
 
@@ -66,7 +68,12 @@ def test_each_type_has_spark_s_digest(spark, local_board, number):
 
 
 def test_rows_may_come_in_any_order_and_in_slices():
-    table = pa.table({"k": ["a", None, "b" * 40, "c"], "o": pa.array([Decimal(300), None, Decimal(-1), Decimal(7)], pa.decimal128(20, 0))})
+    table = pa.table(
+        {
+            "k": ["a", None, "b" * 40, "c"],
+            "o": pa.array([Decimal(300), None, Decimal(-1), Decimal(7)], pa.decimal128(20, 0)),
+        }
+    )
     columns = [("k", "string"), ("o", "decimal(20,0)")]
     one, other = RowDigest(columns), RowDigest(columns)
     for batch in table.to_batches():
