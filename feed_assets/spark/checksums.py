@@ -14,8 +14,11 @@ VERIFIED: dict[str, bool | str] = {_VERIFY: True}
 WRITTEN = {_WRITE: "true"}
 """Options of each write."""
 
-SESSION = {f"spark.hadoop.{name}": "true" for name in (_VERIFY, _WRITE)}
-"""Configuration of a session, for what a dataset's function reads and writes itself."""
+OF_SERVER = dict.fromkeys((_VERIFY, _WRITE), "true")
+"""Configuration of a session of a Connect server, for what a dataset's function reads and writes itself."""
+
+OF_SESSION = {f"spark.hadoop.{name}": value for name, value in OF_SERVER.items()}
+"""The same for a session that is yet to start: later this form has no effect."""
 
 
 def without_switches(values: Mapping[str, str]) -> dict[str, str]:

@@ -79,15 +79,15 @@ def conf(settings: Settings) -> dict[str, str]:
     """
     own = settings.spark_conf.get_secret_value()
     _refuse_success_files(own)
-    own = {**checksums.without_switches(own), **checksums.SESSION}
+    own = checksums.without_switches(own)
     if settings.spark_remote:
-        return {"spark.remote": settings.spark_remote.get_secret_value(), **_SQL, **own}
+        return {"spark.remote": settings.spark_remote.get_secret_value(), **_SQL, **own, **checksums.OF_SERVER}
     s3a = {**_s3(settings.s3_endpoint), **buckets(settings)}
     values = {"spark.master": settings.spark_master, "spark.app.name": "feed_assets", **_SQL, **_OUTPUT}
     values |= {**_SMALL, **AUTHENTICATED, **of_python_workers()} if _is_local(settings) else {}
     values |= ON_LOOPBACK if settings.spark_master.startswith("local") else {}
     values |= _RAW_FILES if settings.blackboard.startswith("file:") else {}
-    return {**values, **_jars(settings.spark_jars), **s3a, **own}
+    return {**values, **_jars(settings.spark_jars), **s3a, **own, **checksums.OF_SESSION}
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:

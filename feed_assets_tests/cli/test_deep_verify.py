@@ -13,8 +13,8 @@ from feed_assets.feeds.write import publish
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
-from feed_assets_tests.feeds import damaged
-from feed_assets_tests.runs.published import of, publish_own, rewrite
+from feed_assets_tests.support import damaged_parquet as damaged
+from feed_assets_tests.support.own_updates import of, publish_own, rewrite
 
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
 TOTAL, RAW = Feed.parse("ads/total/v1.0"), Feed.parse("ads/raw/v1.0")

@@ -9,7 +9,7 @@ from feed_assets.core.errors import UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import announced, check_footer
-from feed_assets_tests.feeds import damaged
+from feed_assets_tests.support import damaged_parquet as damaged
 
 AT = Partition(Feed.parse("ads/raw/v1.0"), "2019-11-24")
 KEY = f"{AT.path}/20191125.060000/part.parquet"

@@ -13,8 +13,8 @@ from feed_assets.ledger import updates
 from feed_assets.runs import bit_rot
 from feed_assets.runs.bit_rot import PAUSE, UPDATES, look_in_turn
 from feed_assets.runs.services import Services
-from feed_assets_tests.feeds import damaged
-from feed_assets_tests.runs.published import publish_own, rewrite
+from feed_assets_tests.support import damaged_parquet as damaged
+from feed_assets_tests.support.own_updates import publish_own, rewrite
 
 MADE = datetime(2019, 11, 25, 6, tzinfo=UTC)
 SHOWN, TOTAL = Feed.parse("ads/shown/v1.0"), Feed.parse("ads/total/v1.0")

@@ -11,8 +11,8 @@ from feed_assets.feeds.write import publish
 from feed_assets.ledger import updates
 from feed_assets.runs.deep import UNKNOWN, look_deep, published_of
 from feed_assets.runs.services import Services
-from feed_assets_tests.feeds import damaged
-from feed_assets_tests.runs.published import of, publish_own, rewrite
+from feed_assets_tests.support import damaged_parquet as damaged
+from feed_assets_tests.support.own_updates import of, publish_own, rewrite
 
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
 AT = Partition(Feed.parse("ads/total/v1.0"), "2019-11-24")

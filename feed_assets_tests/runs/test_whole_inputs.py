@@ -9,8 +9,8 @@ from feed_assets.core.feeds import Partition
 from feed_assets.feeds.write import publish
 from feed_assets.runs.phases import Published
 from feed_assets.runs.recipe import Source
-from feed_assets_tests.feeds import damaged
-from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, TOP, Lake, rows
+from feed_assets_tests.support import damaged_parquet as damaged
+from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, TOP, Lake, rows
 
 SOURCE = Source("raw", RAW, "parquet", "id bigint")
 FUNCTIONS = {

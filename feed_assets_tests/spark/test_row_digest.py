@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Update
 from feed_assets.reading.pages import read_pages
 from feed_assets.reading.row_digest import RowDigest, is_flat
 from feed_assets.spark.write import write
-from feed_assets_tests.spark.conftest import PARTITION
+from feed_assets_tests.support.spark_updates import PARTITION
 
 SCHEMA = (
     "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h date, i timestamp, j timestamp_ntz, "

@@ -4,12 +4,13 @@ import pytest
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import Update
+from feed_assets.settings import Settings
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import read, read_own, read_parts
 from feed_assets.spark.row_counts import check_counts, has_rejects
 from feed_assets.spark.write import write
-from feed_assets_tests.feeds import damaged
-from feed_assets_tests.spark.conftest import PARTITION, put_update
+from feed_assets_tests.support import damaged_parquet as damaged
+from feed_assets_tests.support.spark_updates import PARTITION, put_update
 
 SCHEMA = "id bigint"
 GOOD = damaged.parquet(damaged.numbers())
@@ -58,20 +59,24 @@ def test_a_dictionary_with_another_checksum_is_refused(spark, local_board):
 
 
 @pytest.mark.connect
-def test_our_own_files_have_checksums_and_a_session_cannot_be_told_otherwise(spark, local_board):
-    """What a user, or a server, has configured for the session does not reach our reads and writes."""
+def test_our_own_files_have_checksums_and_a_session_cannot_be_told_otherwise(spark, request):
+    """What a user, or a server, has configured for the session does not reach our reads and writes.
+
+    The Connect server is configured for a blackboard on S3.
+    """
+    board = request.getfixturevalue("s3_board" if Settings().spark_remote else "local_board")
     switches = ("parquet.page.write-checksum.enabled", "parquet.page.verify-checksum.enabled")
     for name in switches:
         spark.conf.set(name, "false")
     try:
-        written = write(spark.range(20_000), local_board, PARTITION, "20210201.000000", files=1)
+        written = write(spark.range(20_000), board, PARTITION, "20210201.000000", files=1)
         (file,) = written.files
-        data = local_board.get(file.key)
-        local_board.put(file.key, damaged.with_flipped_bit(data))
-        update = Update(PARTITION, "20210201.000000", local_board.files(f"{PARTITION.path}/20210201.000000"))
+        data = board.get(file.key)
+        board.put(file.key, damaged.with_flipped_bit(data))
+        update = Update(PARTITION, "20210201.000000", board.files(f"{PARTITION.path}/20210201.000000"))
         for rows in (read_own, lambda *all_of: read_parts(*all_of[:2], [all_of[2]], ["id"], merge=False)):
             with pytest.raises(UnreadableUpdate, match=r"is damaged: .*checksum"), reading([update]):
-                rows(spark, local_board, update).collect()
+                rows(spark, board, update).collect()
     finally:
         for name in switches:
             spark.conf.unset(name)

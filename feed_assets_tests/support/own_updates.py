@@ -10,7 +10,7 @@ from feed_assets.feeds.write import publish
 from feed_assets.ledger import updates
 from feed_assets.reading.row_digest import RowDigest
 from feed_assets.runs.services import Services
-from feed_assets_tests.feeds import damaged
+from feed_assets_tests.support import damaged_parquet as damaged
 
 COLUMNS = (("id", "bigint"),)
 
