@@ -191,15 +191,26 @@ def verify(
     partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="Otherwise all of them.")] = None,
     update: UpdateId = None,
     all_batches: Batches = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte, and compare the rows of ours with what was published.")
+    ] = False,
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the newest update (of every batch), or the one named, is valid; exit code 1 and why if it is not."""
+    """Check that the newest update (of every batch), or the one named, is valid; exit code 1 and why if it is not.
+
+    With --deep: that no page of it is damaged, either, and that the rows of an update of ours are those that its run
+    published.
+    """
+    from feed_assets.cli.deep_verify import verify_deep
     from feed_assets.feeds import batches, read
 
     board, parsed = open_board(blackboard), Feed.parse(feed)
     if update:
-        return say(views.UpdateView.each([read.named(board, partition_of(feed, partition or ""), update)]), as_json)
+        found = [read.named(board, partition_of(feed, partition or ""), update)]
+        if deep:
+            return verify_deep(board, found, is_ours=_is_of_settings(board), as_json=as_json)
+        return say(views.UpdateView.each(found), as_json)
     if all_batches:
         readings = [*batches.latest(board, partition_of(feed, partition or "")).batches]
     else:
@@ -210,7 +221,11 @@ def verify(
     if not readings:
         raise NoValidUpdate(f"{parsed} has no partition with updates: there is nothing to verify at {parsed}/.")
     verified = views.VerifiedView.each(readings)
-    say(verified, as_json)
+    if deep:
+        found = [reading.update for reading in readings if reading.update]
+        verify_deep(board, found, is_ours=_is_of_settings(board), as_json=as_json)
+    else:
+        say(verified, as_json)
     if bad := [view for view in verified if view.problem]:
         count = f"{len(bad)} of {len(verified)} partitions are bad"
         raise NoValidUpdate(f"{bad[0].feed} {bad[0].partition}: {bad[0].problem}. {count}.")

@@ -96,6 +96,16 @@ class VerifiedView(ReadingView):
         return "" if self.latest else "it has no update"
 
 
+class DeepView(OfPartition):
+    """An update that was read to the last byte, and what is wrong with it."""
+
+    id: str
+    files: int
+    rows: int
+    is_compared: bool
+    damage: str
+
+
 class ShownView(ReadingView):
     """The same, with all updates of the partition, and the newer versions of the feed."""
 

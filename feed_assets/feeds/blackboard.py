@@ -206,6 +206,12 @@ class Blackboard:
             found = self._found(key, start)
         return (_file(found.meta), self._chunks(key, found)) if found else None
 
+    def part(self, key: str, start: int, length: int) -> tuple[File, bytes] | None:
+        """The object that is served, and so many of its bytes from `start` (below its size) on; None if it is gone."""
+        with self._translated(f"read {key}"):
+            found = self._found(key, start, length)
+            return (_file(found.meta), bytes(found.bytes())) if found else None
+
     def file(self, key: str) -> File | None:
         """An object without its bytes, by one HEAD; None if there is no such object."""
         with self._translated(f"look at {key}"):
@@ -262,8 +268,10 @@ class Blackboard:
         with self._translated(f"read {key}"):
             yield from found.stream()
 
-    def _found(self, key: str, start: int = 0) -> "GetResult | local_disk.LocalObject | None":
+    def _found(self, key: str, start: int = 0, length: int = 0) -> "GetResult | local_disk.LocalObject | None":
         try:
+            if length:
+                return self._client.part(key, start, length)
             return self._client.get(key, start) if start else self._client.get(key)
         except FileNotFoundError as error:
             if _MISSING.search(str(error)):

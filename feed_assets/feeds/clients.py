@@ -45,6 +45,10 @@ class ObstoreClient:
         """One object from byte `start` on, which it must have; its body is read later."""
         return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
+    def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject":
+        """So many bytes of one object from `start` on, which it must have; its body is read later."""
+        return obstore.get(self._store, key, options={"range": (start, start + length)})
+
     def head(self, key: str, /) -> "ObjectMeta":
         """One object without its bytes."""
         return obstore.head(self._store, key)
@@ -85,6 +89,10 @@ class LocalClient(ObstoreClient):
             if local_disk.HALF_WRITTEN.search(key)
             else local_disk.opened(self._root, key, start)
         )
+
+    def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject":
+        """So many bytes of one file."""
+        return local_disk.opened(self._root, key, start, length)
 
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
         """Write one file, unless a link stands in the place of a folder above it."""

@@ -44,10 +44,11 @@ _KINDS = {
 class LocalObject:
     """A regular file that is open: what it was when it was opened, and its bytes of then."""
 
-    def __init__(self, file: int, meta: "ObjectMeta", start: int) -> None:
+    def __init__(self, file: int, meta: "ObjectMeta", start: int, length: int | None = None) -> None:
         self._file = file
         self.meta = meta
         self._start = start
+        self._end = meta["size"] if length is None else min(start + length, meta["size"])
 
     def __del__(self) -> None:
         os.close(self._file)
@@ -55,7 +56,7 @@ class LocalObject:
     def stream(self, min_chunk_size: int = _BYTES_PER_READ) -> Iterator[bytes]:
         """The same in chunks."""
         at = self._start
-        while data := os.pread(self._file, max(min(max(min_chunk_size, 1), self.meta["size"] - at), 0), at):
+        while data := os.pread(self._file, max(min(max(min_chunk_size, 1), self._end - at), 0), at):
             yield data
             at += len(data)
 
@@ -64,7 +65,7 @@ class LocalObject:
         return b"".join(self.stream())
 
 
-def opened(root: Path, key: str, start: int = 0) -> LocalObject:
+def opened(root: Path, key: str, start: int = 0, length: int | None = None) -> LocalObject:
     """An object, open. Raises FileNotFoundError or NotADirectoryError if there is none, InvalidName for a link."""
     parent, name = _split(key)
     with folder(root, parent) as above:
@@ -76,7 +77,7 @@ def opened(root: Path, key: str, start: int = 0) -> LocalObject:
             raise
     status = os.fstat(file)
     if stat.S_ISREG(status.st_mode):
-        return LocalObject(file, _meta(key, status), start)
+        return LocalObject(file, _meta(key, status), start, length)
     os.close(file)
     if stat.S_ISDIR(status.st_mode):
         raise FileNotFoundError(key)

@@ -13,12 +13,14 @@ from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.footers import announced
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import PREVIOUS, Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
 from feed_assets.spark.parse import is_clean
 from feed_assets.spark.rejects import Rejected, is_tagged, split_on_the_way
+from feed_assets.spark.row_counts import NOT_ANNOUNCED
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class _Transform:
     spark: SparkSession
     board: Blackboard
     kept: list[DataFrame] = field(default_factory=list[DataFrame])
+    announced: dict[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    """By input the rows that its files announce, and that are counted as its rejects are written."""
 
     def frames(self) -> Frames:
         """The frames of the task: what is turned away while reading and by the function comes first."""
@@ -63,7 +67,8 @@ class _Transform:
         tagged = {source.name: self._tagged(source) for source in sources if source.schema}
         inputs = {source.name: self._input(source, tagged) for source in sources}
         rows = self._result(inputs)
-        rejected = [Rejected.of(tagged[each.name]) for each in sources if each.schema and not each.tagged]
+        untagged = [each.name for each in sources if each.schema and not each.tagged]
+        rejected = [Rejected.of(tagged[name], self.announced.get(name, NOT_ANNOUNCED)) for name in untagged]
         if is_tagged(rows):
             rows, turned_away = split_on_the_way(self._keep(_without_clean_texts(rows)))
             rejected.append(turned_away)
@@ -95,7 +100,10 @@ class _Transform:
 
     def _previous(self) -> DataFrame | None:
         update = self.task.previous
-        return read.read_own(self.spark, self.board, update) if update else None
+        if update is None:
+            return None
+        announced(self.board, [update])
+        return read.read_own(self.spark, self.board, update)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """The frame, evaluated once: clean and rejected rows are written by two jobs, and must be of one evaluation."""
@@ -110,7 +118,10 @@ class _Transform:
         """
         updates = self.task.updates[source.name]
         board = self.task.boards.get(source.name, self.board)
-        tagged = read.read(self.spark, board, updates, source.format, source.schema or "")
+        if source.format == "parquet" and self.task.recipe.rejects and not source.tagged:
+            self.announced[source.name] = announced(board, updates)
+        counts = self.announced.get(source.name)
+        tagged = read.read(self.spark, board, updates, source.format, source.schema or "", counts=counts)
         if source.fans_in:
             tagged = tagged.withColumn("_partition", _partition_of_file(source, updates))
         is_used_twice = not source.tagged or source.name in self.task.uncounted
@@ -120,6 +131,7 @@ class _Transform:
         """The frame that the function gets of an input."""
         if source.name in tagged:
             return tagged[source.name] if source.tagged else read.clean(tagged[source.name])
+        announced(self.board, self.task.updates[source.name])  # Refuses what Spark would read in part.
         frames: list[DataFrame] = []
         for update in self.task.updates[source.name]:
             frame = read.read_own(self.spark, self.board, update)

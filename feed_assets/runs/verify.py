@@ -66,9 +66,9 @@ def verify(
     cursor = f"looked again at all from {ordered[0]}"  # No other code location has this feed.
     with services.ledger.read() as connection:
         position = get_cursor(connection, cursor) or ""
-        turn, ends = _turn(connection, ordered, position)
-    count = _visit(services, turn, declared, found, out_of_time)
-    ends = ends if count == len(turn) else _place(turn[count - 1])
+        partitions, ends = turn(connection, ordered, position)
+    count = _visit(services, partitions, declared, found, out_of_time)
+    ends = ends if count == len(partitions) else place_of(partitions[count - 1])
     if ends != position and not found.is_other_blackboard:
         with services.ledger.write() as connection:
             put_cursors(connection, {cursor: ends})
@@ -96,18 +96,21 @@ def verify_all(services: Services, feeds: Collection[Feed], declared: Collection
     return found
 
 
-def _turn(connection: sa.Connection, feeds: Sequence[Feed], position: str) -> tuple[list[Partition], str]:
+def turn(
+    connection: sa.Connection, feeds: Sequence[Feed], position: str, limit: int = ROTATION
+) -> tuple[list[Partition], str]:
     """The partitions whose turn it is after a position, and the position after them; '' at the end of the round."""
     name, is_within, key = position.partition(_BEFORE_KEY)
     left = [feed for feed in feeds if str(feed) >= name] or feeds
     after = Partition(left[0], key) if is_within and str(left[0]) == name else None
-    found = updates.published(connection, left[:FEEDS_PER_LOOK], after, ROTATION)
-    if len(found) == ROTATION:
-        return found, _place(found[-1])
+    found = updates.published(connection, left[:FEEDS_PER_LOOK], after, limit)
+    if len(found) == limit:
+        return found, place_of(found[-1])
     return found, str(left[FEEDS_PER_LOOK]) if len(left) > FEEDS_PER_LOOK else ""
 
 
-def _place(partition: Partition) -> str:
+def place_of(partition: Partition) -> str:
+    """The position in a rotation after a partition."""
     return f"{partition.feed}{_BEFORE_KEY}{partition.key}"
 
 

@@ -25,6 +25,7 @@ _DOWN = re.compile(r"SdkClientException|(?:Connect|Socket\w*|UnknownHost)Excepti
 _GONE = re.compile(r"\[PATH_NOT_FOUND\]|FAILED_READ_FILE\.FILE_NOT_EXIST|RemoteFileChangedException")
 _HEADER = re.compile(r"CSV header does not conform to the schema|Number of column in CSV header is not equal")
 _UNREADABLE = re.compile(r"FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|PARQUET_TYPE|CANNOT_READ_FILE|PARQUET_CONVERSION")
+_DAMAGED = re.compile(r"CRC checksum verification failed")
 _RAISED = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?:\w+\.)*(?P<error>\w+.*)"
     r"|(?P<end>Python worker exited[^.\n]*)"
@@ -62,6 +63,11 @@ def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
             f"{file} has another header than the schema: {_header(said)}. "
             "Correct the schema, or invalidate the update (`feed-assets feed invalidate`) and have the producer send "
             "it right: a file that is pulled under another name."
+        )
+    if _DAMAGED.search(said):
+        return UnreadableUpdate(
+            f"{file} is damaged: a page has other bytes than its writer's checksum was made of ({cause(said)}). "
+            "Invalidate the update, and have it published or built again."
         )
     if _UNREADABLE.search(said):
         return UnreadableUpdate(f"{file} cannot be read: {cause(said)}. Invalidate it, or correct the format.")

@@ -8,9 +8,15 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.spark.checksums import VERIFIED
 from feed_assets.spark.parse import EXACT_JSON, collected, column, missing
 
-OPTIONS: dict[str, bool | str] = {"mergeSchema": False, "ignoreCorruptFiles": False, "ignoreMissingFiles": False}
+OPTIONS: dict[str, bool | str] = {
+    "mergeSchema": False,
+    "ignoreCorruptFiles": False,
+    "ignoreMissingFiles": False,
+    **VERIFIED,
+}
 
 
 def read_parquet(
@@ -29,6 +35,12 @@ def read_parquet(
         file,
         collected([missing(name, column(name)) for name in required]).alias("_reasons"),
     )
+
+
+def rows_by_file(spark: SparkSession, paths: Mapping[str, str], schema: StructType, file: Column) -> dict[str, int]:
+    """Return the rows that Spark finds in each file (by its key), in one job that reads footers and no data."""
+    rows = spark.read.options(**OPTIONS).schema(schema).parquet(*paths.values())
+    return {row["_file"]: row["count"] for row in rows.groupBy(file).count().collect()}
 
 
 def _check(spark: SparkSession, paths: Mapping[str, str], schema: StructType) -> None:

@@ -1,6 +1,6 @@
 """Read pinned updates by their exact file lists. No record is nulled, rounded, split or dropped in silence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -11,11 +11,13 @@ from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Update
 from feed_assets.core.readable import Format, check_readable
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.footers import announced
 from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
-from feed_assets.spark.parquet_files import OPTIONS, read_parquet
+from feed_assets.spark.parquet_files import OPTIONS, read_parquet, rows_by_file
 from feed_assets.spark.parse import META, SCHEMAS, column, is_clean
+from feed_assets.spark.row_counts import check_counts
 from feed_assets.spark.tasks import LEAST_SPLIT, in_one_task
 from feed_assets.spark.urls import escaped, spark_path
 
@@ -28,6 +30,7 @@ def read(
     schema: str,
     *,
     required: Sequence[str] = (),
+    counts: Mapping[str, int] | None = None,
 ) -> DataFrame:
     """The tagged frame of some updates: the schema's columns in its order, then `_raw`, `_file`, `_reasons`.
 
@@ -35,6 +38,9 @@ def read(
     is a reason. Raises UnreadableUpdate for files that Spark would skip, UpdateChanged for one that is gone. Spark
     reads at the action: wrap that in `reading(updates)`. A CSV file and a .gz file are one task each, so big feeds
     want files of some hundred megabytes.
+
+    `counts` are the rows that the footers announce (`feeds.footers`), of a caller who compares them with the rows that
+    are read. Without it Spark counts those of Parquet files here, by the footers alone.
     """
     declared = ddl(spark, schema)
     if unknown := sorted(set(required) - set(declared.fieldNames())):
@@ -48,7 +54,10 @@ def read(
             return read_csv(spark, [*paths.values()], declared, required, file)
         if format == "json":
             return read_json(spark, [*paths.values()], declared, required, file)
-        return read_parquet(spark, paths, declared, required, file)
+        frame = read_parquet(spark, paths, declared, required, file)
+        if counts is None:
+            check_counts(announced(board, updates), rows_by_file(spark, paths, declared, file))
+        return frame
 
 
 def clean(tagged: DataFrame) -> DataFrame:

@@ -4,8 +4,8 @@ A tagged frame has the data's columns, then `_raw string` (the record as text), 
 the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows, by construction.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from uuid import uuid4
@@ -14,12 +14,13 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
+from feed_assets.core.data_version import NO_ROWS
 from feed_assets.core.feeds import Partition
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.spark.digest import NO_ROWS
 from feed_assets.spark.parse import META, column, is_clean, reasons
 from feed_assets.spark.read import clean
+from feed_assets.spark.row_counts import NOT_ANNOUNCED, has_rejects
 from feed_assets.spark.write import write, written
 
 REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
@@ -75,15 +76,26 @@ class Rejected:
 
     rows: DataFrame
     observed: Observation | None = None
+    kept: DataFrame | None = None
+    """A tagged frame of files that announce their rows."""
+    announced: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
-    def of(cls, tagged: DataFrame) -> "Rejected":
-        """Those of a tagged frame that Spark keeps; nobody counts them."""
-        return cls(split(tagged)[1])
+    def of(cls, tagged: DataFrame, announced: Mapping[str, int] = NOT_ANNOUNCED) -> "Rejected":
+        """Those of a tagged frame that Spark keeps; nobody counts them.
+
+        `announced` are the rows of each file, by the files' footers.
+        """
+        return cls(split(tagged)[1], None, tagged if announced else None, announced)
 
     def are_there(self) -> bool:
-        """Whether there are any. Who counts them has to be written before; else it takes a job on what is kept."""
-        return self.observed.get["rejected"] > 0 if self.observed else not self.rows.isEmpty()
+        """Whether there are any. Who counts them has to be written before; else it takes a job on what is kept.
+
+        Raises UnreadableUpdate if other rows were kept than were announced.
+        """
+        if self.observed:
+            return self.observed.get["rejected"] > 0
+        return has_rejects(self.kept, self.announced) if self.kept else not self.rows.isEmpty()
 
 
 def split_on_the_way(kept: DataFrame) -> tuple[DataFrame, Rejected]:

@@ -20,6 +20,7 @@ from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
 from feed_assets.core.words import first_line
 from feed_assets.settings import Settings
+from feed_assets.spark import checksums
 from feed_assets.spark.buckets import CREDENTIALS, S3A, at_endpoint, buckets
 from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.java import java
@@ -56,6 +57,7 @@ _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSys
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers that print a stack trace of every error of a query, which is raised, too."""
 
+_log = logging.getLogger(__name__)
 _ONE_STARTS = threading.Lock()
 """Of the threads of a process that ask for its first session one starts it: PySpark would start a JVM for each."""
 
@@ -68,6 +70,8 @@ CONNECT_SECONDS = 10
 def conf(settings: Settings) -> dict[str, str]:
     """The configuration of a session, or of the Connect server that is to be one; `spark_conf` of the settings wins.
 
+    It cannot switch page checksums off.
+
     `spark_master` `local[…]` means small data: no adaptive execution, no broadcast joins, one shuffle partition,
     kept frames not packed.
     Raises InvalidDefinition for what would break a manifest's count, or a folder of jars that is not there,
@@ -75,14 +79,15 @@ def conf(settings: Settings) -> dict[str, str]:
     """
     own = settings.spark_conf.get_secret_value()
     _refuse_success_files(own)
+    own = checksums.without_switches(own)
     if settings.spark_remote:
-        return {"spark.remote": settings.spark_remote.get_secret_value(), **_SQL, **own}
+        return {"spark.remote": settings.spark_remote.get_secret_value(), **_SQL, **own, **checksums.OF_SERVER}
     s3a = {**_s3(settings.s3_endpoint), **buckets(settings)}
     values = {"spark.master": settings.spark_master, "spark.app.name": "feed_assets", **_SQL, **_OUTPUT}
     values |= {**_SMALL, **AUTHENTICATED, **of_python_workers()} if _is_local(settings) else {}
     values |= ON_LOOPBACK if settings.spark_master.startswith("local") else {}
     values |= _RAW_FILES if settings.blackboard.startswith("file:") else {}
-    return {**values, **_jars(settings.spark_jars), **s3a, **own}
+    return {**values, **_jars(settings.spark_jars), **s3a, **own, **checksums.OF_SESSION}
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
@@ -101,6 +106,12 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
     wanted = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})
     refuse_what_cannot_start(settings)
+    if lines := checksums.switched_off(both):
+        _log.warning(
+            "the Spark configuration has %s, which has no effect: checksums of Parquet's pages are always written and "
+            "verified. Remove it.",
+            " and ".join(lines),
+        )
     for name in _LOUD:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:

@@ -17,6 +17,7 @@ from feed_assets.core.feeds import File, Partition, Update
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import listed
+from feed_assets.spark.checksums import WRITTEN
 from feed_assets.spark.digest import digest, parts
 from feed_assets.spark.parse import SCHEMAS, column
 from feed_assets.spark.preview import NUMBER, first_rows, markdown, numbered
@@ -88,7 +89,7 @@ def written(
 
 def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: str) -> None:
     path = f"{partition.path}/{update_id}"
-    writer = frame.write.mode("error").options(**_COMMITTER)
+    writer = frame.write.mode("error").options(**_COMMITTER, **WRITTEN)
     try:
         writer.parquet(spark_path(board.url, path))
     except AnalysisException as error:

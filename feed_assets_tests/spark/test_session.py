@@ -23,6 +23,7 @@ try:
 except SparkUnavailable as error:
     print(error)
 """
+CHECKSUMS = ("parquet.page.verify-checksum.enabled", "parquet.page.write-checksum.enabled")
 SUCCESS = "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
@@ -71,7 +72,28 @@ def test_sparks_own_success_file_cannot_be_turned_on(key):
 def test_over_connect_only_what_a_session_may_set_is_set():
     found = conf(Settings(spark_remote="sc://host:15002", spark_master="local[2]", s3_endpoint="http://s3"))
     assert found.pop("spark.remote") == "sc://host:15002"
+    checksums = {key: found.pop(key) for key in sorted(found) if key.startswith("parquet.")}
+    assert checksums == dict.fromkeys(CHECKSUMS, "true")
     assert {key.split(".")[1] for key in found} == {"sql"}
+
+
+@pytest.mark.parametrize("prefix", ["", "spark.hadoop."])
+@pytest.mark.parametrize("remote", [None, "sc://host:15002"])
+def test_checksums_of_pages_are_on_whatever_is_set(prefix, remote):
+    off = {f"{prefix}{name}": "false" for name in CHECKSUMS}
+    found = conf(Settings(spark_remote=remote, spark_conf=off))
+    named = {key: value for key, value in found.items() if "checksum" in key}
+    assert named == {f"{'' if remote else 'spark.hadoop.'}{name}": "true" for name in CHECKSUMS}
+
+
+def test_who_sets_checksums_of_pages_off_is_warned_by_each_session(monkeypatch, caplog):
+    """Before Java is looked for, which is not there."""
+    monkeypatch.setattr("feed_assets.spark.session.refuse_what_cannot_start", lambda _: None)
+    settings = Settings(spark_remote="sc://127.0.0.1:1", spark_conf={CHECKSUMS[0]: " False"})
+    with pytest.raises(Exception, match=r"."):
+        session(settings, {f"spark.hadoop.{CHECKSUMS[1]}": "0", "spark.sql.shuffle.partitions": "7"})
+    (said,) = [record.message for record in caplog.records if "checksums" in record.message]
+    assert f"{CHECKSUMS[0]}= False and spark.hadoop.{CHECKSUMS[1]}=0, which has no effect" in said
 
 
 def test_an_endpoint_is_reached_by_path_and_without_tls_if_it_has_none():

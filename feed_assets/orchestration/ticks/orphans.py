@@ -1,5 +1,7 @@
-"""The slow sensor: once an hour it sweeps what attempts left, and looks for what nobody reads; the ledger it prunes
-once a day."""
+"""The slow sensor: once an hour it sweeps what attempts left, and looks for what nobody reads.
+
+Once a day it prunes the ledger, and reads some old updates of ours to the last byte.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +16,7 @@ from feed_assets.ledger.retention import PrunedLog, prune_log
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.decide.unknown import unread
+from feed_assets.runs.bit_rot import Rotten, look_in_turn
 from feed_assets.runs.orphans import Swept, sweep
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
@@ -26,6 +29,9 @@ PRUNE_PAUSE = timedelta(days=1)
 
 UNKNOWN = "unknown"
 """The kind of alerts that say what on the blackboard nobody reads: `unknown:<feed>`."""
+
+DAMAGED = "damaged"
+"""The kind of alerts that name a published update whose bytes changed: `damaged:<feed>|<partition>/<update>`."""
 
 LINES_PER_MESSAGE = 20
 """A tick's message has so many at most; all of them are in its log."""
@@ -50,9 +56,13 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     for done in swept.done:
         context.log.info(str(done))
     pruned = _prune(services.ledger, now, lambda: monotonic() > deadline)
-    alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now, Ours(graph, services.ledger, now).has)
+    ours = Ours(graph, services.ledger, now)
+    alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now, ours.has)
+    rotten = _look_for_bit_rot(services, graph, ours)
+    for line in rotten.problems.values() if rotten else ():
+        context.log.warning(line)
     _put_cursors(services.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
-    return dg.SkipReason(_message(swept, pruned))
+    return dg.SkipReason(_message(swept, pruned, rotten))
 
 
 orphans_sensor = dg.SensorDefinition(
@@ -64,7 +74,7 @@ orphans_sensor = dg.SensorDefinition(
     description=(
         "Once an hour: removes what dead and refused attempts left on the blackboard a day before, and old claims; "
         "opens alerts for feeds and partitions that belong to no declaration; once a day: removes what is old in the "
-        "ledger. "
+        "ledger, and reads some old updates to the last byte. "
         "Requests nothing; a tick's message says what was done."
     ),
 )
@@ -87,10 +97,25 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
     return pruned
 
 
-def _message(swept: Swept, pruned: PrunedLog | None) -> str:
+def _look_for_bit_rot(services: Services, graph: Graph, ours: Ours) -> Rotten | None:
+    """Read some old updates, in time of its own: what is read slowly would have no turn at all."""
+    with services.ledger.read() as connection:
+        known = {alert.name: alert.reason for alert in alerts.open_alerts(connection)}
+    names = {name.removeprefix(f"{DAMAGED}:"): why for name, why in known.items() if name.startswith(f"{DAMAGED}:")}
+    mine = {name: why for name, why in names.items() if ours.has_feed(name.partition("|")[0])}
+    deadline = monotonic() + settings().tick_seconds / 2
+    rotten = look_in_turn(services, graph.own(), mine, ours.now, lambda: monotonic() > deadline)
+    if rotten:
+        alerts.keep(services.ledger, DAMAGED, rotten.damaged, ours.now, ours.has_feed)
+    return rotten
+
+
+def _message(swept: Swept, pruned: PrunedLog | None, rotten: Rotten | None) -> str:
     lines = [str(each) for each in swept.done[:LINES_PER_MESSAGE]]
     if len(swept.done) > LINES_PER_MESSAGE:
         lines.append(f"and {len(swept.done) - LINES_PER_MESSAGE} more, see the log")
+    lines += rotten.damaged.values() if rotten else ()
+    lines += [f"{name} was not read to its end: the time was over" for name in rotten.unfinished] if rotten else ()
     if swept.claims:
         lines.append(f"{swept.claims} old claims removed")
     if pruned and pruned.total:

@@ -1,0 +1,137 @@
+"""Footers of Parquet files, compared with the files that they end, before a reader trusts them.
+
+Spark gives each row group to the task whose part of the file holds the group's middle, by the footer's figures. A group
+whose middle lies outside of the file is nobody's: its rows would be missing without an error.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.feeds import File, Update
+from feed_assets.core.words import first_line, sentence
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.read import check_served
+
+_AT_A_TIME = 8
+_TAIL = 65_536
+"""Bytes at a file's end that one request reads: most footers are shorter."""
+
+_END = 8
+"""Bytes of the footer's length and the magic number after it."""
+
+_START = 4
+"""Bytes of the magic number at the beginning of a file."""
+
+
+def announced(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
+    """Return the rows that the footer of each file announces, by the file's key.
+
+    Costs a request of at most 64 KiB for each file, rarely two.
+
+    Raises:
+        UnreadableUpdate: A file has no footer, or its footer does not fit the file.
+        UpdateChanged: A file is gone or altered since it was listed.
+        BlackboardError: The store refuses, or does not answer.
+    """
+    files = {file.key: file for update in updates for file in update.files}
+    if len(files) == 1:
+        return {key: _rows(board, file) for key, file in files.items()}
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        return dict(zip(files, pool.map(partial(_rows, board), files.values()), strict=True))
+
+
+def check_footer(file: File, metadata: Any, end: int) -> int:
+    """Return the rows that a footer announces; `end` is the byte at which it begins.
+
+    Raises UnreadableUpdate if row groups or columns lie outside of the file, overlap, or do not add up.
+    """
+    flat = [metadata.schema.column(number).max_repetition_level == 0 for number in range(metadata.num_columns)]
+    rows, taken = 0, list[tuple[int, int]]()
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        spans = [_span(group.column(each)) for each in range(group.num_columns)]
+        values = [group.column(each).num_values for each in range(group.num_columns)]
+        if wrong := _wrong(group.num_rows, spans, list(zip(values, flat, strict=True)), file.size, end):
+            raise UnreadableUpdate(_refused(file, f"row group {number} of {metadata.num_row_groups}: {wrong}"))
+        rows += group.num_rows
+        taken += spans
+    if rows != metadata.num_rows:
+        raise UnreadableUpdate(_refused(file, f"it announces {metadata.num_rows} rows, its row groups hold {rows}"))
+    ordered = sorted(span for span in taken if span[1])
+    for (start, size), (following, _) in pairwise(ordered):
+        if start + size > following:
+            why = f"a column is at bytes {start:,} to {start + size:,}, and another begins at {following:,}"
+            raise UnreadableUpdate(_refused(file, why))
+    return rows
+
+
+def _rows(board: Blackboard, file: File) -> int:
+    # Here, not above: who reads CSV and JSON alone does not pay for it.
+    import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+    from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
+
+    pa, pq = (pyarrow, parquet)  # They have no types.
+    footer = footer_of(board, file)
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(footer))
+    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
+        raise UnreadableUpdate(
+            f"{file.key} has a footer that cannot be read: {sentence(first_line(str(error)))} Have it published again."
+        ) from error
+    return check_footer(file, metadata, file.size - len(footer))
+
+
+def footer_of(board: Blackboard, file: File) -> bytes:
+    """Return the end of a file, from its footer on. Raises UnreadableUpdate for one that does not end as Parquet does.
+
+    Raises UpdateChanged if the file is not the one that was listed.
+    """
+    tail = _bytes(board, file, max(file.size - _TAIL, 0)) if file.size else b""
+    size = int.from_bytes(tail[-_END:-_START], "little") + _END
+    if tail[-_START:] != b"PAR1" or not _END < size <= file.size - _START:
+        raise UnreadableUpdate(
+            f"{file.key} is no Parquet file: expected a footer at its end, found {file.size:,} bytes that end in "
+            f"{tail[-_START:]!r}. Have it published again, or correct the format."
+        )
+    return tail[-size:] if size <= len(tail) else _bytes(board, file, file.size - size)
+
+
+def _bytes(board: Blackboard, file: File, start: int) -> bytes:
+    served, chunks = board.stream(file.key, start) or (None, ())
+    check_served(file, served)
+    return b"".join(chunks)
+
+
+def _span(column: Any) -> tuple[int, int]:
+    """Return where a column begins, by the rule that Spark has, and its length in bytes."""
+    start, dictionary = column.data_page_offset, column.dictionary_page_offset
+    return min(start, dictionary) if dictionary else start, column.total_compressed_size
+
+
+def _wrong(
+    rows: int, spans: Sequence[tuple[int, int]], values: Sequence[tuple[int, bool]], size: int, end: int
+) -> str | None:
+    """Return why a row group cannot be read whole; None if it can."""
+    if rows < 0 or any(length < 0 for _, length in spans):
+        return f"it announces {rows} rows in {[length for _, length in spans]} bytes"
+    for number, (start, length) in enumerate(spans):
+        if length and not _START <= start <= start + length <= end:
+            return f"column {number} is at bytes {start:,} to {start + length:,} of {size:,}, the footer at {end:,}"
+    middle = spans[0][0] + sum(length for _, length in spans) // 2 if spans else 0
+    if rows and not 0 <= middle < size:
+        return f"its middle is at byte {middle:,} of {size:,}: Spark would leave it out"
+    for number, (count, is_flat) in enumerate(values):
+        if count != rows if is_flat else count < rows:
+            return f"it announces {rows} rows, and {count} values of column {number}"
+    return None
+
+
+def _refused(file: File, why: str) -> str:
+    return (
+        f"{file.key} cannot be read whole ({why}): expected {file.size:,} bytes with all that its footer tells of. "
+        "A part of it is missing: invalidate the update, and have it published again."
+    )

@@ -1,0 +1,219 @@
+"""Read every byte of an update: what its writers' checksums and footers contradict is refused. No rows are kept.
+
+Memory is bounded, whatever the size of a file: pages are read one after the other, rows in batches.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
+
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.feeds import File, Update
+from feed_assets.core.readable import format_of
+from feed_assets.core.words import first_line, sentence
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.footers import check_footer, footer_of
+from feed_assets.feeds.read import check_served
+from feed_assets.reading.row_digest import RowDigest
+
+pq: Any = pyarrow.parquet  # It has no types.
+
+_BUFFERS = 64 << 20
+"""Bytes that are read ahead of all columns of a file together."""
+
+_LEAST_BUFFER, _MOST_BUFFER = 64 << 10, 4 << 20
+_BATCH = 32 << 20
+"""Bytes of rows that are decoded at a time, by the sizes that the footer announces."""
+
+_ROWS = 16_384
+"""Rows that are decoded at a time at most."""
+
+_GZIP = 31
+"""zlib's sign for the header and checksum of gzip."""
+
+
+class OutOfTime(Exception):
+    """The time is over before all was read."""
+
+
+@dataclass(frozen=True)
+class Pages:
+    """What was read of an update: files, and the rows of Parquet files."""
+
+    files: int
+    rows: int
+
+
+def read_pages(
+    board: Blackboard, update: Update, digest: RowDigest | None = None, out_of_time: Callable[[], bool] | None = None
+) -> Pages:
+    """Read all files of an update, and add the rows of Parquet files to a digest.
+
+    Raises:
+        UnreadableUpdate: A file is damaged: a page's or a packed file's checksum, its footer, or its number of rows.
+        UpdateChanged: A file is gone or altered since it was listed.
+        OutOfTime: `out_of_time` said so, which is called for each batch.
+        BlackboardError: The store refuses, or does not answer.
+    """
+    rows = 0
+    for file in update.files:
+        if is_parquet(board, file):
+            rows += _parquet(board, file, digest, out_of_time)
+        else:
+            _bytes(board, file, out_of_time)
+    return Pages(len(update.files), rows)
+
+
+def is_parquet(board: Blackboard, file: File) -> bool:
+    """Return whether a file is Parquet by its name or, if that tells nothing, by its last bytes."""
+    form = format_of(file.key)
+    if form or file.size < len(b"PAR1"):
+        return form == "parquet"
+    served, end = board.part(file.key, file.size - 4, 4) or (None, b"")
+    check_served(file, served)
+    return end == b"PAR1"
+
+
+class _Ranges:
+    """A file on a blackboard as pyarrow reads one: by ranges, each of the file that was listed."""
+
+    def __init__(self, board: Blackboard, file: File) -> None:
+        self._board, self._file, self._at = board, file, 0
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        left = self._file.size - self._at
+        size = left if size < 0 else min(size, left)
+        if size <= 0:
+            return b""
+        served, data = self._board.part(self._file.key, self._at, size) or (None, b"")
+        check_served(self._file, served)
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._file.size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Nothing is written."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_time: Callable[[], bool] | None) -> int:
+    """Read every page of a Parquet file, and return its rows."""
+    _check_start(board, file)
+    end = file.size - len(footer_of(board, file))
+    try:
+        columns = max(_opened(board, file, _LEAST_BUFFER).metadata.num_columns, 1)
+        buffer = min(max(_BUFFERS // columns, _LEAST_BUFFER), _MOST_BUFFER)
+        with _opened(board, file, buffer) as opened:
+            announced = check_footer(file, opened.metadata, end)
+            rows = 0
+            for batch in _batches(opened, out_of_time):
+                rows += batch.num_rows
+                if digest:
+                    digest.add(batch)
+    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
+        raise UnreadableUpdate(
+            f"{file.key} is damaged: {sentence(first_line(str(error)))} Invalidate the update, and have it published "
+            "or built again."
+        ) from error
+    if rows != announced:
+        raise UnreadableUpdate(
+            f"{file.key} is damaged: its footer announces {announced:,} rows, its pages hold {rows:,}."
+        )
+    return rows
+
+
+def _opened(board: Blackboard, file: File, buffer: int) -> Any:
+    how = {"page_checksum_verification": True, "buffer_size": buffer, "coerce_int96_timestamp_unit": "us"}
+    return pq.ParquetFile(_Ranges(board, file), pre_buffer=False, **how)
+
+
+def _batches(opened: Any, out_of_time: Callable[[], bool] | None) -> Iterator[Any]:
+    """Read a file group by group, as many rows at a time as memory is meant for."""
+    for number in range(opened.metadata.num_row_groups):
+        group = opened.metadata.row_group(number)
+        width = group.total_byte_size // max(group.num_rows, 1)
+        size = min(max(_BATCH // max(width, 1), 1), _ROWS)
+        for batch in opened.iter_batches(size, row_groups=[number], use_threads=False):
+            if out_of_time and out_of_time():
+                raise OutOfTime
+            yield batch
+
+
+def _check_start(board: Blackboard, file: File) -> None:
+    served, start = board.part(file.key, 0, 4) or (None, b"")
+    check_served(file, served)
+    if start != b"PAR1":
+        raise UnreadableUpdate(
+            f"{file.key} is damaged: expected a Parquet file to begin with b'PAR1', found {start!r}. Invalidate the "
+            "update, and have it published or built again."
+        )
+
+
+def _bytes(board: Blackboard, file: File, out_of_time: Callable[[], bool] | None) -> None:
+    """Read the bytes of a file of another format; of gzip with its checksums."""
+    served, chunks = board.stream(file.key) or (None, ())
+    check_served(file, served)
+    size, packed = 0, _Packed(file) if file.key.endswith(".gz") else None
+    for chunk in chunks:
+        if out_of_time and out_of_time():
+            raise OutOfTime
+        size += len(chunk)
+        if packed:
+            packed.add(chunk)
+    if packed:
+        packed.end()
+    if size != file.size:
+        raise UnreadableUpdate(f"{file.key} is damaged: {size:,} bytes were read of {file.size:,}. Read it again.")
+
+
+class _Packed:
+    """The members of a gzip file, unpacked and dropped."""
+
+    def __init__(self, file: File) -> None:
+        self._key = file.key
+        self._member: Any = zlib.decompressobj(_GZIP)
+
+    def add(self, data: bytes) -> None:
+        try:
+            while data:
+                if self._member.eof:
+                    data = data.lstrip(b"\0")  # Which may fill up a tape's or disk's block.
+                    self._member = zlib.decompressobj(_GZIP) if data else self._member
+                    continue
+                self._member.decompress(data, _MOST_BUFFER)
+                data = self._member.unconsumed_tail or self._member.unused_data
+        except zlib.error as error:
+            raise UnreadableUpdate(
+                f"{self._key} is damaged: {error}. Invalidate the update, and have it published again."
+            ) from error
+
+    def end(self) -> None:
+        while not self._member.eof and self._member.decompress(b"", _MOST_BUFFER):
+            pass
+        if not self._member.eof:
+            raise UnreadableUpdate(
+                f"{self._key} is damaged: it ends within a gzip member. Invalidate the update, and have it published "
+                "again."
+            )

@@ -1,0 +1,237 @@
+"""The data version of rows without Spark, which hashes each row with its `xxhash64`: the same numbers, by numpy.
+
+| column | hashed as Spark does |
+|---|---|
+| boolean, tinyint, smallint, int, date | 4 bytes |
+| bigint, timestamp, timestamp_ntz, a decimal of up to 18 digits | 8 bytes |
+| float, double | the bits, of one NaN and one zero |
+| string, binary | their bytes |
+| a decimal of more digits | the fewest bytes that hold its unscaled value |
+
+Arrays and structs are hashed as Spark's JSON of them: their data versions are Spark's alone.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
+
+from feed_assets.core.data_version import SLICES, data_version
+
+pa: Any = pyarrow  # It has no types.
+pc: Any = pyarrow.compute
+
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+Numbers = np.ndarray[Any, Any]
+_HashesOf = Callable[[Any, Hashes], Hashes]
+
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(each)
+    for each in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+)
+_SEED = 42
+_STRIPE = 32
+_LANES = (0, 8, 16, 24)
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_LONG_DIGITS = 18
+"""Digits of a decimal that eight bytes hold."""
+
+
+class RowDigest:
+    """The digest of rows that come in batches, in any order."""
+
+    def __init__(self, columns: Sequence[tuple[str, str]]) -> None:
+        """Take the columns: names and Spark's types, in the order of the digest. Raises KeyError for a nested type."""
+        self._columns = tuple(columns)
+        self._hashes = [(name, _hashes_of(kind)) for name, kind in columns]
+        self._parts: Counter[str] = Counter()
+        self._xor = np.uint64(0)
+
+    @property
+    def records(self) -> int:
+        """The rows so far."""
+        return self._parts["_records"]
+
+    def add(self, batch: Any) -> None:
+        """Add the rows of a `pyarrow.RecordBatch`, which has the columns under their names."""
+        rows: Hashes = np.full(batch.num_rows, _SEED, dtype=np.uint64)
+        for name, hashes in self._hashes:
+            column = batch.column(name)
+            is_null: Numbers = np.asarray(pc.is_null(column))
+            rows = np.where(is_null, rows, hashes(column, rows))
+            rows = _of_ints(is_null.astype(np.uint64), rows)
+        self._parts["_records"] += batch.num_rows
+        self._xor ^= np.bitwise_xor.reduce(rows)
+        for low, width in SLICES:
+            bits = (rows >> np.uint64(low)) & np.uint64((1 << width) - 1)
+            self._parts[f"_sum{low}"] += int(bits.sum(dtype=np.uint64))
+
+    @property
+    def version(self) -> str:
+        """The data version of the rows so far, as Spark has it."""
+        signed = int(self._xor.view(np.int64))
+        sums = {f"_sum{low}": self._parts[f"_sum{low}"] for low, _ in SLICES}
+        return data_version(self._columns, {"_records": self.records, "_xor": signed, **sums})
+
+
+def is_flat(columns: Sequence[tuple[str, str]]) -> bool:
+    """Return whether rows of these columns can be digested without Spark."""
+    return all(kind in _KINDS or _DECIMAL.fullmatch(kind) for _, kind in columns)
+
+
+def _hashes_of(kind: str) -> _HashesOf:
+    if found := _DECIMAL.fullmatch(kind):
+        return _of_long_decimals if int(found[1]) > _LONG_DIGITS else _of_short_decimals
+    return _KINDS[kind]
+
+
+def _rotated(values: Hashes, bits: int) -> Hashes:
+    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+
+
+def _mixed(values: Hashes) -> Hashes:
+    values = (values ^ (values >> np.uint64(33))) * _P2
+    values = (values ^ (values >> np.uint64(29))) * _P3
+    return values ^ (values >> np.uint64(32))
+
+
+def _of_ints(words: Hashes, seeds: Hashes) -> Hashes:
+    return _mixed(_rotated((seeds + _P5 + np.uint64(4)) ^ (words * _P1), 23) * _P2 + _P3)
+
+
+def _with_word(hashes: Hashes, words: Hashes) -> Hashes:
+    return _rotated(hashes ^ (_rotated(words * _P2, 31) * _P1), 27) * _P1 + _P4
+
+
+def _of_longs(words: Hashes, seeds: Hashes) -> Hashes:
+    return _mixed(_with_word(seeds + _P5 + np.uint64(8), words))
+
+
+def _numbers(column: Any, kind: Any) -> Numbers:
+    return pc.fill_null(column.cast(kind), 0).to_numpy(zero_copy_only=False)
+
+
+def _as_ints(column: Any, seeds: Hashes) -> Hashes:
+    return _of_ints(_numbers(column, pa.int32()).view(np.uint32).astype(np.uint64), seeds)
+
+
+def _as_longs(column: Any, seeds: Hashes) -> Hashes:
+    return _of_longs(_numbers(column, pa.int64()).view(np.uint64), seeds)
+
+
+def _as_floats(column: Any, seeds: Hashes) -> Hashes:
+    bits = _one_of_each(_numbers(column, pa.float32())).view(np.uint32)
+    return _of_ints(bits.astype(np.uint64), seeds)
+
+
+def _as_doubles(column: Any, seeds: Hashes) -> Hashes:
+    return _of_longs(_one_of_each(_numbers(column, pa.float64())).view(np.uint64), seeds)
+
+
+def _one_of_each(values: Numbers) -> Numbers:
+    """Return floats with one form of NaN and one of zero, as Spark hashes them."""
+    values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+    return np.where(values == 0, values.dtype.type(0), values)
+
+
+def _words_of_decimals(column: Any) -> Numbers:
+    """Return the unscaled values of 128-bit decimals as rows of two 64-bit words, the low one first."""
+    data = np.frombuffer(column.buffers()[1], dtype="<u8")[2 * column.offset : 2 * (column.offset + len(column))]
+    return data.reshape(-1, 2)
+
+
+def _of_short_decimals(column: Any, seeds: Hashes) -> Hashes:
+    return _of_longs(_words_of_decimals(column)[:, 0].copy(), seeds)
+
+
+def _of_long_decimals(column: Any, seeds: Hashes) -> Hashes:
+    """Hash the fewest big-endian bytes, in two's complement, as Java's `BigInteger.toByteArray` has them."""
+    data: Numbers = np.ascontiguousarray(_words_of_decimals(column)).view(np.uint8).reshape(-1, 16)[:, ::-1]
+    data = np.ascontiguousarray(data)
+    sign = np.where(data[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
+    # A leading byte is left out where it only repeats the sign that the next one has.
+    is_spare = (data[:, :-1] == sign) & ((data[:, 1:] >= 0x80) == (sign == 0xFF))
+    spare = np.minimum.accumulate(is_spare, axis=1).sum(axis=1)
+    starts = np.arange(len(data), dtype=np.int64) * 16 + spare
+    return _of_bytes(data.reshape(-1), starts, 16 - spare, seeds)
+
+
+def _as_bytes(column: Any, seeds: Hashes) -> Hashes:
+    column = column.cast(pa.large_binary())
+    buffers = column.buffers()
+    offsets = np.frombuffer(buffers[1], dtype=np.int64)[column.offset : column.offset + len(column) + 1]
+    data = np.frombuffer(buffers[2] or b"", dtype=np.uint8)
+    return _of_bytes(data, offsets[:-1], np.diff(offsets), seeds)
+
+
+def _of_bytes(data: Numbers, starts: Numbers, lengths: Numbers, seeds: Hashes) -> Hashes:
+    """Hash texts of different lengths: longest first, so that those with a stripe more are always the first ones."""
+    order = np.argsort(-lengths, kind="stable")
+    at, left, seed = starts[order].astype(np.int64), lengths[order].astype(np.int64), seeds[order]
+    hashes = seed + _P5
+    if striped := int(np.searchsorted(-left, -_STRIPE, side="right")):
+        hashes[:striped] = _of_stripes(data, at[:striped], left[:striped], seed[:striped])
+    hashes = hashes + left.astype(np.uint64)
+    done = left - left % _STRIPE
+    at, left = at + done, left - done
+    for _ in range(3):
+        hashes, at, left = _step(data, 8, hashes, at, left, _with_word)
+    hashes, at, left = _step(data, 4, hashes, at, left, lambda one, word: _rotated(one ^ (word * _P1), 23) * _P2 + _P3)
+    for _ in range(3):
+        hashes, at, left = _step(data, 1, hashes, at, left, lambda one, word: _rotated(one ^ (word * _P5), 11) * _P1)
+    found: Hashes = np.empty_like(hashes)
+    found[order] = _mixed(hashes)
+    return found
+
+
+def _of_stripes(data: Numbers, at: Numbers, left: Numbers, seed: Hashes) -> Hashes:
+    lanes = [seed + _P1 + _P2, seed + _P2, seed.copy(), seed - _P1]
+    stripes = left // _STRIPE
+    for stripe in range(int(stripes[0])):
+        some = int(np.searchsorted(-stripes, -(stripe + 1), side="right"))
+        for number, offset in enumerate(_LANES):
+            words = _words(data, at[:some] + (stripe * _STRIPE + offset), 8)
+            lanes[number][:some] = _rotated(lanes[number][:some] + words * _P2, 31) * _P1
+    hashes = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
+    for lane in lanes:
+        hashes = (hashes ^ (_rotated(lane * _P2, 31) * _P1)) * _P1 + _P4
+    return hashes
+
+
+def _step(
+    data: Numbers, size: int, hashes: Hashes, at: Numbers, left: Numbers, mix: Callable[[Hashes, Hashes], Hashes]
+) -> tuple[Hashes, Numbers, Numbers]:
+    """Mix one word of so many bytes into the hashes of the texts that have it left."""
+    has: Numbers = left >= size
+    if not has.any():
+        return hashes, at, left
+    hashes, at, left = hashes.copy(), at.copy(), left.copy()
+    hashes[has] = mix(hashes[has], _words(data, at[has], size))
+    at[has] += size
+    left[has] -= size
+    return hashes, at, left
+
+
+def _words(data: Numbers, at: Numbers, size: int) -> Hashes:
+    """Return the little-endian words of so many bytes at some positions."""
+    found = np.ascontiguousarray(data[at[:, None] + np.arange(size)])
+    return found.view({8: "<u8", 4: "<u4", 1: "u1"}[size]).reshape(-1).astype(np.uint64)
+
+
+_KINDS: dict[str, _HashesOf] = {
+    **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "date"), _as_ints),
+    **dict.fromkeys(("bigint", "timestamp", "timestamp_ntz"), _as_longs),
+    "float": _as_floats,
+    "double": _as_doubles,
+    **dict.fromkeys(("string", "binary"), _as_bytes),
+}

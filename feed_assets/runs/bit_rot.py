@@ -1,0 +1,142 @@
+"""Read some old updates of our own feeds to the last byte, each day others: bits change at rest, and nobody sees it."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from feed_assets.core.errors import InvalidName, NoValidUpdate, UpdateChanged
+from feed_assets.core.failures import failing_alone
+from feed_assets.core.feeds import Feed, File, Partition, Update, parse_update_id
+from feed_assets.feeds import read
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import get_cursor, put_cursors
+from feed_assets.reading.pages import OutOfTime
+from feed_assets.runs.deep import look_deep, published_of
+from feed_assets.runs.services import Services
+from feed_assets.runs.verify import place_of, turn
+
+PAUSE = timedelta(days=1)
+"""From one look to the next."""
+
+UPDATES = 20
+"""Updates that a look reads: of 7,000 each one has its turn once a year."""
+
+BYTES = 256 << 20
+"""Bytes that a look reads. Of a larger update it reads some files, at each look other ones."""
+
+OLD = timedelta(days=1)
+"""Age from which on an update is read: before, its own run has just read it."""
+
+
+@dataclass
+class Rotten:
+    """What a look found: damage by update (`feed|key/id`), and by feed what could not be looked at."""
+
+    damaged: dict[str, str] = field(default_factory=dict[str, str])
+    problems: dict[str, str] = field(default_factory=dict[str, str])
+    unfinished: list[str] = field(default_factory=list[str])
+    """Updates that were not read to the end, because the time was over."""
+
+
+def look_in_turn(
+    services: Services,
+    feeds: Collection[Feed],
+    damaged: Mapping[str, str],
+    now: datetime,
+    out_of_time: Callable[[], bool],
+) -> Rotten | None:
+    """Read what was damaged once more, then the old updates whose turn it is; the next look goes on there.
+
+    Returns None if the last look was less than a day ago. An interrupt before its end has the next one begin again.
+    """
+    ordered = sorted(feeds, key=str)
+    if not ordered:
+        return None
+    done, cursor = f"looked for bit rot from {ordered[0]}", f"looked for bit rot at all from {ordered[0]}"
+    with services.ledger.read() as connection:
+        last = get_cursor(connection, done)
+        if last and now < datetime.fromisoformat(last) + PAUSE:
+            return None
+        partitions, ends = turn(connection, ordered, get_cursor(connection, cursor) or "", UPDATES)
+    look = _Look(services, now, out_of_time)
+    look.again(damaged)
+    count = look.through(partitions)
+    if count < len(partitions):
+        ends = place_of(partitions[count - 1])
+    with services.ledger.write() as connection:
+        put_cursors(connection, {done: now.isoformat(), cursor: ends})
+    return look.found
+
+
+@dataclass
+class _Look:
+    services: Services
+    now: datetime
+    out_of_time: Callable[[], bool]
+    found: Rotten = field(default_factory=Rotten)
+    left: int = BYTES
+
+    def again(self, damaged: Mapping[str, str]) -> None:
+        """Look at damaged updates: one that readers no longer get is not damaged any more."""
+        for name, why in damaged.items():
+            feed, _, path = name.partition("|")
+            key, _, update_id = path.rpartition("/")
+            try:
+                row = self._newest(Partition(Feed.parse(feed), key))
+            except InvalidName:  # By another version of feed_assets.
+                continue
+            if row and row.id == update_id:
+                self.found.damaged[name] = why  # Until it is seen to be well.
+                self._read(row)
+
+    def through(self, partitions: Sequence[Partition]) -> int:
+        """Return how many partitions were visited before the time was over, or enough was read; one at least."""
+        for count, partition in enumerate(partitions):
+            if count and (self.out_of_time() or self.left <= 0):
+                return count
+            row = self._newest(partition)
+            if row and self._is_old(row) and _name(row) not in self.found.damaged:
+                self._read(row)
+        return len(partitions)
+
+    def _newest(self, partition: Partition) -> updates.Row | None:
+        with self.services.ledger.read() as connection:
+            return updates.newest(connection, [partition]).get(partition)
+
+    def _is_old(self, row: updates.Row) -> bool:
+        made = parse_update_id(row.id)
+        return made is not None and made <= self.now - OLD
+
+    def _read(self, row: updates.Row) -> None:
+        board, name = self.services.board, _name(row)
+        with failing_alone(self.found.problems, str(row.partition.feed)):
+            try:
+                update = read.named(board, row.partition, row.id)
+                files = self._some_of(update) if update.size > BYTES else None
+                self.left -= sum(file.size for file in files or update.files)
+                published = published_of(self.services.ledger, row.partition, row.id)
+                deep = look_deep(board, update, published, files=files, out_of_time=self.out_of_time)
+            except OutOfTime:
+                self.found.unfinished.append(name)
+            except (NoValidUpdate, UpdateChanged):  # `verify` says what is gone.
+                self.found.damaged.pop(name, None)
+            else:
+                if deep.damage:
+                    self.found.damaged[name] = deep.damage
+                elif files is None:  # Else the damage may be in files that were not read.
+                    self.found.damaged.pop(name, None)
+
+    def _some_of(self, update: Update) -> tuple[File, ...]:
+        """Return files of a large update, from another one on each day."""
+        first = self.now.toordinal() % len(update.files)
+        size, chosen = 0, list[File]()
+        for file in (*update.files[first:], *update.files[:first]):
+            if chosen and size + file.size > BYTES:
+                break
+            size += file.size
+            chosen.append(file)
+        return tuple(chosen)
+
+
+def _name(row: updates.Row) -> str:
+    return f"{row.partition.feed}|{row.partition.key}/{row.id}"

@@ -1,0 +1,150 @@
+"""Read updates to the last byte, and compare those that our runs published with what was written then.
+
+Pages are compared with their checksums, rows with the number and the digest in the ledger. So bits that a disk or a
+copy alters later are found before a reader finds them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.feeds import File, Partition, Update
+from feed_assets.core.words import some
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.stores import local_root
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.reading.pages import is_parquet, read_pages
+from feed_assets.reading.row_digest import RowDigest, is_flat
+from feed_assets.runs.maker import Maker
+
+
+@dataclass(frozen=True)
+class Published:
+    """The ledger's facts about an update that a run of ours published."""
+
+    files: tuple[File, ...] = ()
+    records: int | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+    version: str | None = None
+
+
+ADVICE = "Invalidate the update (`feed-assets feed invalidate`): it is built again."
+
+UNKNOWN = Published()
+"""An update of others, of which the ledger has no digest of rows."""
+
+
+@dataclass(frozen=True)
+class Deep:
+    """One update that was read to the last byte."""
+
+    partition: Partition
+    id: str
+    files: int
+    rows: int = 0
+    is_compared: bool = False
+    """Whether its rows were compared with their digest in the ledger."""
+    damage: str = ""
+    """What is wrong with it; empty if nothing is."""
+
+
+def published_of(ledger: Ledger, partition: Partition, update_id: str) -> Published:
+    """Return what the ledger has of an update that a run of ours published; UNKNOWN of any other."""
+    with ledger.read() as connection:
+        row = updates.find(connection, partition, update_id)
+        if row is None or row.origin != updates.RUN:
+            return UNKNOWN
+        listed = updates.recorded(connection, partition, update_id)
+        columns = updates.columns_of(connection, row.pin)
+    return Published(listed.files if listed else (), row.records, columns, row.version)
+
+
+def look_deep(
+    board: Blackboard,
+    update: Update,
+    published: Published = UNKNOWN,
+    *,
+    maker: Callable[[], Maker] | None = None,
+    files: Sequence[File] | None = None,
+    out_of_time: Callable[[], bool] | None = None,
+) -> Deep:
+    """Read an update to the last byte, and compare its rows with those that were published.
+
+    Rows with arrays or structs are digested by `maker`; without one they are counted. Of `files` alone the pages are
+    read, and no rows compared. Raises UpdateChanged if a file is gone or altered since it was listed, OutOfTime and
+    BlackboardError.
+    """
+    look = _Look(board, update, published)
+    if others := look.other_files():
+        return look.end(damage=others)
+    try:
+        if files is not None:
+            return look.end(
+                read_pages(board, Update(update.partition, update.id, tuple(files)), None, out_of_time).rows
+            )
+        rows, version = look.rows(maker, out_of_time)
+    except UnreadableUpdate as error:
+        return look.end(damage=f"{error} {look.how}")
+    if look.is_of_parquet and published.records not in (None, rows):
+        why = f"{update.path} holds {rows:,} rows, and {published.records:,} were published."
+        return look.end(rows, damage=f"{why} {look.how} {ADVICE}")
+    if version not in (None, published.version):
+        why = f"{update.path} holds other rows than were published (digest {version}, expected {published.version})."
+        return look.end(rows, is_compared=True, damage=f"{why} {look.how} {ADVICE}")
+    return look.end(rows, is_compared=version is not None)
+
+
+@dataclass(frozen=True)
+class _Look:
+    board: Blackboard
+    update: Update
+    published: Published
+
+    @property
+    def is_of_parquet(self) -> bool:
+        """Whether all its files are Parquet, as all are that Spark writes."""
+        return all(is_parquet(self.board, file) for file in self.update.files)
+
+    @property
+    def written_again(self) -> list[str]:
+        """The files whose etags are others than when they were published."""
+        was = {file.key: file.etag for file in self.published.files}
+        return [file.key for file in self.update.files if was.get(file.key, file.etag) != file.etag]
+
+    @property
+    def how(self) -> str:
+        """How the bytes came to differ, as far as the store tells."""
+        if not self.published.files:
+            return ""
+        if files := self.written_again:
+            return f"{some(files, 3)} was written again in place since it was published."
+        return "The store tells of no write since it was published, so bits have changed at rest."
+
+    def other_files(self) -> str:
+        """Say which files have another size than was published; empty if none has."""
+        was = {file.key: file.size for file in self.published.files}
+        now = {file.key: file.size for file in self.update.files}
+        if not was or was == now:
+            return ""
+        key = next(key for key in sorted({*was, *now}) if was.get(key) != now.get(key))
+        sizes = [f"{size:,} bytes" if size is not None else "not there" for size in (now.get(key), was.get(key))]
+        return f"{key} has changed since it was published: found {sizes[0]}, expected {sizes[1]}. {self.how} {ADVICE}"
+
+    def rows(self, maker: Callable[[], Maker] | None, out_of_time: Callable[[], bool] | None) -> tuple[int, str | None]:
+        """Return the rows of all files, and their digest if it can be compared."""
+        columns = self.published.columns
+        is_digested = bool(columns and self.published.version) and self.is_of_parquet
+        digest = RowDigest(columns) if is_digested and is_flat(columns) else None
+        pages = read_pages(self.board, self.update, digest, out_of_time)
+        if digest:
+            return pages.rows, digest.version
+        if is_digested and maker:
+            return maker().measure(self.board, self.update)
+        return pages.rows, None
+
+    def end(self, rows: int = 0, *, is_compared: bool = False, damage: str = "") -> Deep:
+        # On local disk a copy of a blackboard has other etags (inode, time), and equal bytes.
+        if not damage and not is_compared and self.written_again and not local_root(self.board.url):
+            damage = f"{self.how} Its rows were not compared: `feed-assets feed verify --deep` does, with Spark."
+        return Deep(self.update.partition, self.update.id, len(self.update.files), rows, is_compared, damage.strip())
