@@ -233,7 +233,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     """End a server and everything it started, and wait: a second start must not meet the first one."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=20)
+    process.wait(timeout=60)
 
 
 def family(pid: int) -> list[psutil.Process]:
