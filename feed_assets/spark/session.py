@@ -105,13 +105,13 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
     """
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
     wanted = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})
-    refuse_what_cannot_start(settings)
     if lines := checksums.switched_off(both):
         _log.warning(
             "the Spark configuration has %s, which has no effect: checksums of Parquet's pages are always written and "
             "verified. Remove it.",
             " and ".join(lines),
         )
+    refuse_what_cannot_start(settings)
     for name in _LOUD:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:

@@ -10,6 +10,7 @@ from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import announced, check_footer
 from feed_assets_tests.support import damaged_parquet as damaged
+from feed_assets_tests.support.each_case import each_case
 
 AT = Partition(Feed.parse("ads/raw/v1.0"), "2019-11-24")
 KEY = f"{AT.path}/20191125.060000/part.parquet"
@@ -23,7 +24,7 @@ def rows_of(data: bytes, board: Blackboard | None = None) -> int:
     return announced(board, [update])[KEY]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("table", "options"),
     [
         (damaged.numbers(), {}),
@@ -38,7 +39,7 @@ def test_whole_files_are_read_as_they_are(board, table, options):
     assert rows_of(damaged.parquet(table, **options), board) == table.num_rows
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "says"),
     [
         (
@@ -58,7 +59,7 @@ def test_a_file_of_which_a_part_is_missing_is_refused_with_its_figures(data, say
         rows_of(data)
 
 
-@pytest.mark.parametrize("occurrence", [0, 1, -1])
+@each_case("occurrence", [0, 1, -1])
 def test_figures_that_contradict_each_other_are_refused(occurrence):
     """The rows of the file, the values of its column, and the rows of its row group."""
     data = damaged.with_other_number(damaged.parquet(damaged.numbers()), 20_000, 19_999, occurrence)

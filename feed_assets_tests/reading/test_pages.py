@@ -10,6 +10,7 @@ from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.reading.pages import OutOfTime, Pages, read_pages
 from feed_assets_tests.support import damaged_parquet as damaged
+from feed_assets_tests.support.each_case import each_case
 
 AT = Partition(Feed.parse("ads/raw/v1.0"), "2019-11-24")
 GOOD = damaged.parquet(damaged.numbers())
@@ -32,7 +33,7 @@ def _flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("files", "says"),
     [
         ({"p_parquet": damaged.with_flipped_bit(GOOD)}, "p.parquet is damaged: .*CRC checksum"),

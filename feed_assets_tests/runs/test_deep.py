@@ -7,6 +7,7 @@ import pytest
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import updates
 from feed_assets.runs.deep import UNKNOWN, look_deep, published_of
@@ -24,8 +25,8 @@ def no_spark():
 
 
 @pytest.fixture
-def services(ledger, board) -> Services:
-    return Services(board, ledger, no_spark, lambda: NOW)
+def services(ledger) -> Services:
+    return Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW)
 
 
 def deep(services: Services, update_id: str, **options):
@@ -94,8 +95,9 @@ def test_nested_rows_are_measured_by_the_engine(services):
     assert "digest another, expected of spark" in look_deep(services.board, update, published, maker=Engine).damage
 
 
-def test_bytes_that_were_written_again_and_cannot_be_compared_are_said(services):
+def test_bytes_that_were_written_again_and_cannot_be_compared_are_said(ledger, board):
     """Not on local disk, where a copy of a blackboard has other inodes and times."""
+    services = Services(board, ledger, no_spark, lambda: NOW)
     update = publish_own(services, AT, NOW, columns=(("id", "array<int>"),))
     rewrite(services, update, of([*range(19_999), 7]))
     published = published_of(services.ledger, AT, update.id)
