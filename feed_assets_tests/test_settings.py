@@ -6,6 +6,7 @@ from feed_assets.cli import main
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.home import say_who_enters
 from feed_assets.settings import Settings, settings
+from feed_assets_tests.support.each_case import each_case
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -62,11 +63,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG)
-def test_what_a_variable_cannot_hold_is_refused_by_its_name(name, value, monkeypatch):
-    monkeypatch.setenv(f"FEED_ASSETS_{name}", value)
-    with pytest.raises(InvalidSetting) as refused:
-        Settings()
+@each_case(("name", "value"), WRONG)
+def test_what_a_variable_cannot_hold_is_refused_by_its_name(name, value):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(f"FEED_ASSETS_{name}", value)
+        with pytest.raises(InvalidSetting) as refused:
+            Settings()
     assert str(refused.value).startswith(f"FEED_ASSETS_{WRONG[name, value]}")
     assert "secret" not in str(refused.value)
 

@@ -253,7 +253,7 @@ def lives(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60, pause: float = 0.05) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120, pause: float = 0.05) -> None:
     """Poll until the condition holds; with a longer pause where a server works for each answer."""
     until = time.monotonic() + seconds
     while not condition():
