@@ -43,8 +43,6 @@ for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGT
         signal.signal(number, action)
 _PREFIXES = count(1)
 _START_SPARK, _START_JAVA = LazyPySparkResource._init_session, java_gateway.launch_gateway
-_RUNNING: dict[str, tiers.Tier] = {}
-"""The tier of the test that runs, as `tier`."""
 
 
 def _refuse_to_start_spark(*_: object) -> None:
@@ -67,10 +65,18 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Keep Spark from tests that do not ask for `spark`: a process has one JVM, and whoever comes first equips it."""
-    _RUNNING["tier"] = tiers.tier_of(item)
     asked = "spark" in getattr(item, "fixturenames", ())
     LazyPySparkResource._init_session = _START_SPARK if asked else _refuse_to_start_spark
     java_gateway.launch_gateway = _START_JAVA if asked else _refuse_to_start_spark
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Refuse a test of the tier fast that got a server."""
+    if tiers.tier_of(item) is tiers.Tier.FAST and (servers := tiers.servers_of(item)):
+        pytest.fail(
+            f"found {servers} in a test of the tier fast; expected none: name the fixture, or the file in tiers.py"
+        )
 
 
 @pytest.fixture(scope="session")
@@ -80,18 +86,10 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
 
 
-@contextmanager
-def _server(kind: str, folder: Path) -> Iterator[dict[str, str]]:
-    if _RUNNING["tier"] is tiers.Tier.FAST:
-        pytest.fail(f"this test is of the tier fast and starts {kind}: name its fixture, or its file in tiers.py")
-    with shared(kind, folder) as address:
-        yield address
-
-
 @pytest.fixture(scope="session")
 def seaweedfs(session_folder: Path) -> Iterator[S3Server]:
     """The SeaweedFS server of the session."""
-    with _server("seaweedfs", session_folder) as address:
+    with shared("seaweedfs", session_folder) as address:
         yield S3Server(**address)
 
 
@@ -188,21 +186,21 @@ def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def postgresql(session_folder: Path) -> Iterator[PostgreSQL]:
     """The PostgreSQL server of the session."""
-    with _server("postgresql", session_folder) as address:
+    with shared("postgresql", session_folder) as address:
         yield PostgreSQL(**address)
 
 
 @pytest.fixture(scope="session")
 def broker(session_folder: Path) -> Iterator[Broker]:
     """The Kafka broker of the session."""
-    with _server("kafka", session_folder) as address:
+    with shared("kafka", session_folder) as address:
         yield Broker(**address)
 
 
 @pytest.fixture(scope="session")
 def registry(session_folder: Path) -> Iterator[Registry]:
     """The schema registry of the session."""
-    with _server("registry", session_folder) as address:
+    with shared("registry", session_folder) as address:
         yield Registry(**address)
 
 

@@ -3,11 +3,12 @@
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.tiers import PLACES, PROMISES, TESTS, TIERS, Tier, place_of
+from feed_assets_tests.tiers import PLACES, PROMISES, TESTS, TIERS, Tier, place_of, servers_of, tiers_of_parameters
 
 MOST_TESTS = 4_000
 """Tests of `make test`: so many are read and waited for."""
@@ -26,6 +27,27 @@ def test_each_file_has_a_place_and_each_place_has_tests():
 def test_each_test_of_this_session_has_exactly_one_tier(request):
     marks = {item.nodeid: MARKS & {mark.name for mark in item.iter_markers()} for item in request.session.items}
     assert {test: found for test, found in marks.items() if len(found) != 1} == {}
+
+
+@each_case(
+    ("value", "tiers"),
+    [
+        ("local", [Tier.FAST]),
+        ("csv on s3", [Tier.FAST, Tier.FAST, Tier.SERVERS]),
+        ("sqlite by marker", [Tier.FAST, Tier.FAST, Tier.SLOW]),
+        ("lost by kafka", []),
+        (3, []),
+    ],
+)
+def test_a_parameter_raises_the_tier_if_it_names_an_implementation_and_nothing_else(value, tiers):
+    item = SimpleNamespace(callspec=SimpleNamespace(params={"any": value}))
+    assert [*tiers_of_parameters(item)] == tiers
+
+
+@each_case(("names", "refused"), [(["tmp_path"], []), (["seaweedfs", "spark", "home"], ["seaweedfs", "spark"])])
+def test_a_fast_test_that_got_a_server_is_refused(names, refused):
+    item = SimpleNamespace(_request=SimpleNamespace(_fixture_defs=dict.fromkeys(names)))
+    assert servers_of(item) == refused
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +102,7 @@ def test_a_table_reports_each_row_that_fails():
 
     recorder = Recorder()
     odd(recorder)
-    assert recorder.failed == {"(2,)": "2", "(4,)": "4"}
+    assert recorder.failed == {"(2,)": "2", "four": "4"}
 
 
 def test_two_tables_are_every_pair_of_their_rows():
@@ -93,6 +115,11 @@ def test_two_tables_are_every_pair_of_their_rows():
 
     note(Recorder())
     assert seen == [("a", 1, 2), ("a", 3, 4), ("b", 1, 2), ("b", 3, 4)]
+
+
+def test_a_row_with_marks_is_refused():
+    with pytest.raises(ValueError, match="on a row, which is no test of its own"):
+        each_case("name", [pytest.param("a", marks=pytest.mark.soak)])
 
 
 def test_a_table_without_rows_is_refused():

@@ -151,9 +151,11 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "warehouse/test_outages.py",
         "warehouse/test_volume.py",
         "warehouse/test_wire.py",
+        "test_tiers.py::test_each_promise_has_tests_that_are_there",
+        "test_tiers.py::test_make_test_is_no_larger_than_somebody_waits_for",
     ),
 }
-"""Folders, files and functions of each tier. The narrowest entry counts."""
+"""Folders, files and functions of each tier. The narrowest entry applies; fixtures and parameters can only raise it."""
 TIERS = {place: tier for tier, places in PLACES.items() for place in places}
 FIXTURES = {
     "broker": Tier.SERVERS,
@@ -164,18 +166,14 @@ FIXTURES = {
     "forker": Tier.SLOW,
 }
 PARAMETERS = {
-    "kafka": Tier.SERVERS,
-    "postgresql": Tier.SERVERS,
-    "s3": Tier.SERVERS,
-    "S3": Tier.SERVERS,
-    "memory": Tier.SLOW,
-    "marker": Tier.SLOW,
-    "jsonl": Tier.SLOW,
+    **dict.fromkeys(("by", "csv", "files", "local", "on", "sqlite", "table"), Tier.FAST),
+    **dict.fromkeys(("S3", "kafka", "postgresql", "s3"), Tier.SERVERS),
+    **dict.fromkeys(("jsonl", "marker", "memory"), Tier.SLOW),
 }
-"""Words of a parameter that choose an implementation, such as `s3` of the fixture `board`.
+"""Words of a parameter that chooses an implementation and nothing else, such as `s3`, or `csv on s3`.
 
 A behaviour suite runs over every implementation. `FAST` has it whole for one without a server (a folder, SQLite, CSV
-files); what repeats it for another one without a server is `SLOW`.
+files). Repetitions over a second implementation without a server are `SLOW`.
 """
 
 PROMISES: dict[str, tuple[str, ...]] = {
@@ -195,8 +193,13 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "orchestration/test_late_policies.py::test_what_comes_after_the_cut_off_is_never_run_again",
         "orchestration/test_profiles.py::test_an_anomaly_whose_deep_checks_pass_is_a_warning_and_consumers_go_on",
     ),
+    "a message is signalled, and its row loaded, within a few steps": (
+        "kafka/test_chunk_latency.py",
+        "warehouse/test_row_latency.py",
+    ),
     "CSV, JSON and Parquet are read as they are, and what does not parse is rejected with its reason": (
         "intake/test_as_runs_read.py",
+        "runs/test_whole_inputs.py",
         "spark/test_parse.py",
         "spark/test_read_csv.py",
         "spark/test_read_json.py",
@@ -214,8 +217,6 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "cli/test_build.py::test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_says_who_asked",
         "cli/test_run.py::test_a_failed_run_is_told_with_its_reason_and_tried_again_later",
         "cli/test_run.py::test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_built_and_then_nothing",
-        "test_tiers.py::test_each_promise_has_tests_that_are_there",
-        "test_tiers.py::test_make_test_is_no_larger_than_somebody_waits_for",
         "test_tutorial.py",
     ),
     "feeds are on S3, and the ledger on PostgreSQL": (
@@ -255,9 +256,12 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "alerts are sent": ("alerts/test_mail.py::test_a_mail_says_what_is_wrong_and_then_that_it_is_over",),
     "each process may be killed at any moment": (
-        "faults/test_killed.py::test_a_publisher_that_puts_the_manifest_before_the_last_part_is_caught",
+        "cli/test_init.py::test_killed_anywhere_it_leaves_all_or_nothing_and_the_next_one_makes_it",
+        "faults/test_killed.py",
         "intake/test_killed.py::test_every_acknowledged_event_is_there_once_however_often_the_receiver_is_killed",
+        "intake/test_pull_killed.py::test_who_is_killed_anywhere_has_lost_nothing_and_done_nothing_twice",
         "kafka/test_killed.py::test_killed_at_a_step_it_goes_on_where_it_was",
+        "kafka/test_killed.py::test_killed_in_a_transaction_it_has_written_both_or_nothing",
         "launcher/test_warm.py::test_a_parent_that_was_killed_is_followed_by_another",
         "runs/test_killed_by_events.py::test_the_repeat_of_a_killed_run_consumes_its_slices_once",
         "soak/test_killed_runs.py::test_after_kills_of_run_the_next_one_builds_everything_once",
@@ -280,14 +284,21 @@ def tier_of(item: pytest.Item) -> Tier:
     if place is None:
         raise pytest.UsageError(f"{item.path}: no tier; add the file or its folder to PLACES in {__file__}")
     fixtures = (FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in FIXTURES)
-    return max([TIERS[place], *fixtures, *_tiers_of_parameters(item)])
+    return max([TIERS[place], *fixtures, *tiers_of_parameters(item)])
 
 
-def _tiers_of_parameters(item: pytest.Item) -> Iterator[Tier]:
+def servers_of(item: pytest.Item) -> list[str]:
+    """Return the fixtures of `FIXTURES` that a test got, also by `getfixturevalue` while it ran."""
+    return sorted(FIXTURES.keys() & item._request._fixture_defs.keys())
+
+
+def tiers_of_parameters(item: pytest.Item) -> Iterator[Tier]:
+    """Yield the tiers of a test's parameters that choose implementations."""
     callspec = getattr(item, "callspec", None)
     for value in callspec.params.values() if callspec else ():
-        if isinstance(value, str):
-            yield from (PARAMETERS[word] for word in value.split() if word in PARAMETERS)
+        words = value.split() if isinstance(value, str) else ()
+        if all(word in PARAMETERS for word in words):
+            yield from (PARAMETERS[word] for word in words)
 
 
 def mark(items: Iterable[pytest.Item]) -> None:

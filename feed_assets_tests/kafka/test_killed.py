@@ -69,7 +69,7 @@ def test_killed_at_a_step_it_goes_on_where_it_was(s3_world, fork, log, step, num
     assert s3_world.signals()[0].last_offset == 9
 
 
-def test_killed_in_a_transaction_it_has_written_nothing(s3_world, fork, log):
+def test_killed_in_a_transaction_it_has_written_both_or_nothing(s3_world, fork, log):
     """Kill it after each call to the broker in turn: the last one, COMMIT, writes dead letter and signal together."""
     s3_world.create()
     job = s3_world.place, s3_world.name, s3_world.settings, log

@@ -18,13 +18,14 @@ def each_case(names: str | tuple[str, ...], rows: Iterable[Any], ids: Any = None
     refusals is one statement about the code. As tests of their own its rows would hide how much is tested.
 
     Raises:
-        ValueError: `rows` is empty.
+        ValueError: `rows` is empty, or a row has marks.
     """
     columns = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    rows = list(rows)
     cases = [_values(row, columns) for row in rows]
     if not cases:
         raise ValueError("found a table without rows, of which no test could fail; expected at least one row")
-    labels = [_label(number, values, ids) for number, values in enumerate(cases)]
+    labels = [_own_id(row) or _label(number, cases[number], ids) for number, row in enumerate(rows)]
 
     def decorate(test: Callable) -> Callable:
         parameters = inspect.signature(test).parameters
@@ -51,8 +52,14 @@ def _signature(names: Iterable[str]) -> inspect.Signature:
 
 def _values(row: Any, columns: list[str]) -> tuple[Any, ...]:
     if hasattr(row, "marks"):  # of `pytest.param`
+        if row.marks:
+            raise ValueError(f"found marks {row.marks} on a row, which is no test of its own; use pytest's parametrize")
         return tuple(row.values)
     return tuple(row) if len(columns) > 1 else (row,)
+
+
+def _own_id(row: Any) -> str | None:
+    return str(row.id) if hasattr(row, "marks") and row.id else None
 
 
 def _label(number: int, values: tuple[Any, ...], ids: Any) -> str:

@@ -1,4 +1,4 @@
-"""How many seeds a fault test takes: a tenth or less in `make test`, all in `make soak`, one by FAULT_SEED."""
+"""How many seeds a fault test takes: a tenth or less in `make test-all`, all in `make soak`, one by FAULT_SEED."""
 
 import os
 import re
@@ -16,7 +16,7 @@ def seeds(few: int, all_of_them: int) -> list:
 
 
 def single_seeds(first: int, last: int) -> list:
-    """Return one parameter for each seed: the first one, or FAULT_SEED, in `make test`, the others in `make soak`."""
+    """Return one parameter for each seed: the first, or FAULT_SEED, in `make test-all`, the others in `make soak`."""
     asked = int(os.environ.get("FAULT_SEED", first))
     return [asked, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(first, last) if seed != asked)]
 
