@@ -70,13 +70,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     java_gateway.launch_gateway = _START_JAVA if asked else _refuse_to_start_spark
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Refuse a test of the tier fast that got a server."""
-    if tiers.tier_of(item) is tiers.Tier.FAST and (servers := tiers.servers_of(item)):
-        pytest.fail(
-            f"found {servers} in a test of the tier fast; expected none: name the fixture, or the file in tiers.py"
-        )
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Refuse a test of the tier fast that got a server, once it is torn down."""
+    servers = tiers.servers_of(item) if tiers.tier_of(item) is tiers.Tier.FAST else []
+    yield
+    if servers:
+        pytest.fail(f"found {servers} in a test of the tier fast; expected none: put its file into another in tiers.py")
 
 
 @pytest.fixture(scope="session")
@@ -206,7 +206,7 @@ def registry(session_folder: Path) -> Iterator[Registry]:
 
 @pytest.fixture(scope="session")
 def forker() -> Iterator[Forks]:
-    """What forks processes that are to be killed."""
+    """A process that forks the ones that are to be killed."""
     with forks(*LATER) as made:
         yield made
 

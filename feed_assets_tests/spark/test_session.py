@@ -91,7 +91,7 @@ def test_who_sets_checksums_of_pages_off_is_warned_by_each_session(caplog):
     settings = Settings(spark_remote="sc://127.0.0.1:1", spark_conf={CHECKSUMS[0]: " False"})
     with pytest.raises(SparkUnavailable):
         session(settings, {f"spark.hadoop.{CHECKSUMS[1]}": "0", "spark.sql.shuffle.partitions": "7"})
-    (said,) = [record.message for record in caplog.records if "checksums" in record.message]
+    (said,) = [text for record in caplog.records if "checksums" in (text := record.getMessage())]
     assert f"{CHECKSUMS[0]}= False and spark.hadoop.{CHECKSUMS[1]}=0, which has no effect" in said
 
 
