@@ -26,7 +26,7 @@ test: minutes java $(SYNCED) ## the answer in ten minutes: all fast tests, and t
 	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
 	@$(PYTEST) -m "(fast or promise) and not soak"
 
-test-fast: $(SYNCED) ## what needs no server and no JVM, in four minutes: for every change
+test-fast: $(SYNCED) ## what needs no server and no JVM, for every change
 	@$(PYTEST) -m "fast and not soak"
 
 test-rest: java $(SYNCED) ## what `make test` leaves out
@@ -58,7 +58,7 @@ clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, 
 	rm -rf .venv .cache dist spark-warehouse .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 minutes:
-	@echo "On two idle cores: make test-fast about 4 minutes, make test about 10, make test-rest about 16, make test-all about 24;"
+	@echo "On two idle cores: make test-fast about 5 minutes, make test about 10, make test-rest about 24, make test-all about 34;"
 	@echo "a fresh clone is set up first, in one to three."
 
 java:

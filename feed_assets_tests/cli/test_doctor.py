@@ -183,7 +183,7 @@ def test_broker_registry_and_declared_topics_are_looked_at(kafka, broker, regist
     assert re.match("not at the broker, of those that are declared: none.* Create them, or", found["topics"][1])
     name = f"there.{uuid4()}"
     admin = AdminClient({"bootstrap.servers": broker.servers})
-    admin.create_topics([NewTopic(name, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1)])[name].result(120)
     assert kafka(name)["topics"] == ("ok", "1 declared, all of them at the broker")
 
 

@@ -93,7 +93,7 @@ def all_reach(world: World, offset: int) -> bool:
 
 def members(world: World):
     """The members of the group that have partitions."""
-    found = world.admin.describe_consumer_groups([world.place.group])[world.place.group].result(30)
+    found = world.admin.describe_consumer_groups([world.place.group])[world.place.group].result(120)
     return [each for each in found.members if each.assignment.topic_partitions]
 
 

@@ -174,7 +174,7 @@ def rebalance(world: World, fork: Forks, log: Path, seed: int) -> None:
 
 
 def state(world: World) -> ConsumerGroupState:
-    return world.admin.describe_consumer_groups([world.place.group])[world.place.group].result(30).state
+    return world.admin.describe_consumer_groups([world.place.group])[world.place.group].result(120).state
 
 
 def kill(world: World, fork: Forks, log: Path, seed: int) -> None:

@@ -22,7 +22,7 @@ LONG = os.urandom(500_000)
 def narrow(world: World) -> None:
     """A topic of dead letters that was there before, and takes little."""
     name = dead_letters_of(world.name)
-    world.admin.create_topics([NewTopic(name, 1, config={"max.message.bytes": "20000"})])[name].result(30)
+    world.admin.create_topics([NewTopic(name, 1, config={"max.message.bytes": "20000"})])[name].result(120)
 
 
 def test_the_topics_beside_keep_everything_and_take_what_was_packed_upstream(world):

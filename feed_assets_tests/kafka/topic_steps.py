@@ -18,7 +18,7 @@ def another_group(world: World) -> Place:
 def trim(world: World, topic: str, before: int) -> None:
     """Remove the messages of partition 0 before an offset, as retention does."""
     place = TopicPartition(topic, 0, before)
-    world.admin.delete_records([place])[place].result(30)
+    world.admin.delete_records([place])[place].result(120)
 
 
 def catch_up_once(world, **changes):

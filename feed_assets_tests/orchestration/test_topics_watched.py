@@ -328,7 +328,7 @@ def test_letters_that_the_broker_has_removed_are_not_counted_below_nothing(topic
     topic.send(POISON)
     chunk(topic)
     place = TopicPartition(dead_letters_of(topic.name), 0, 3)
-    topic.admin.delete_records([place])[place].result(30)
+    topic.admin.delete_records([place])[place].result(120)
     found = dead_letters.opened(clients, topic.name, Open({}), 1000, 10)
     assert (found.count, found.last.split(":")[0]) == (1, f"{topic.name}/0 offset 2")
     loop_ = loop(topic)

@@ -58,7 +58,7 @@ def test_what_the_broker_removed_before_it_was_read_is_an_error_and_from_the_beg
     _, _, position = read_all(theirs.source())
     theirs.add([row(2, "integer"), row(3, "integer")])
     place = TopicPartition(theirs.topic, 0, 4)
-    theirs.admin.delete_records([place])[place].result(30)
+    theirs.admin.delete_records([place])[place].result(120)
     with pytest.raises(SourceUnavailable, match=r"/0 was read up to offset 2: expected it within 4 to 5.*reconcile"):
         theirs.source().read(position, 10)
     assert read_all(theirs.source())[0] == []
@@ -68,7 +68,7 @@ def test_an_end_of_a_transaction_that_is_removed_loses_nothing(theirs):
     theirs.add([row(1, "integer")])
     _, _, position = read_all(theirs.source())
     place = TopicPartition(theirs.topic, 0, 2)
-    theirs.admin.delete_records([place])[place].result(30)
+    theirs.admin.delete_records([place])[place].result(120)
     theirs.add([row(2, "integer")])
     assert read_all(theirs.source(), position)[0] == [event(2, "integer")]
 

@@ -19,7 +19,7 @@ class CountedTopic:
         self.clients, self.topic = Clients({"bootstrap.servers": broker.servers}), f"counted-{uuid4().hex}"
         self.admin = self.clients.admin()
         made = NewTopic(self.topic, 2, config={"retention.ms": "-1", **config})
-        self.admin.create_topics([made])[self.topic].result(30)
+        self.admin.create_topics([made])[self.topic].result(120)
         self.producer = self.clients.producer(self.topic, 60)
         self.producer.init_transactions(30)
 
@@ -40,7 +40,7 @@ class CountedTopic:
 
     def remove(self, partition, offset):
         place = TopicPartition(self.topic, partition, offset)
-        self.admin.delete_records([place])[place].result(30)
+        self.admin.delete_records([place])[place].result(120)
 
 
 def minutes(*numbers):

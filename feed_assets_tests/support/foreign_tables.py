@@ -115,7 +115,7 @@ class Topics:
         self.admin = self.clients.admin()
         self.admin.create_topics([NewTopic(self.topic, 1, config={"max.message.bytes": str(4 << 20)})])[
             self.topic
-        ].result(30)
+        ].result(120)
         self.begin()
 
     def begin(self):
@@ -124,7 +124,7 @@ class Topics:
 
     def grow(self, partitions):
         """Add partitions, and produce to them from now on."""
-        self.admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result(30)
+        self.admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result(120)
         wait_until(lambda: len(self.admin.list_topics(self.topic).topics[self.topic].partitions) == partitions, "them")
         self.begin()
 

@@ -103,7 +103,7 @@ class World:
         return Producer({**self._conf, "linger.ms": 0})
 
     def create(self, partitions: int = 1, **config: str) -> None:
-        self.admin.create_topics([NewTopic(self.name, partitions, 1, config=config)])[self.name].result(30)
+        self.admin.create_topics([NewTopic(self.name, partitions, 1, config=config)])[self.name].result(120)
         wait_until(lambda: topics.partitions(self.admin, self.name) == partitions, "the topic")
 
     def configure(self, **config: str) -> None:
@@ -111,7 +111,7 @@ class World:
         set_ = AlterConfigOpType.SET
         entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in config.items()]
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=entries)
-        self.admin.incremental_alter_configs([resource])[resource].result(30)
+        self.admin.incremental_alter_configs([resource])[resource].result(120)
 
     def alter(self, **config: str) -> None:
         """Set some of the topic's configuration."""
@@ -119,16 +119,16 @@ class World:
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=entries)
-        self.admin.incremental_alter_configs([resource])[resource].result(30)
+        self.admin.incremental_alter_configs([resource])[resource].result(120)
 
     def grow(self, partitions: int) -> None:
-        self.admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
+        self.admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(120)
         wait_until(lambda: topics.partitions(self.admin, self.name) == partitions, "the partitions")
         self.__dict__.pop("producer")  # It knows the old number.
 
     def delete(self, name: str) -> None:
         """Delete a topic; it is gone when it returns."""
-        self.admin.delete_topics([name])[name].result(30)
+        self.admin.delete_topics([name])[name].result(120)
         wait_until(lambda: not topics.partitions(self.admin, name), "the topic to be gone")
         self.__dict__.pop("producer", None)  # It knows the old one.
 

@@ -286,7 +286,7 @@ def remove_signals(world: World, before: int) -> None:
     from confluent_kafka import TopicPartition
 
     place = TopicPartition(signals_of(world.name), 0, before)
-    world.admin.delete_records([place])[place].result(30)
+    world.admin.delete_records([place])[place].result(120)
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
