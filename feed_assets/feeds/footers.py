@@ -53,6 +53,8 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
     rows, taken = 0, list[tuple[int, int]]()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
+        if group.num_rows == 0:  # Nothing of it is read, and some writers leave its offsets out.
+            continue
         spans = [_span(group.column(each)) for each in range(group.num_columns)]
         values = [group.column(each).num_values for each in range(group.num_columns)]
         if wrong := _wrong(group.num_rows, spans, list(zip(values, flat, strict=True)), file.size, end):

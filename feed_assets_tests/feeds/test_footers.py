@@ -74,6 +74,14 @@ def test_row_groups_that_lie_on_each_other_are_refused():
         rows_of(damaged.with_other_number(data, start, start - 1000, 0))
 
 
+def test_a_row_group_without_rows_may_be_anywhere():
+    """As in column_chunk_key_value_metadata.parquet of apache/parquet-testing: both its columns begin at byte 0."""
+    group = SimpleNamespace(num_rows=0, num_columns=2)
+    flat = SimpleNamespace(column=lambda _: SimpleNamespace(max_repetition_level=0))
+    metadata = SimpleNamespace(num_rows=0, num_columns=2, num_row_groups=1, row_group=lambda _: group, schema=flat)
+    assert check_footer(File(KEY, 400), metadata, 150) == 0
+
+
 def test_a_row_group_whose_middle_spark_looks_for_behind_the_file_is_refused():
     """Spark counts from the first column, which need not be the first one in the file."""
 
