@@ -208,7 +208,9 @@ def test_make_says_how_long_each_set_of_tests_takes_as_the_docs_do():
 
 
 def test_make_test_says_first_how_long_it_takes():
-    rule = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    rule = subprocess.run(
+        ["make", "--no-print-directory", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert rule.startswith('echo "On two idle cores:')
 
 

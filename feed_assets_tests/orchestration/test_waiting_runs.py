@@ -121,13 +121,13 @@ def dropped_nothing(let_go: tuple[Hold, str]):
     return harness(raw, sums_of(raw), give=give)
 
 
-def test_a_run_of_one_partition_waits_and_says_for_whom():
+def test_a_run_of_one_partition_waits_and_says_for_whom(tmp_path):
     first, hold = held(DAY)
     dropped(first, DAY)
     thread, results = beside(first, DAY)
     assert hold.has_begun.wait(PATIENCE)
     raw = raw_feed()
-    second = harness(raw, sums_of(raw))
+    second = harness(raw, sums_of(raw), instance=on_disk(tmp_path))
     waiting, ends = beside(second, DAY)
     wait_until(lambda: "this run waits for it" in all_logs(second), "the second run to say that it waits")
     hold.goes_on.set()
@@ -138,23 +138,28 @@ def test_a_run_of_one_partition_waits_and_says_for_whom():
     assert f"{SUMS} {DAY} is being built by run {results[0].run_id}" in logged(second, ends[0])
 
 
+def on_disk(folder) -> dg.DagsterInstance:
+    """An instance whose log one thread reads while another writes it, as those in memory do not bear."""
+    return dg.DagsterInstance.local_temp(str(folder))
+
+
 def all_logs(world) -> str:
     found = world.instance.get_runs()
     return "\n".join(each.user_message for one in found for each in world.instance.all_logs(one.run_id))
 
 
-def test_what_reads_itself_is_built_in_its_order_also_when_it_waits():
+def test_what_reads_itself_is_built_in_its_order_also_when_it_waits(tmp_path):
     hold, raw = Hold(DAY), raw_feed()
 
     def sums(raw, before):
         """Sums after those of the day before."""
         return raw
 
-    def world_of(give):
+    def world_of(give, **options):
         made = feed_asset(SUMS, inputs={"raw": raw, "before": Input.previous_bucket()}, partitions_def=DAYS)(sums)
-        return harness(raw, made, give=give)
+        return harness(raw, made, give=give, **options)
 
-    first, second = world_of(hold.give), world_of(given)
+    first, second = world_of(hold.give), world_of(given, instance=on_disk(tmp_path))
     dropped(first)
     thread, results = beside(first, *THREE_DAYS)
     assert hold.has_begun.wait(PATIENCE)
