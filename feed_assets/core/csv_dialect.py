@@ -150,7 +150,7 @@ def beginning_of(data: bytes, names: Sequence[str], dialect: CsvDialect = RFC_41
     text = data.decode(CODECS[dialect.encoding], errors="replace").removeprefix("\ufeff").lstrip("\n")
     line_end = "\r" if _ends_as_on_old_macs(text, dialect) else "\n"
     try:
-        fields = next(_reader(text, dialect), [])
+        fields = next(_reader(text, dialect), list[str]())
     except csv.Error as error:
         return Beginning(f"its header is no CSV: {error}" if dialect.header else None, line_end)
     problem_of = _header_problem if dialect.header else _no_header_problem

@@ -66,7 +66,7 @@ def read_csv(
 ) -> DataFrame:
     """Return the tagged frame of CSV files, by path what their records end with; `_raw` is the text of the record."""
     ends: list[LineEnd] = sorted({*paths.values()})
-    alike = {end: [path for path, other in paths.items() if other == end] for end in ends}
+    alike: dict[LineEnd, list[str]] = {end: [path for path, other in paths.items() if other == end] for end in ends}
     frames = [_read(spark, some, schema, tuple(required), file, dialect, end) for end, some in alike.items()]
     return reduce(DataFrame.unionAll, frames)
 

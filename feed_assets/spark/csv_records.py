@@ -72,7 +72,7 @@ class Grammar:
         raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
         if self._quote is None or len(self.texts) > _SIMPLE:
             return is_plain
-        return is_plain | (raw.rlike(self._simple) & ~raw.contains(_PAIR))
+        return is_plain | raw.rlike(self._simple)
 
     def reasons(self, every: Column) -> Column:
         """Return why the record is malformed, as an array of one; `every` if it is not.
@@ -126,8 +126,9 @@ class Grammar:
 
     @cached_property
     def _simple(self) -> str:
-        """A pattern for records in which no quote is doubled."""
-        field = rf"(?:{self._mark}[^{self._mark}]*+{self._mark}|[^{self._mark}{self._delimiter}\r\n]*+)"
+        """A pattern for records in which no quote is doubled, and without NUL."""
+        quoted = rf"{self._mark}[^{self._mark}{_PAIR}]*+{self._mark}"
+        field = rf"(?:{quoted}|[^{self._mark}{self._delimiter}{_PAIR}\r\n]*+)"
         return rf"\A{field}(?:{self._delimiter}{field}){{{len(self.texts) - 1}}}\z"
 
     @property

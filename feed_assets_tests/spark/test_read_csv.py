@@ -119,7 +119,7 @@ UNCLOSED = "name: holds what looks like another record: an unclosed quote?"
     [
         ('id,name\n1,a\n2,"open\n3,c\n4,d\n', [(1, "a", []), (2, "open\n3,c\n4,d\n", [OPEN])]),
         ('id,name\n1,a\n2,"open\n3,c', [(1, "a", []), (2, "open\n3,c", [OPEN])]),
-        ('id,name\n2,"open\n3,"c"\n4,d\n', [(2, '"open\n3,"c"', [TAIL]), (4, "d", [])]),
+        ('id,name\n2,"open\n3,"c"\n4,d\n', [(2, '"open\n3,"c"', [OPEN]), (4, "d", [])]),
         ('id,name\n2,"open\n3,c"\n4,d\n', [(2, "open\n3,c", [UNCLOSED]), (4, "d", [])]),
         ('id,name\n2,"oh\nno, never"\n4,d\n', [(2, "oh\nno, never", []), (4, "d", [])]),
         ('id,name\n"1,a\n2,b\n', [(None, None, [OPEN])]),
