@@ -15,12 +15,13 @@ from feed_assets.orchestration.declare.inputs import Input
 from feed_assets.runs.fits import check_file
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.sources.glue import Table
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.rfc_4180 import parse
 
 SCHEMA = "id int, name string"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "says"),
     [
         ({"delimiter": "||"}, r"delimiter is '||' (str), expected one character that is no letter, digit, quote"),
@@ -60,7 +61,7 @@ def test_a_mended_dialect_is_another_recipe_and_rfc_4180_the_same_as_before():
     assert len({digest(), digest(delimiter=";"), digest(header=False), digest(null_value="x")}) == 4
 
 
-@pytest.mark.parametrize("level", ["feed", "partner"])
+@each_case("level", ["feed", "partner"])
 def test_yaml_says_how_csv_is_written_as_python_does(level):
     written = {"delimiter": ";", "quote": None, "encoding": "Latin-1", "header": False, "null_value": "\\N"}
     feed = {"feed": "shop/orders/v1.0", "schema": SCHEMA, **written}
@@ -104,7 +105,7 @@ def test_a_table_in_glue_is_read_as_its_feed_declares():
 UTF_16, LATIN_1, BARE = CsvDialect(encoding="UTF-16"), CsvDialect(encoding="Latin-1"), CsvDialect(header=False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "dialect", "problem"),
     [
         (b"id,name\n1,a\n", RFC_4180, None),
@@ -138,7 +139,7 @@ def test_the_first_bytes_show_what_is_not_as_declared(data, dialect, problem):
     assert found is None if problem is None else problem in (found or "")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "end"),
     [
         (b"id,name\r1,a\r", "\r"),
@@ -162,7 +163,7 @@ def test_a_long_header_says_where_it_differs():
     assert "(the name of column 8 is x, expected c7)" in found
 
 
-@pytest.mark.parametrize(
+@each_case(
     "record",
     [
         'x "y" z,1',

@@ -24,6 +24,7 @@ from feed_assets.spark.csv_files import MORE
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import clean, read
 from feed_assets.spark.rejects import reject_duplicates, split
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.spark_updates import PARTITION, put_update
 
 SCHEMA = "id int, name string, price decimal(5,2), at timestamp"
@@ -334,7 +335,7 @@ DIALECTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("dialect", "content", "rows"), DIALECTS.values(), ids=DIALECTS)
+@each_case(("dialect", "content", "rows"), DIALECTS.values(), ids=list(DIALECTS))
 def test_csv_as_its_feed_declares_it(told, dialect, content, rows):
     assert told(content, dialect=dialect) == rows
 

@@ -9,6 +9,7 @@ import pytest
 
 from feed_assets.core.csv_dialect import RFC_4180, CsvDialect
 from feed_assets.spark.read import read
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.rfc_4180 import Parsed, parse
 from feed_assets_tests.support.spark_updates import put_update
 
@@ -68,7 +69,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("dialect", "columns"), CASES)
+@each_case(("dialect", "columns"), CASES)
 def test_files_of_anything_are_read_as_rfc_4180_has_them_or_rejected(spark, local_board, dialect, columns):
     chance = random.Random(f"{dialect}{columns}")  # noqa: S311 (choices of a test)
     header = dialect.delimiter.join(f"c{n}" for n in range(columns))
