@@ -205,6 +205,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "spark/test_read_json.py",
         "spark/test_read_parquet.py",
         "spark/test_rejects.py",
+        "spark/test_rfc_4180.py",
     ),
     "what Spark writes is counted, digested and sealed": ("spark/test_digest.py", "spark/test_write.py"),
     "increments are merged, and batches put together": (

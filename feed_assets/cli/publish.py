@@ -92,6 +92,7 @@ def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
 
 def _check(feed: Feed, parts: "Mapping[Partition, Sequence[Path]]", module: str | None) -> None:
     """Raise InvalidName or UnreadableUpdate for what no run could read."""
+    from feed_assets.core.csv_dialect import RFC_4180
     from feed_assets.orchestration.decide.unknown import unknown_partitions
     from feed_assets.orchestration.declare.declarations import Foreign
     from feed_assets.runs.fits import check_file
@@ -106,4 +107,4 @@ def _check(feed: Feed, parts: "Mapping[Partition, Sequence[Path]]", module: str 
     if strange:
         raise InvalidName(f"nothing is published: {next(iter(strange.values()))}")
     for file in (file for some in parts.values() for file in some):
-        check_file(file, declared.format, declared.schema)
+        check_file(file, declared.format, declared.schema, declared.dialect or RFC_4180)

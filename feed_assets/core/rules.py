@@ -17,8 +17,8 @@ _OPEN = re.compile(r"env:.*|[^:]*://([\w.~%+-]*@)?[^@/?#\s]*([/?#].*)?", re.DOTA
 """A URL whose user, where one is, cannot be misread: nothing else stands before its host."""
 
 
-def _rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
-    """A rule, and how a message says what it expects."""
+def rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
+    """Return an annotation: a condition, and how a message says what it expects."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -45,34 +45,34 @@ def _check_share(value: float | str) -> float | str:
 Share = Annotated[float | str, AfterValidator(_check_share)]
 """A share, as a number or in per cent; `as_share` is its number."""
 
-Age = Annotated[timedelta, _rule(lambda age: age >= timedelta(), "a time of 0 or more")]
+Age = Annotated[timedelta, rule(lambda age: age >= timedelta(), "a time of 0 or more")]
 """How old something may be, or how late."""
 
-NotNegative = Annotated[int, _rule(lambda number: number >= 0, "0 or more")]
-Positive = Annotated[int, _rule(lambda number: number >= 1, "1 or more")]
+NotNegative = Annotated[int, rule(lambda number: number >= 0, "0 or more")]
+Positive = Annotated[int, rule(lambda number: number >= 1, "1 or more")]
 
 BASELINE = re.compile("([1-9][0-9]{0,2}) (same hours|same weekdays|partitions)")
 BaselineText = Annotated[
-    str, _rule(BASELINE.fullmatch, "up to 999 'same hours', 'same weekdays' or 'partitions', such as '28 same hours'")
+    str, rule(BASELINE.fullmatch, "up to 999 'same hours', 'same weekdays' or 'partitions', such as '28 same hours'")
 ]
 """Which partitions before it a partition is compared with."""
 
 Deviations = Annotated[
-    float, _rule(lambda number: isfinite(number) and number > 0, "a number above 0, and not infinity")
+    float, rule(lambda number: isfinite(number) and number > 0, "a number above 0, and not infinity")
 ]
 
-Price = Annotated[float, _rule(lambda number: isfinite(number) and number >= 0, "a number of 0 or more")]
+Price = Annotated[float, rule(lambda number: isfinite(number) and number >= 0, "a number of 0 or more")]
 """What something is worth, or costs, in the user's own unit."""
 
-Aggregate = Annotated[str, _rule(str.strip, "an aggregate in SQL, such as count(1)")]
+Aggregate = Annotated[str, rule(str.strip, "an aggregate in SQL, such as count(1)")]
 
-Name = Annotated[str, _rule(re.compile("[A-Za-z0-9_]+").fullmatch, "letters, digits and '_'")]
+Name = Annotated[str, rule(re.compile("[A-Za-z0-9_]+").fullmatch, "letters, digits and '_'")]
 """What Dagster takes for a name."""
 
 Url = Annotated[
     str,
-    _rule(_URL.fullmatch, "a SQLAlchemy URL, such as postgresql+psycopg://…, or env:NAME"),
-    _rule(
+    rule(_URL.fullmatch, "a SQLAlchemy URL, such as postgresql+psycopg://…, or env:NAME"),
+    rule(
         lambda url: _OPEN.fullmatch(url) and not has_secret(url),
         "no password in it, as declarations are shown in the web UI: env:NAME, and the URL in the variable NAME",
     ),
@@ -80,16 +80,16 @@ Url = Annotated[
 """Where a database is, or the variable that says it."""
 
 Prefix = Annotated[
-    str, _rule(lambda text: all(part.strip(".") for part in text.split("/")), "a folder such as events/shop")
+    str, rule(lambda text: all(part.strip(".") for part in text.split("/")), "a folder such as events/shop")
 ]
 """A folder of the blackboard."""
 
 BOARD_NAME = "[A-Za-z0-9_-]+"
-BoardName = Annotated[str, _rule(re.compile(BOARD_NAME).fullmatch, "letters, digits, '_' and '-'")]
+BoardName = Annotated[str, rule(re.compile(BOARD_NAME).fullmatch, "letters, digits, '_' and '-'")]
 """The name of a blackboard of others, which the settings lead to."""
 
 Owner = Annotated[
     str,
-    _rule(re.compile(r"team:.+|[\w.%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", re.ASCII).fullmatch, "team:NAME or an e-mail"),
+    rule(re.compile(r"team:.+|[\w.%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", re.ASCII).fullmatch, "team:NAME or an e-mail"),
 ]
 """Who an asset belongs to, as Dagster takes it."""

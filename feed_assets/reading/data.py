@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from feed_assets.core.csv_dialect import CsvDialect, Encoding
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Skipped, Update
 from feed_assets.core.readable import Format
@@ -109,6 +110,11 @@ class FeedData:
         schema: str | None = None,
         *,
         format: Format | None = None,  # noqa: A002
+        delimiter: str = ",",
+        quote: str | None = '"',
+        encoding: Encoding = "UTF-8",
+        header: bool = True,
+        null_value: str | None = None,
     ) -> "DataFrame":
         """Read the rows by a Spark session of yours, which has to reach the blackboard itself.
 
@@ -117,18 +123,23 @@ class FeedData:
             schema: The columns in Spark's DDL, as the feed is declared: CSV and JSON cannot be read without. With it
                 rows come as a run's tagged input, with `_raw`, `_file` and `_reasons`, which `is_clean()` is about.
             format: `csv`, `json` or `parquet`; by default as the files' names end, and else Parquet.
+            delimiter: As `quote`, `encoding`, `header` and `null_value` those of the feed's declaration, for CSV.
+            quote: See `delimiter`.
+            encoding: See `delimiter`.
+            header: See `delimiter`.
+            null_value: See `delimiter`.
 
         Returns:
             The frame. Spark reads at an action: a file that is gone by then fails it, with Spark's own error.
 
         Raises:
-            InvalidDefinition: CSV or JSON without a schema.
+            InvalidDefinition: CSV or JSON without a schema, or what is said of CSV is of none.
             UnreadableUpdate: A file is not of this format or these columns.
             UpdateChanged: A file is gone since `read`.
         """
         from feed_assets.reading.spark_rows import rows  # Spark is loaded by who brings a session.
 
-        return rows(session, self, schema, format)
+        return rows(session, self, schema, format, CsvDialect(delimiter, quote, encoding, header, null_value))
 
     def _key(self, update: Update) -> str:
         """The key of the partition that an update is of, or in."""

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
+from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.readable import Format, formats_of
 from feed_assets.core.schemas import check_schema
@@ -13,14 +14,17 @@ if TYPE_CHECKING:
     from feed_assets.reading.data import FeedData
 
 
-def rows(session: SparkSession, data: "FeedData", schema: str | None, form: Format | None) -> DataFrame:
+def rows(
+    session: SparkSession, data: "FeedData", schema: str | None, form: Format | None, dialect: CsvDialect
+) -> DataFrame:
     """The frame; with a schema a tagged one. Raises InvalidDefinition, UnreadableUpdate and UpdateChanged."""
     updates = [update for update in data.updates if update.files]  # The others are valid, and have no rows.
     form = form or _told(data)
+    dialect.check(data.feed, form)
     if schema is not None:
         check_schema(data.feed, schema, form)
     if schema is not None and updates:
-        return read(session, data.board, updates, form, schema)
+        return read(session, data.board, updates, form, schema, dialect=dialect)
     if form != "parquet" and schema is None:
         raise InvalidDefinition(
             f"{data.feed} is {form.upper()}, whose columns have no types: expected the schema that it is declared by. "

@@ -1,6 +1,5 @@
 """Whether a file can be part of an update of a declared feed, as far as that is seen without Spark."""
 
-import csv
 import gzip
 import json
 import zlib
@@ -10,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, beginning_of, first_bytes
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import PACKED
 from feed_assets.core.limits import READ_BYTES
@@ -20,26 +20,31 @@ LINES = 10
 """Lines of JSON that are looked at: some may be records that a run rejects, but not all."""
 
 
-def check_file(file: Path, form: Format, schema: str) -> None:
+def check_file(file: Path, form: Format, schema: str, dialect: CsvDialect = RFC_4180) -> None:
     """Raise UnreadableUpdate for a file that no run could read as this format with these columns (Spark DDL).
 
-    Of CSV the header is looked at, of JSON whether the first lines hold objects, of Parquet the names of the columns.
+    Of CSV the encoding and the header are looked at, of JSON whether the first lines hold objects, of Parquet the
+    names of the columns.
     """
     names = column_names(schema)
     try:
-        problem = {"csv": _csv, "json": _json, "parquet": _parquet}[form](file, names)
-    except (ValueError, NotImplementedError, OSError, EOFError, csv.Error, zlib.error) as error:  # pyarrow's, too.
+        others = {"json": _json, "parquet": _parquet}
+        problem = _csv(file, names, dialect) if form == "csv" else others[form](file, names)
+    except (ValueError, NotImplementedError, OSError, EOFError, zlib.error) as error:  # pyarrow's, too.
         problem = f"it cannot be read as {form}: {' '.join(str(error).split())}"
     if problem:
         raise UnreadableUpdate(f"{file}: {problem}. Nothing is published. Correct the file, or the declaration.")
 
 
-def _csv(file: Path, names: Sequence[str]) -> str | None:
-    with _text(file) as lines:
-        header = next(csv.reader(_short(lines)), None)
-    if header is None or [*map(str.lower, header)] == [*map(str.lower, names)]:
+def _csv(file: Path, names: Sequence[str], dialect: CsvDialect) -> str | None:
+    if file.suffix in PACKED and file.suffix != ".gz":
         return None
-    return f"its header is {','.join(header)}: expected {','.join(names)}"
+
+    def read(size: int) -> bytes:
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as data:
+            return data.read(size)
+
+    return beginning_of(first_bytes(read), names, dialect).problem
 
 
 def _json(file: Path, names: Sequence[str]) -> str | None:

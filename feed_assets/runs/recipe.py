@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.feeds import Feed
 from feed_assets.core.profiles import Profile
 from feed_assets.core.readable import Format
@@ -47,6 +48,8 @@ class Source:
     """The function sees which partition a row is from: a column `_partition`, such as `2019-11-24/men`."""
     blackboard: str | None = field(default=None, repr=False)
     """The name of the blackboard that it is on, unless that is ours; how rows are made does not depend on it."""
+    dialect: CsvDialect | None = field(default=None, repr=False)
+    """How its CSV is written, unless that is RFC 4180."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class Recipe:
         checks = [_declared(each) for each in (*self.checks, *self.deep_checks)]
         declared: tuple[Any, ...] = self.code_version, self.sources, checks, self.event_time, self.grain
         declared += tuple(each for each in (self.profile, self.figures) if each)
+        declared += tuple((source.name, source.dialect) for source in self.sources if source.dialect)
         return sha256(repr(declared).encode()).hexdigest()[:12]
 
 

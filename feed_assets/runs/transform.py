@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from feed_assets.core.attempts import OF_ITS_OWN
+from feed_assets.core.csv_dialect import RFC_4180
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.blackboard import Blackboard
@@ -121,7 +122,9 @@ class _Transform:
         if source.format == "parquet" and self.task.recipe.rejects and not source.tagged:
             self.announced[source.name] = announced(board, updates)
         counts = self.announced.get(source.name)
-        tagged = read.read(self.spark, board, updates, source.format, source.schema or "", counts=counts)
+        dialect = source.dialect or RFC_4180
+        schema = source.schema or ""
+        tagged = read.read(self.spark, board, updates, source.format, schema, counts=counts, dialect=dialect)
         if source.fans_in:
             tagged = tagged.withColumn("_partition", _partition_of_file(source, updates))
         is_used_twice = not source.tagged or source.name in self.task.uncounted

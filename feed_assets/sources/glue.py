@@ -15,6 +15,7 @@ import boto3  # pyright: ignore[reportMissingTypeStubs]
 from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
 
+from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.schemas import column_types
 from feed_assets.core.words import sentence
@@ -58,6 +59,7 @@ class Table:
     format: str
     keys: tuple[str, ...]
     location: str
+    dialect: CsvDialect | None = None
 
     @classmethod
     def name_of(cls, feed: str) -> str:
@@ -73,14 +75,22 @@ class Table:
             "Location": location,
             "InputFormat": read,
             "OutputFormat": written,
-            "SerdeInfo": {"SerializationLibrary": serde},
+            "SerdeInfo": {"SerializationLibrary": serde, **self._written},
             "Parameters": self._reading,
         }
 
     @property
     def _reading(self) -> dict[str, str]:
         """How files are read: some engines look for it at the table, others at the storage."""
-        return {"skip.header.line.count": "1"} if self.format == "csv" else {}
+        has_header = self.format == "csv" and (self.dialect is None or self.dialect.header)
+        return {"skip.header.line.count": "1"} if has_header else {}
+
+    @property
+    def _written(self) -> dict[str, Any]:
+        """How CSV is written, if it is not RFC 4180; the serde knows no encodings, and no text for NULL."""
+        if self.dialect is None:
+            return {}
+        return {"Parameters": {"separatorChar": self.dialect.delimiter, "quoteChar": self.dialect.quote or "\0"}}
 
     @property
     def input(self) -> dict[str, Any]:

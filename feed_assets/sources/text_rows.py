@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from feed_assets.core.csv_dialect import misplaced_quote
 from feed_assets.core.feeds import File
 from feed_assets.core.limits import REJECT_BYTES, ROW_BYTES, excerpt
 from feed_assets.feeds.blackboard import Blackboard
@@ -63,7 +64,8 @@ def csv_records(
 def _values(found: Text) -> list[str] | str:
     """The fields of a record, or why it is none."""
     try:
-        return next(csv.reader([found.text], strict=True))
+        values = next(csv.reader([found.text], strict=True))
+        return misplaced_quote(found.text) or values
     except csv.Error as error:
         said = f": a quote that was opened in line {found.opened} is not closed" if found.opened else ""
         return f"{error}{said}"

@@ -58,7 +58,7 @@ def matches(text: Column, pattern: str) -> Column:
 
 def value(text: Column, kind: st.DataType) -> Column:
     """The typed value; NULL if the text is NULL or not exactly of this type."""
-    form = _form(kind)
+    form = form_of(kind)
     if form is None:
         return text
     cast = sf.when(_has_offset(text), text).otherwise(sf.concat(text, sf.lit("Z"))) if _is_moment(kind) else text
@@ -105,7 +105,8 @@ def is_clean() -> Column:
     return sf.expr(f"size({_REASONS}) = 0")
 
 
-def _form(kind: st.DataType) -> str | None:
+def form_of(kind: st.DataType) -> str | None:
+    """Return the pattern of texts of this type; None if any text is one."""
     return next((form for types, form in _FORMS.items() if isinstance(kind, types)), None)
 
 

@@ -7,12 +7,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from feed_assets.core.csv_dialect import RFC_4180, CsvDialect
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Update
 from feed_assets.core.readable import Format, check_readable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import announced
 from feed_assets.spark.csv_files import read_csv
+from feed_assets.spark.csv_heads import line_ends
 from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
 from feed_assets.spark.parquet_files import OPTIONS, read_parquet, rows_by_file
@@ -31,13 +33,14 @@ def read(
     *,
     required: Sequence[str] = (),
     counts: Mapping[str, int] | None = None,
+    dialect: CsvDialect = RFC_4180,
 ) -> DataFrame:
     """The tagged frame of some updates: the schema's columns in its order, then `_raw`, `_file`, `_reasons`.
 
     `schema` is DDL; `parse` has the table of what each type accepts; timestamps are UTC. A NULL in a `required` column
-    is a reason. Raises UnreadableUpdate for files that Spark would skip, UpdateChanged for one that is gone. Spark
-    reads at the action: wrap that in `reading(updates)`. A CSV file and a .gz file are one task each, so big feeds
-    want files of some hundred megabytes.
+    is a reason. `dialect` is how CSV is written. Raises UnreadableUpdate for files that Spark would skip, or that are
+    not as declared, UpdateChanged for one that is gone. Spark reads at the action: wrap that in `reading(updates)`. A
+    CSV file and a .gz file are one task each, so big feeds want files of some hundred megabytes.
 
     `counts` are the rows that the footers announce (`feeds.footers`), of a caller who compares them with the rows that
     are read. Without it Spark counts those of Parquet files here, by the footers alone.
@@ -51,7 +54,8 @@ def read(
     file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board)).alias("_file")
     with reading(updates):
         if format == "csv":
-            return read_csv(spark, [*paths.values()], declared, required, file)
+            ends = line_ends(spark, board, paths, declared.names, dialect)
+            return read_csv(spark, {paths[key]: ends[key] for key in paths}, declared, required, file, dialect)
         if format == "json":
             return read_json(spark, [*paths.values()], declared, required, file)
         frame = read_parquet(spark, paths, declared, required, file)

@@ -191,8 +191,8 @@ def test_packed_and_parquet_files_are_looked_at_too(tmp_path: Path) -> None:
     check_file(marked, "csv", "id string, n int")
     cut.write_bytes(gzip.compress(b"id,n\n")[:12])
     long.write_text("x" * 200_000)
-    for bad in (cut, long):
-        with pytest.raises(FeedAssetsError, match="it cannot be read as csv"):
+    for bad, says in ((cut, "it cannot be read as csv"), (long, "its header is no CSV: field larger than field limit")):
+        with pytest.raises(FeedAssetsError, match=says):
             check_file(bad, "csv", "id string, n int")
     check_file(parquet, "parquet", "n bigint, id string")
     with pytest.raises(FeedAssetsError, match="its header is id,m: expected id,n"):

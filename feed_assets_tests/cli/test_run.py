@@ -87,7 +87,7 @@ def test_a_failed_run_is_told_with_its_reason_and_tried_again_later() -> None:
     assert result.exit_code == 1
     assert len(failed) == 1
     assert "ads/clicked, ads/clicked_rejects men|2019-11-24" in failed[0]
-    assert "has another header than the schema" in failed[0]
+    assert "is not as declared: its header is" in failed[0]
     (again,) = [line for line in result.stdout.splitlines() if line.startswith("AGAIN")]
     assert again.startswith(f"AGAIN   ads/clicked/v1.0 {DAY}: attempt 1 of 3 failed, the next comes from ")
     said = explained("ads/clicked/v1.0", DAY)

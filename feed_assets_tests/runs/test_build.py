@@ -297,7 +297,7 @@ def test_an_input_without_a_valid_update_is_named_with_the_reasons(lake):
 
 def test_an_input_of_another_format_is_told_by_its_name(lake):
     dropped = lake.drop(ONE)
-    with pytest.raises(UnreadableUpdate, match=rf"{dropped.path}/part-0.csv has another header"):
+    with pytest.raises(UnreadableUpdate, match=rf"{dropped.path}/part-0.csv is not as declared: its header is"):
         lake.clean(sources=(replace(CLEANING.sources[0], schema="other int, at timestamp"),))
 
 

@@ -198,6 +198,9 @@ BAD_CSV = [
     (b"retail/p,1,1,c,,../..,", "partition key"),
     (b"retail/p,1,1,c\x07,,,", "printable"),
     (b"retail/p,1,1,c,,,{", "expected a JSON object"),
+    (b'retail/p,1,1,"c" x,,,', "',' expected after"),
+    (b'retail/p,1,1, "c",,,', "blanks before an opening quote"),
+    (b'retail/p,1,1,"c\\",x",,', "a quote within a field that is not in quotes"),
     (b"retail/p,1,1,c,,," + b"x" * 200_000, "field larger than field limit"),
 ]
 

@@ -13,6 +13,7 @@ from feed_assets.orchestration.build.yaml_models import (
     CadenceModel,
     CheckModel,
     CompletenessModel,
+    CsvModel,
     ProfileModel,
     object_at,
     placed,
@@ -43,7 +44,7 @@ class _Profiled(dg.Model):
         return [spec, profiled(spec, self.profile.value, deep_checks=deep_checks, rows=rows)]
 
 
-class ForeignFeed(_Profiled):
+class ForeignFeed(_Profiled, CsvModel):
     """One foreign feed: `{feed: ads/shown/v1.0, schema: "impression_id string, item_id int"}`."""
 
     feed: str
@@ -66,7 +67,8 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
         start_date: Their first day, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
         feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`,
-            `blackboard`, `version_in_key`, `cadence`, and `profile`, `deep_checks` and `rows`, which make its
+            `blackboard`, `version_in_key`, `cadence`, of CSV `delimiter`, `quote`, `encoding`, `header`, `null_value`,
+            and `profile`, `deep_checks` and `rows`, which make its
             companion.
     """
 
@@ -93,6 +95,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
             blackboard=each.blackboard,
             version_in_key=each.version_in_key,
             cadence=each.cadence.value if each.cadence else None,
+            **each.csv_options,
         )
 
 

@@ -9,12 +9,12 @@ from pydantic import Field
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.pulls import Pull
 from feed_assets.core.readable import Format
-from feed_assets.orchestration.build.yaml_models import DeclaredComponent, placed
+from feed_assets.orchestration.build.yaml_models import CsvModel, DeclaredComponent, placed
 from feed_assets.orchestration.declare.inputs import foreign_feed
 from feed_assets.orchestration.declare.partitions import windows_from
 
 
-class PartnerComponent(DeclaredComponent):
+class PartnerComponent(DeclaredComponent, CsvModel):
     """A partner's data, as our own intake publishes them in batches: what `foreign_feed(…, intake=…)` declares.
 
     Args:
@@ -28,6 +28,7 @@ class PartnerComponent(DeclaredComponent):
         completeness: When its windows are complete.
         description: A description for the UI.
         owners: Owners for the UI.
+        delimiter: Of CSV, as `quote`, `encoding`, `header` and `null_value`: how it is written.
     """
 
     feed: str
@@ -58,4 +59,5 @@ class PartnerComponent(DeclaredComponent):
             completeness=self.completeness,
             event_time=self.event_time,
             intake=self.intake,
+            **self.csv_options,
         )

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ModelWrapValidatorHandler, TypeAdapter, V
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import GRAINS, RATIO, Completeness
+from feed_assets.core.csv_dialect import Encoding
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
 from feed_assets.core.places import declared_at, declaring
 from feed_assets.core.profiles import Profile
@@ -53,6 +54,21 @@ class DeclaredComponent(dg.Component, dg.Model):
             raise in_our_words(error, given, cls) from None
         except FeedAssetsError as error:
             raise ValueError(str(error)) from error
+
+
+class CsvModel(dg.Model):
+    """How CSV files are written: the last arguments of `foreign_feed`, which checks them."""
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    encoding: Encoding = "UTF-8"
+    header: bool = True
+    null_value: str | None = None
+
+    @property
+    def csv_options(self) -> dict[str, Any]:
+        """The arguments, by name."""
+        return {name: getattr(self, name) for name in CsvModel.model_fields}
 
 
 class CompletenessModel(dg.Model):

@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError
 
 from feed_assets.core.addresses import STATUS
 from feed_assets.core.cadence import Cadence
+from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
@@ -73,6 +74,8 @@ class Foreign:
     """How our own intake gets what others send, if it publishes it."""
     blackboard: str | None = None
     """The name of the blackboard that it is on, unless that is ours."""
+    dialect: CsvDialect | None = None
+    """How its CSV is written, unless that is RFC 4180."""
     role: Literal["foreign"] = "foreign"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

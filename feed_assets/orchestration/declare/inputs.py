@@ -11,6 +11,7 @@ import dagster as dg
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import Completeness
+from feed_assets.core.csv_dialect import CsvDialect, Delimiter, Encoding, NullValue, Quote
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
@@ -94,8 +95,13 @@ def foreign_feed(
     intake: Intake | None = None,
     blackboard: BoardName | None = None,
     version_in_key: bool = False,
+    delimiter: Delimiter = ",",
+    quote: Quote | None = '"',
+    encoding: Encoding = "UTF-8",
+    header: bool = True,
+    null_value: NullValue | None = None,
 ) -> dg.AssetSpec:
-    """Declare a feed that somebody else writes, as an external asset.
+    r"""Declare a feed that somebody else writes, as an external asset.
 
     It may be declared again in the same words, as where several files of a project read it.
 
@@ -103,7 +109,7 @@ def foreign_feed(
         feed: Name and version, such as `ads/shown/v1.0`; without a version if it has none on the blackboard.
         schema: The records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`.
         partitions_def: Dagster's partitions; without them the feed is one partition.
-        format: `csv` (with a header), `json` (one object a line) or `parquet`.
+        format: `csv` (RFC 4180, unless the last five arguments say otherwise), `json` (one object a line) or `parquet`.
         appendable: Whether a partition holds batches; its data are then the newest valid update of every batch.
         description: A description for the UI.
         owners: Owners for the UI, `team:ads`, or an address of e-mail. To these is reported what its late data have
@@ -121,16 +127,22 @@ def foreign_feed(
         blackboard: The name of the blackboard that it is on, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
             Nothing is ever written or removed there, so it has no retention.
         version_in_key: Whether its asset key has the version: of a newer one beside an older one, which keeps its key.
+        delimiter: The character between two fields of CSV, such as `;` or `\t`.
+        quote: The character around fields of CSV that hold delimiters or line breaks; None if there is none.
+        encoding: The encoding of CSV: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
+        header: Whether the first record of each CSV file names the columns.
+        null_value: A text in CSV that means NULL, quoted or not, such as `\N`. An empty field always does.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
 
     Raises:
         InvalidName: The name is no feed.
-        InvalidDefinition: A value is of a wrong type, the schema is none by which files of the format are read, or a
-            feed on a blackboard of others has a retention or intake.
+        InvalidDefinition: A value is of a wrong type, the schema is none by which files of the format are read, a
+            feed on a blackboard of others has a retention or intake, or one that is no CSV says how that is written.
     """
     found = declared_feed(feed)
+    dialect = CsvDialect(delimiter, quote, encoding, header, null_value).check(found, format)
     check_schema(found, schema, format)
     check_event_time(found, schema, event_time)
     if intake == "push":
@@ -142,7 +154,7 @@ def foreign_feed(
     tracked = tracked_of(found, completeness, regions)
     if blackboard:
         _check_elsewhere(found, blackboard, retention, intake)
-    more = retention, cadence, tracked, event_time, intake, blackboard
+    more = retention, cadence, tracked, event_time, intake, blackboard, dialect
     declared = Foreign(found, format, schema, appendable, *more)
     return dg.AssetSpec(
         asset_key(found, version_in_key),
@@ -311,6 +323,7 @@ class Input:
             grain=foreign.tracked.base if foreign and foreign.tracked else None,
             fans_in=self.mapping is not None and not isinstance(self.mapping, Previous),
             blackboard=foreign.blackboard if foreign else None,
+            dialect=foreign.dialect if foreign else None,
         )
 
     @property

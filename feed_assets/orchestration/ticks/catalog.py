@@ -73,4 +73,5 @@ def _table(node: Node, board: str) -> Table | None:
         return None
     hour = ("hour",) if is_hourly(times_of(node.partitions_def)) else ()
     keys = ("date", *hour, *_beside(node.partitions_def), "batch")
-    return Table(Table.name_of(str(node.feed)), declared.schema, declared.format, keys, f"{board}/{node.feed}/")
+    name, location = Table.name_of(str(node.feed)), f"{board}/{node.feed}/"
+    return Table(name, declared.schema, declared.format, keys, location, declared.dialect)

@@ -1,0 +1,255 @@
+"""The form of a feed's CSV files: RFC 4180, in another dialect where its producer writes one."""
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from io import StringIO
+from typing import Annotated, Any, Literal
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.limits import READ_BYTES
+from feed_assets.core.rules import rule
+from feed_assets.core.typed import typed
+
+Encoding = Literal["UTF-8", "UTF-16", "Latin-1"]
+"""What people's CSV files are encoded in. UTF-16 has a byte order mark, which says which one it is."""
+
+CODECS: Mapping[Encoding, str] = {"UTF-8": "utf-8", "UTF-16": "utf-16", "Latin-1": "latin-1"}
+"""Python's names of the encodings."""
+
+DELIMITERS = (",", ";", "\t", "|")
+"""Delimiters that are looked for where the declared one does not occur."""
+
+HEAD_BYTES = 65_536
+"""Bytes of a file that are looked at; more where they have no line end."""
+
+_QUOTED = re.compile(r'(?:\A|(?<=,))"[^"]*+(?:""[^"]*+)*+"(?=,|\r?\n?\Z)')
+_AFTER_BLANKS = re.compile(r'[ \t]+"')
+
+_UNMARKED_UTF_16 = re.compile(rb"(?:[ -~]\0){2}|(?:\0[ -~]){2}")
+
+SHORT = 4
+"""Columns of a header whose difference from the schema is seen at once."""
+
+_BOMS: Mapping[bytes, Encoding] = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+def _is_delimiter(text: str) -> bool:
+    return _is_character(text) and not text.isalnum() and text not in "\"'\\"
+
+
+def _is_character(text: str) -> bool:
+    """Whether a text is one character that Java, too, holds as one, and that ends no line."""
+    return len(text) == 1 and "\0" < text < "\ufdd0" and text not in "\r\n\ufeff"
+
+
+Delimiter = Annotated[
+    str, rule(_is_delimiter, r"one character that is no letter, digit, quote or line end, such as ';' or '\t'")
+]
+"""The character between two fields."""
+
+Quote = Annotated[
+    str, rule(lambda text: _is_character(text) and not text.isalnum(), "one character such as '\"', or None for none")
+]
+"""The character around a field that holds delimiters or line breaks; twice within, it is itself."""
+
+NullValue = Annotated[
+    str, rule(lambda text: text and not set(text) & set("\r\n"), r"a text in one line, such as '\N' or 'NULL'")
+]
+"""A text that means NULL."""
+
+
+@typed
+@dataclass(frozen=True)
+class CsvDialect:
+    """How a producer writes CSV. The defaults are RFC 4180.
+
+    Args:
+        delimiter: The character between two fields.
+        quote: The character around fields that need it; None if no field is quoted, and a quote is a part of its text.
+        encoding: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
+        header: Whether the first record names the columns.
+        null_value: A text that means NULL, quoted or not, as an empty field does.
+    """
+
+    delimiter: Delimiter = ","
+    quote: Quote | None = '"'
+    encoding: Encoding = "UTF-8"
+    header: bool = True
+    null_value: NullValue | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that are not the defaults, by name."""
+        return {name: value for name, value in asdict(self).items() if value != getattr(RFC_4180, name)}
+
+    def check(self, feed: object, form: str) -> "CsvDialect | None":
+        """Return the dialect of a feed of this format; None for RFC 4180.
+
+        Raises InvalidDefinition for options that contradict each other, or the format.
+        """
+        if not self.given:
+            return None
+        if form != "csv":
+            name, value = next(iter(self.given.items()))
+            raise InvalidDefinition(
+                f"{feed} is {form} and has {name}={value!r}, which CSV alone has: expected format='csv', or none of "
+                f"{', '.join(asdict(self))}."
+            )
+        if self.delimiter == self.quote:
+            raise InvalidDefinition(f"{feed}: delimiter and quote are both {self.quote!r}: expected two characters.")
+        if self.null_value and {self.delimiter, self.quote} & {*self.null_value}:
+            raise InvalidDefinition(
+                f"{feed}: null_value {self.null_value!r} holds the delimiter or the quote: expected a text without."
+            )
+        return self
+
+
+RFC_4180 = CsvDialect()
+
+
+def first_bytes(read: Callable[[int], bytes]) -> bytes:
+    """Return the beginning of a file, with all of its first line; `read` returns so many bytes at most.
+
+    Raises ValueError for a line that is too long to be looked at, such as a packed one may be.
+    """
+    for size in (HEAD_BYTES, READ_BYTES + 1):
+        data = read(size)
+        if len(data) < size or b"\n" in data or b"\r" in data:
+            return data
+    raise ValueError(f"a line has more than {READ_BYTES} characters: expected at most so many")
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What the first bytes of a CSV file show.
+
+    Attributes:
+        problem: Why a run cannot read the file by its declaration; None if it can.
+        line_end: `\\r` where the first record ends with it alone, as on old Macs; else `\\n`.
+    """
+
+    problem: str | None = None
+    line_end: Literal["\n", "\r"] = "\n"
+
+
+def beginning_of(data: bytes, names: Sequence[str], dialect: CsvDialect = RFC_4180) -> Beginning:
+    """Compare the first bytes of a file with its declaration: encoding, header, delimiter.
+
+    Args:
+        data: The first bytes, unpacked; they hold all of the first record.
+        names: The columns of the schema, in order.
+        dialect: The declared form.
+
+    Returns:
+        A description of them.
+    """
+    if problem := _encoding_problem(data, dialect):
+        return Beginning(problem)
+    text = data.decode(CODECS[dialect.encoding], errors="replace").removeprefix("\ufeff").lstrip("\n")
+    line_end = "\r" if _ends_as_on_old_macs(text, dialect) else "\n"
+    try:
+        fields = next(_reader(text, dialect), list[str]())
+    except csv.Error as error:
+        return Beginning(f"its header is no CSV: {error}" if dialect.header else None, line_end)
+    problem_of = _header_problem if dialect.header else _no_header_problem
+    return Beginning(problem_of(fields, names, dialect), line_end)
+
+
+def misplaced_quote(record: str) -> str | None:
+    """Return why a quote in a record stands where none belongs, as a run's reasons do; None if all are fine.
+
+    What stands after a closing quote is left to the parser.
+    """
+    fields = _QUOTED.sub("", record).split(",")
+    if any(_AFTER_BLANKS.match(field) for field in fields):
+        return "blanks before an opening quote"
+    if any('\\"' in field for field in fields):
+        return 'a backslash before a quote: expected "" for a quote'
+    if any(field.count('"') % 2 for field in fields):
+        return "a quote within a field that is not in quotes"
+    return None
+
+
+def _encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
+    if data.startswith(b"\x1f\x8b"):
+        return "it is packed by gzip, and its name does not end in .gz: have the producer name it so"
+    if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        return f"it is UTF-32: expected {dialect.encoding}. Have the producer write UTF-8"
+    marked = next((encoding for mark, encoding in _BOMS.items() if data.startswith(mark)), None)
+    if marked and marked != dialect.encoding:
+        return f"it begins with the byte order mark of {marked}: {_declare('encoding', marked)}"
+    if dialect.encoding == "UTF-16" and not marked:
+        return "it has no byte order mark of UTF-16 (FF FE or FE FF): have the producer write one, or UTF-8"
+    if not marked and _UNMARKED_UTF_16.match(data):
+        return "it looks like UTF-16 without a byte order mark: have the producer write one, or UTF-8"
+    return None
+
+
+def _ends_as_on_old_macs(text: str, dialect: CsvDialect) -> bool:
+    quote = re.escape(dialect.quote or "")
+    in_quotes = rf"|{quote}[^{quote}]*{quote}" if quote else ""
+    return re.match(rf"(?:[^{quote}\r\n]{in_quotes})++\r(?!\n|\Z)", text) is not None
+
+
+def _reader(text: str, dialect: CsvDialect) -> Iterator[list[str]]:
+    lines, quoting = StringIO(text, newline=""), csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
+    quote = dialect.quote or None
+    return csv.reader(lines, delimiter=dialect.delimiter, quotechar=quote, quoting=quoting, strict=True)
+
+
+def _header_problem(fields: Sequence[str], names: Sequence[str], dialect: CsvDialect) -> str | None:
+    if _is_alike(fields, names):
+        return None
+    if not any(fields):
+        return f"its first line is blank: expected the header {dialect.delimiter.join(names)}"
+    if hint := _other_delimiter(fields, names, dialect, "the header"):
+        return hint
+    for quote in sorted({'"', "'"} - {dialect.quote}):
+        if _is_alike([field.strip().removeprefix(quote).removesuffix(quote) for field in fields], names):
+            return f"the names in its header stand between {quote}: {_declare('quote', quote)}"
+    wanted, found = dialect.delimiter.join(names), dialect.delimiter.join(fields)
+    is_data = not {*map(str.lower, names)} & {*map(str.lower, fields)}
+    hint = f"; without a header {_declare('header', False)}" if is_data else ""
+    return f"its header is {found}: expected {wanted}{_first_difference(fields, names)}{hint}"
+
+
+def _first_difference(fields: Sequence[str], names: Sequence[str]) -> str:
+    """Return where a long header differs first; nothing if that is seen at once."""
+    if max(len(fields), len(names)) <= SHORT:
+        return ""
+    if len(fields) != len(names):
+        return f" ({len(fields)} names, expected {len(names)})"
+    pairs = zip(fields, names, strict=True)
+    at, field, name = next((at, *pair) for at, pair in enumerate(pairs, 1) if pair[0].lower() != pair[1].lower())
+    return f" (the name of column {at} is {field}, expected {name})"
+
+
+def _no_header_problem(fields: Sequence[str], names: Sequence[str], dialect: CsvDialect) -> str | None:
+    if _is_alike(fields, names):
+        return f"its first record names the columns: {_declare('header', True)}"
+    return _other_delimiter(fields, names, dialect, "the first record")
+
+
+def _other_delimiter(fields: Sequence[str], names: Sequence[str], dialect: CsvDialect, where: str) -> str | None:
+    """Return a hint if the record is one field, which another delimiter would split."""
+    if len(fields) != 1 or len(names) == 1:
+        return None
+    counts = {each: fields[0].count(each) for each in DELIMITERS if each != dialect.delimiter}
+    wanted = len(names) - 1
+    delimiter = max(counts, key=lambda each: (counts[each] == wanted, counts[each]))
+    if not counts[delimiter] or (not dialect.header and counts[delimiter] != wanted):
+        return None
+    times = f"{counts[delimiter]} time{'s' * (counts[delimiter] != 1)}"
+    shown = repr(delimiter)[1:-1]
+    return f"found one column; {where} contains `{shown}` {times}: {_declare('delimiter', delimiter)}"
+
+
+def _is_alike(fields: Sequence[str], names: Sequence[str]) -> bool:
+    """Compare without case, as Spark does."""
+    return [*map(str.lower, fields)] == [*map(str.lower, names)]
+
+
+def _declare(option: str, value: object) -> str:
+    return f"declare `{option}={value!r}`"

@@ -1,0 +1,193 @@
+"""The grammar of a CSV record as Spark's columns: RFC 4180, and pairs of quotes in a field without quotes around it."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Literal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+from feed_assets.core.csv_dialect import CsvDialect
+
+_PAIR = "\0"
+"""In place of a doubled quote while a record is held against the grammar; a record that holds it has a reason."""
+
+_SIMPLE = 64
+"""Columns up to which one pattern is held against a record: Java's patterns call themselves for each column."""
+
+_CONTROLS = "[\u0080-\u009f]"
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What holds of a record, given its raw text and its fields as Spark's parser cut them, by the names of columns."""
+
+    texts: Sequence[str]
+    dialect: CsvDialect
+
+    def raw(self, line_end: Literal["\n", "\r"]) -> Column:
+        """Return the text of the record without its line end.
+
+        Spark gives none for a record that has as many fields as are declared to it: all that is known are the first.
+        """
+        form = {"sep": self.dialect.delimiter, "quote": self._quote or "", "escape": self._quote or ""}
+        as_is = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+        first = sf.concat(sf.to_csv(sf.struct(*self.texts), {**form, **as_is}), sf.lit(f"{self.dialect.delimiter}…"))
+        # Spark has taken off LF, and CR before it.
+        text = sf.col("_corrupt") if line_end == "\n" else _without_cr(sf.col("_corrupt"))
+        return sf.coalesce(text, first)
+
+    def last(self) -> Column:
+        """Return the last field without the CR of a line that ends with CR and LF; NULL if nothing is left of it.
+
+        A CR within quotes stays. Where a record ends with a quote, its last field was in quotes if nothing is left of
+        it once all such fields are taken out.
+        """
+        text, raw = sf.col(self.texts[-1]), sf.col("_raw")
+        stripped = sf.nullif(_without_cr(text), sf.lit(""))
+        if self._quote is None:
+            return sf.when(text.endswith("\r"), stripped).otherwise(text)
+        # `_unquoted` stands here once: Spark makes what stands twice for every record, needed or not.
+        was_quoted = self._unquoted.rlike(rf"(?:\A|{self._delimiter})\z")
+        is_fine = sf.when(~text.endswith("\r"), text).when(~raw.endswith(self._quote), stripped)
+        return is_fine.when(was_quoted, text).otherwise(stripped)
+
+    def is_plain(self) -> Column:
+        """Return whether the record is its fields with delimiters between: bytes are added up, few are looked at."""
+        lengths = " + ".join(f"coalesce(octet_length({text}), 0)" for text in self.texts)
+        width = len(self.dialect.delimiter.encode()) * (len(self.texts) - 1)
+        raw = sf.col("_raw")
+        plain = sf.expr(f"octet_length(_raw) = {width} + {lengths}") & ~raw.contains("\r")
+        return plain & ~raw.contains(self._quote) if self._quote else plain
+
+    def nulled(self, text: str) -> Column:
+        """Return the field, NULL if it is the declared text for that."""
+        found = sf.col(text)
+        return found if self.dialect.null_value is None else sf.nullif(found, sf.lit(self.dialect.null_value))
+
+    def is_fine(self) -> Column:
+        """Return whether a look shows that the record is well-formed: it is plain, or no quote in it is doubled."""
+        raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
+        if self._quote is None or len(self.texts) > _SIMPLE:
+            return is_plain
+        return is_plain | raw.rlike(self._simple)
+
+    def reasons(self, every: Column) -> Column:
+        """Return why the record is malformed, as an array of one; `every` if it is not.
+
+        Through arrays: what is used often is made once.
+        """
+        raw = sf.col("_raw")
+        unquoted = raw if self._quote is None else self._unquoted
+        problem = sf.transform(sf.array(unquoted), lambda text: self._problem(raw, text))
+        chosen = sf.transform(problem, lambda text: sf.when(text.isNotNull(), sf.array(text)).otherwise(every))
+        return sf.get(chosen, sf.lit(0))
+
+    def may_hold_odd_text(self) -> Column:
+        """Return whether `odd_texts` may find something: a line break stands in quotes, so its record is not plain."""
+        raw = sf.col("_raw")
+        is_broken = ~sf.col("_is_plain") & (raw.contains("\n") | raw.contains("\r"))
+        odd = raw.rlike(_CONTROLS) if self.dialect.encoding == "Latin-1" else raw.contains("\ufffd")
+        return is_broken | odd
+
+    def odd_texts(self, names: Sequence[str], forms: Sequence[str | None]) -> tuple[Column, Column]:
+        """Return what is wrong with texts whatever their type; NULL for each text with which nothing is.
+
+        The parser turns bytes of another encoding into U+FFFD, in silence: a real U+FFFD is refused with them. A quote
+        that is never closed may swallow the records after it up to the next quote: a field then holds a line that is
+        a record. A real text with such a line is refused, too: better a reject to look at than records lost.
+        """
+        if self.dialect.encoding == "Latin-1":
+            why = "holds control characters U+0080 to U+009F: is it Windows-1252?"
+            encoded = self._wrong(names, lambda text: text.rlike(_CONTROLS), why)
+        else:
+            encoded = self._wrong(names, lambda text: text.contains("\ufffd"), f"not {self.dialect.encoding}")
+        if len(names) == 1:
+            return encoded, sf.array().cast("array<string>")
+        delimiter = re.escape(self.dialect.delimiter)
+        pieces = delimiter.join(f"(?:{form})?" if form else rf"[^{delimiter}\r\n]*+" for form in forms)
+        record = rf"[\r\n]{pieces}(?=[\r\n]|\z)"
+        why = "holds what looks like another record: an unclosed quote?"
+        return encoded, self._wrong(names, lambda text: text.rlike(record), why)
+
+    @property
+    def _quote(self) -> str | None:
+        return self.dialect.quote
+
+    @cached_property
+    def _delimiter(self) -> str:
+        return re.escape(self.dialect.delimiter)
+
+    @cached_property
+    def _mark(self) -> str:
+        return re.escape(self._quote or "")
+
+    @cached_property
+    def _simple(self) -> str:
+        """A pattern for records in which no quote is doubled, and without NUL."""
+        quoted = rf"{self._mark}[^{self._mark}{_PAIR}]*+{self._mark}"
+        field = rf"(?:{quoted}|[^{self._mark}{self._delimiter}{_PAIR}\r\n]*+)"
+        return rf"\A{field}(?:{self._delimiter}{field}){{{len(self.texts) - 1}}}\z"
+
+    @property
+    def _unquoted(self) -> Column:
+        """The record without its well-formed quoted fields.
+
+        In what is left a field begins with a quote if that one is not closed, or text stands after the one that closes.
+        """
+        pairs = sf.replace(sf.col("_raw"), sf.lit((self._quote or "") * 2), sf.lit(_PAIR))
+        quoted = rf"{_PAIR}*+{self._mark}[^{self._mark}]*+{self._mark}|{_PAIR}++"
+        pattern = rf"(?:\A|(?<={self._delimiter}))(?:{quoted})(?={self._delimiter}|\z)"
+        return sf.regexp_replace(pairs, sf.lit(pattern), sf.lit(""))
+
+    def _problem(self, raw: Column, unquoted: Column) -> Column:
+        """Return the first rule that a record breaks."""
+        count = len(self.texts)
+        has_other_count = _count(unquoted, self.dialect.delimiter) != count - 1
+        cases: list[tuple[Column, str]] = []
+        if self._quote:
+            at, any_quote, quote = rf"(?:\A|{self._delimiter})", f"[{self._mark}{_PAIR}]", self._quote
+            begins = unquoted.rlike(at + any_quote)
+            within = sf.regexp_replace(
+                unquoted, sf.lit(rf"{self._mark}[^{self._mark}{self._delimiter}]*+{self._mark}"), sf.lit("")
+            )
+            cases = [
+                (raw.contains(_PAIR) & raw.contains(quote), "a NUL character in a record with quotes"),
+                (
+                    unquoted.rlike(rf"{at}{_PAIR}*+{self._mark}[^{self._mark}]*+\z"),
+                    "a quote that is never closed",
+                ),
+                (
+                    (begins & raw.contains(f"\\{quote}")) | unquoted.rlike(r"\\" + any_quote),
+                    rf"a backslash before a quote: expected {quote}{quote} for a quote",
+                ),
+                (
+                    begins & raw.rlike(rf"{self._mark}[ \t]++(?:{self._delimiter}|\z)"),
+                    "blanks after a closing quote",
+                ),
+                (begins, f"text after a closing quote, or a quote within that is not {quote}{quote}"),
+                (unquoted.rlike(rf"{at}[ \t]++{any_quote}"), "blanks before an opening quote"),
+                (within.contains(quote), "a quote within a field that is not in quotes"),
+            ]
+        cases += [
+            (unquoted.contains("\r"), "a carriage return outside quotes"),
+            (has_other_count, f"expected {count} fields"),
+        ]
+        first, *others = [(is_so, sf.lit(f"malformed: {why}")) for is_so, why in cases]
+        return reduce(lambda made, case: made.when(*case), others, sf.when(*first))
+
+    def _wrong(self, names: Sequence[str], is_bad: Callable[[Column], Column], why: str) -> Column:
+        """Over arrays, not column by column: Java compiles what is done for each row the better the shorter it is."""
+        named, texts = sf.array(*map(sf.lit, names)), sf.array(*map(sf.col, self.texts))
+        return sf.zip_with(named, texts, lambda name, text: sf.when(is_bad(text), sf.concat(name, sf.lit(f": {why}"))))
+
+
+def _without_cr(text: Column) -> Column:
+    return sf.when(text.endswith("\r"), sf.substring(text, sf.lit(1), sf.length(text) - 1)).otherwise(text)
+
+
+def _count(text: Column, part: str) -> Column:
+    size = len(part.encode())
+    return (sf.octet_length(text) - sf.octet_length(sf.replace(text, sf.lit(part), sf.lit("")))) / size

@@ -1,0 +1,184 @@
+"""How CSV is written: what a declaration may say, and what the first bytes of a file show of it."""
+
+import gzip
+from datetime import date
+
+import dagster as dg
+import pytest
+
+from feed_assets import ForeignFeedsComponent, PartnerComponent, Pull, foreign_feed
+from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, beginning_of, misplaced_quote
+from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
+from feed_assets.core.feeds import Feed
+from feed_assets.orchestration.declare.declarations import declaration_of, specs_of
+from feed_assets.orchestration.declare.inputs import Input
+from feed_assets.runs.fits import check_file
+from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.sources.glue import Table
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.rfc_4180 import parse
+
+SCHEMA = "id int, name string"
+
+
+@each_case(
+    ("options", "says"),
+    [
+        ({"delimiter": "||"}, r"delimiter is '||' (str), expected one character that is no letter, digit, quote"),
+        ({"delimiter": "x"}, "expected one character that is no letter"),
+        ({"delimiter": "\n"}, "expected one character that is no letter"),
+        ({"quote": "ab"}, "quote is 'ab' (str), expected one character such as"),
+        ({"encoding": "cp1252"}, "expected Literal['UTF-8', 'UTF-16', 'Latin-1']"),
+        ({"header": 0}, "header is 0 (int), expected bool"),
+        ({"null_value": ""}, "expected a text in one line"),
+        ({"null_value": "a,b"}, "null_value 'a,b' holds the delimiter or the quote"),
+        ({"delimiter": "|", "quote": "|"}, "delimiter and quote are both '|': expected two characters"),
+        ({"delimiter": ";", "format": "json"}, "is json and has delimiter=';', which CSV alone has: expected"),
+        ({"header": False, "format": "parquet"}, "is parquet and has header=False, which CSV alone has"),
+    ],
+)
+def test_what_nobody_could_write_is_refused_when_it_is_declared(options, says):
+    with pytest.raises(InvalidDefinition) as raised:
+        foreign_feed("shop/orders/v1.0", schema=SCHEMA, **options)
+    assert says in str(raised.value)
+
+
+def test_a_declaration_keeps_its_dialect_and_rfc_4180_is_none():
+    declared = foreign_feed("shop/orders/v1.0", schema=SCHEMA, delimiter=";", null_value="\\N")
+    assert Input(declared).source("raw").dialect == CsvDialect(delimiter=";", null_value="\\N")
+    assert Input(foreign_feed("shop/orders/v1.0", schema=SCHEMA)).source("raw").dialect is None
+
+
+def test_a_mended_dialect_is_another_recipe_and_rfc_4180_the_same_as_before():
+    def digest(**options: object) -> str:
+        source = Input(foreign_feed("shop/orders/v1.0", schema=SCHEMA, **options)).source("raw")
+        return Recipe(Feed.parse("shop/clean/v1.0"), (source,), print).digest
+
+    plain = Recipe(
+        Feed.parse("shop/clean/v1.0"), (Source("raw", Feed.parse("shop/orders/v1.0"), "csv", SCHEMA),), print
+    )
+    assert digest() == digest(delimiter=",") == plain.digest
+    assert len({digest(), digest(delimiter=";"), digest(header=False), digest(null_value="x")}) == 4
+
+
+@each_case("level", ["feed", "partner"])
+def test_yaml_says_how_csv_is_written_as_python_does(level):
+    written = {"delimiter": ";", "quote": None, "encoding": "Latin-1", "header": False, "null_value": "\\N"}
+    feed = {"feed": "shop/orders/v1.0", "schema": SCHEMA, **written}
+    if level == "feed":
+        component = ForeignFeedsComponent(start_date="2026-01-01", feeds=[feed])
+    else:
+        pull = Pull("women", "%Y-%m-%d/%H/*.csv")
+        component = PartnerComponent.model_validate(
+            {**feed, "start": date(2026, 1, 1), "intake": pull, "format": "csv"}
+        )
+    (spec,) = specs_of(component.build_defs(dg.ComponentTree.for_test().load_context))
+    assert declaration_of(spec).dialect == CsvDialect(**written)
+
+
+def test_what_yaml_says_wrongly_of_csv_is_said_in_the_same_words():
+    feed = {"feed": "shop/orders/v1.0", "schema": SCHEMA, "delimiter": "::"}
+    component = ForeignFeedsComponent(start_date="2026-01-01", feeds=[feed])
+    with pytest.raises(InvalidDefinition, match=r"delimiter is '::' .* expected one character that is no letter"):
+        component.build_defs(dg.ComponentTree.for_test().load_context)
+
+
+def test_a_file_that_is_published_is_held_to_its_dialect(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_bytes("id;name\n1;é\n".encode("latin-1"))
+    check_file(file, "csv", SCHEMA, CsvDialect(delimiter=";", encoding="Latin-1"))
+    with pytest.raises(UnreadableUpdate, match=r"a\.csv: found one column; the header contains `;` 1 time: declare"):
+        check_file(file, "csv", SCHEMA)
+    with gzip.open(tmp_path / "a.csv.gz", "wb") as packed:
+        packed.write(b"id;name\n")
+    with pytest.raises(UnreadableUpdate, match="found one column"):
+        check_file(tmp_path / "a.csv.gz", "csv", SCHEMA)
+
+
+def test_a_table_in_glue_is_read_as_its_feed_declares():
+    table = Table("t", SCHEMA, "csv", ("date",), "s3://lake/t/", CsvDialect(delimiter=";", header=False))
+    described = table.described("s3://lake/t/1/")
+    assert described["SerdeInfo"]["Parameters"] == {"separatorChar": ";", "quoteChar": '"'}
+    assert "skip.header.line.count" not in described["Parameters"]
+
+
+UTF_16, LATIN_1, BARE = CsvDialect(encoding="UTF-16"), CsvDialect(encoding="Latin-1"), CsvDialect(header=False)
+
+
+@each_case(
+    ("data", "dialect", "problem"),
+    [
+        (b"id,name\n1,a\n", RFC_4180, None),
+        (b"ID,Name\r\n", RFC_4180, None),
+        (b'\xef\xbb\xbf"id",name\n', RFC_4180, None),
+        (b"\n\nid,name\n", RFC_4180, None),
+        ("id,name\n".encode("utf-16"), UTF_16, None),
+        (b"1,a\n", BARE, None),
+        (b"1;a;b\n", BARE, None),
+        (b"id;name\n", RFC_4180, "found one column; the header contains `;` 1 time: declare `delimiter=';'`"),
+        (b"id;name;x\n", RFC_4180, "found one column; the header contains `;` 2 times: declare `delimiter=';'`"),
+        (b"id\tname\n", RFC_4180, r"found one column; the header contains `\t` 1 time: declare `delimiter='\t'`"),
+        (b"1;a\n", BARE, "found one column; the first record contains `;` 1 time: declare `delimiter=';'`"),
+        (b"'id','name'\n", RFC_4180, "the names in its header stand between ': declare `quote=\"'\"`"),
+        (b"id,nom\n", RFC_4180, "its header is id,nom: expected id,name"),
+        (b"1,a\n", RFC_4180, "its header is 1,a: expected id,name; without a header declare `header=False`"),
+        (b"id,name\n", BARE, "its first record names the columns: declare `header=True`"),
+        (b"\r\nid,name\n", RFC_4180, "its first line is blank: expected the header id,name"),
+        (b"\n", RFC_4180, "its first line is blank: expected the header id,name"),
+        ("id,name\n".encode("utf-16"), RFC_4180, "it begins with the byte order mark of UTF-16: declare `encoding="),
+        ("id,name\n".encode("utf-16-le"), RFC_4180, "it looks like UTF-16 without a byte order mark: have"),
+        (b"id,name\n", UTF_16, "it has no byte order mark of UTF-16"),
+        (b"\xef\xbb\xbfid,name\n", LATIN_1, "it begins with the byte order mark of UTF-8: declare `encoding='UTF-8'`"),
+        ("id,name\n".encode("utf-32"), RFC_4180, "it is UTF-32: expected UTF-8"),
+        (b"\x1f\x8b\x08", RFC_4180, "it is packed by gzip, and its name does not end in .gz"),
+        (b'"id"x,name\n', RFC_4180, "its header is no CSV"),
+    ],
+)
+def test_the_first_bytes_show_what_is_not_as_declared(data, dialect, problem):
+    found = beginning_of(data, ["id", "name"], dialect).problem
+    assert found is None if problem is None else problem in (found or "")
+
+
+@each_case(
+    ("data", "end"),
+    [
+        (b"id,name\r1,a\r", "\r"),
+        (b"id,name\r\n1,a", "\n"),
+        (b"id,name\r", "\n"),
+        (b'"i\rd",name\n1,a\r', "\n"),
+        (b'"i\rd",name\r1,a', "\r"),
+    ],
+)
+def test_records_that_end_as_on_old_macs_are_seen_at_the_first(data, end):
+    assert beginning_of(data, ["i\rd", "name"]).line_end == end
+
+
+def test_quotes_without_a_dialect_of_quotes_end_no_line():
+    assert beginning_of(b"id\nx\ry\n", ["id"], CsvDialect(quote=None)).line_end == "\n"
+
+
+def test_a_long_header_says_where_it_differs():
+    names = [f"c{n}" for n in range(9)]
+    found = beginning_of(",".join([*names[:7], "x", "c8"]).encode(), names).problem
+    assert "(the name of column 8 is x, expected c7)" in found
+
+
+@each_case(
+    "record",
+    [
+        'x "y" z,1',
+        'a,b"',
+        ' "x",1',
+        '"x",1',
+        '"x ""y""",1',
+        '"x\\",y",1',
+        'x\\"y\\",1',
+        '"a, "" b",c',
+        'a""b,c',
+        '"",""',
+    ],
+)
+def test_misplaced_quotes_of_event_files_are_those_of_runs(record):
+    """Of records that a strict parser takes: what stands after a closing quote it refuses itself."""
+    [found] = parse(record, record.count(","))
+    assert (misplaced_quote(record) is not None) == ("quote" in found.problems)
