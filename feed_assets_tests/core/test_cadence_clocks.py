@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-import pytest
 from cronsim import CronSim
 
 from feed_assets.core.cadence import tick_after, tick_upto
+from feed_assets_tests.support.each_case import each_case
 
 MINUTE = timedelta(minutes=1)
 CHANGES = [
@@ -52,7 +52,7 @@ def ticks_from(cron: str, zone: str, begin: datetime, end: datetime) -> list[dat
     return found
 
 
-@pytest.mark.parametrize(("zone", "day"), CHANGES)
+@each_case(("zone", "day"), CHANGES)
 def test_a_cron_of_each_hour_or_minute_ticks_whenever_the_clock_shows_its_time(zone, day):
     for cron in OF_THE_CLOCK:
         ticks_as_shown(zone, day, cron)
@@ -68,7 +68,7 @@ def ticks_as_shown(zone: str, day: str, cron: str) -> None:
     assert [tick_upto(cron, zone, tick + MINUTE / 2) for tick in expected] == expected
 
 
-@pytest.mark.parametrize(("zone", "day"), CHANGES)
+@each_case(("zone", "day"), CHANGES)
 def test_a_cron_at_a_time_ticks_once_for_each_time_that_it_names(zone, day):
     for cron in AT_A_TIME:
         ticks_once(zone, day, cron)

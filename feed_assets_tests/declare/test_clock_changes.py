@@ -6,12 +6,12 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import dagster as dg
-import pytest
 
 from feed_assets.orchestration.declare import dagster_mappings, mappings
 from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Previous, Within
 from feed_assets.orchestration.declare.partitions import extent_of, is_there
 from feed_assets.orchestration.declare.time_windows import bounds, key_at, keys_between, moved
+from feed_assets_tests.support.each_case import each_case
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 HOUR, DAY, MINUTE = timedelta(hours=1), timedelta(days=1), timedelta(minutes=1)
@@ -108,7 +108,7 @@ def near(definition: dg.TimeWindowPartitionsDefinition, zone: str, day: str, aro
     return [key for key in keys if is_there(definition, key, datetime.now(UTC))]
 
 
-@pytest.mark.parametrize(("zone", "day"), CHANGES)
+@each_case(("zone", "day"), CHANGES)
 def test_an_output_needs_what_affects_it_and_nothing_else(zone, day):
     for parent, child in PAIRS:
         if (zone, day) not in NO_SUCH_DAY or "days from 2:00" not in (parent, child):
@@ -136,7 +136,7 @@ def agree(zone: str, day: str, parent: str, child: str) -> None:
             assert key in dagster_mappings.needed(mapping, below, above, output).there
 
 
-@pytest.mark.parametrize(("zone", "day"), CHANGES)
+@each_case(("zone", "day"), CHANGES)
 def test_windows_follow_each_other_without_a_gap_and_keys_are_dagsters_own(zone, day):
     for kind in CRONS:
         if (zone, day) not in NO_SUCH_DAY or kind != "days from 2:00":
@@ -166,7 +166,7 @@ def are_dagsters(zone: str, day: str, kind: str) -> None:
     assert [*keys_between(definition, first, last + MINUTE)] == [key for key in listed if key not in LEFT_OUT]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("zone", "output", "count", "first"),
     [
         ("Atlantic/Azores", "2025-10-26", 25, "2025-10-26-00:00"),
@@ -189,7 +189,7 @@ def test_a_day_needs_its_hours(zone, output, count, first):
     assert (len(found.there), found.there[0] if found.there else None, found.absent) == (count, first, [])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("zone", "week", "count"),
     [
         ("Atlantic/Azores", "2025-10-26", 169),
@@ -205,13 +205,35 @@ def test_a_week_whose_midnight_comes_twice_needs_both_and_each_affects_it(zone, 
     assert all(dagster_mappings.affected(MAPPINGS[0], weeks, hours, [key]) == [week] for key in found)
 
 
+@each_case(("zone", "day"), [("Atlantic/Azores", "2025-10-26"), ("America/Havana", "2025-11-02")])
+def test_a_dimension_of_time_is_mapped_like_time_alone(zone, day):
+    regions = dg.StaticPartitionsDefinition(["apac", "emea"])
+    hours = dg.MultiPartitionsDefinition({"hour": windows("hours", zone, day), "region": regions})
+    days = dg.MultiPartitionsDefinition({"day": windows("days", zone, day), "region": regions})
+    by_name = dg.MultiPartitionMapping(
+        {
+            "hour": dg.DimensionPartitionMapping("day", dg.TimeWindowPartitionMapping()),
+            "region": dg.DimensionPartitionMapping("region", dg.IdentityPartitionMapping()),
+        }
+    )
+    assert dagster_mappings.is_by_time(by_name, days, hours)
+    own = dagster_mappings.needed(by_name, days, hours, f"{day}/emea").there
+    assert len(own) == 25
+    assert all(dagster_mappings.affected(by_name, days, hours, [path]) == [f"{day}/emea"] for path in own)
+    to_one = dg.MultiToSingleDimensionPartitionMapping()
+    alone = windows("days", zone, day)
+    every = dagster_mappings.needed(to_one, alone, hours, day).there
+    assert len(every) == 50
+    assert all(dagster_mappings.affected(to_one, alone, hours, [path]) == [day] for path in every)
+
+
 def test_an_hour_that_clocks_leave_out_is_no_partition():
     hours = windows("hours", "America/New_York", "2026-03-08")
     assert not is_there(hours, "2026-03-08-02:00", NOW)
     assert is_there(hours, "2026-03-08-03:00", NOW)
 
 
-@pytest.mark.parametrize(("zone", "day"), CHANGES)
+@each_case(("zone", "day"), CHANGES)
 def test_mappings_by_spans_agree_too_from_and_to_utc_and_each_window_has_one_before(zone, day):
     for mapping in OURS:
         spans_agree(mapping, zone, day)
@@ -248,7 +270,7 @@ def has_one_before(zone: str, day: str, kind: str) -> None:
         assert mappings.downstream(Previous(), definition, span, zone, {}) == [after]
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "Europe/Berlin"])
+@each_case("zone", ["UTC", "Asia/Kolkata", "Europe/Berlin"])
 def test_where_no_clock_changes_it_is_dagsters_mapping(zone):
     """Also at the first partitions and at the last, which offsets lead beyond."""
     for parent, child in PAIRS:
