@@ -102,9 +102,41 @@ def is_finer(cadence: Cadence, ends: Sequence[datetime]) -> bool:
 
 
 def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
-    """The first tick after a moment, UTC. CronSim names the first of two equal times, even when asked between."""
-    ticks = CronSim(cron, moment.astimezone(ZoneInfo(zone_of(timezone))))
+    """Return the first tick after a moment, UTC. None if there is none in fifty years."""
+    zone = ZoneInfo(zone_of(timezone))
+    if _is_of_the_clock(cron):
+        return _clock_tick_after(cron, zone, moment)
+    # CronSim names the first of two equal times, even when asked between.
+    ticks = CronSim(cron, moment.astimezone(zone))
     return next((tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment), None)
+
+
+def _is_of_the_clock(cron: str) -> bool:
+    """Return whether ticks are all moments at which the clock shows a time of the cron, as in Debian's cron."""
+    minute, hour, *_ = cron.split()
+    return minute.startswith("*") or hour.startswith("*")
+
+
+def _clock_tick_after(cron: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
+    """CronSim steps by whole hours over a change of half an hour, so it is asked for times without a zone."""
+    local = moment.astimezone(zone)
+    first, second = (local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    later = _shown_after(cron, zone, local.replace(tzinfo=None), moment)
+    if local.fold or first <= second:
+        return later
+    # The clock goes back while it shows this time: it comes again to what it showed before.
+    again = _shown_after(cron, zone, local.replace(tzinfo=None) - (first - second) - _INSTANT, moment)
+    return min(filter(None, (later, again)), default=None)
+
+
+def _shown_after(cron: str, zone: ZoneInfo, local: datetime, moment: datetime) -> datetime | None:
+    """Return the first moment after one at which the clock shows a time of the cron that is later than `local`."""
+    for shown in CronSim(cron, local):
+        both = (shown.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        real = [each for each in both if each > moment and each.astimezone(zone).replace(tzinfo=None, fold=0) == shown]
+        if real:
+            return min(real)
+    return None
 
 
 def tick_upto(cron: str, timezone: str, moment: datetime) -> datetime:

@@ -29,7 +29,7 @@ from feed_assets.orchestration.decide.windows import (
     spans_of,
     window_of,
 )
-from feed_assets.orchestration.declare import mappings
+from feed_assets.orchestration.declare import dagster_mappings, mappings
 from feed_assets.orchestration.declare.declarations import (
     WATCHED,
     Dataset,
@@ -248,6 +248,10 @@ class Graph:
         if parent.partitions_def is None:
             return child.partitions
         mapping = self.assets.get_partition_mapping(child.key, parent.key)
+        both = child.partitions_def, parent.partitions_def
+        if dagster_mappings.is_by_time(mapping, *both):
+            paths = dagster_mappings.affected(mapping, *both, (each.key for each in read))
+            return [Partition(child.feed, path) for path in paths]
         keys = [key for each in read if (key := parent.key_of(each)) is not None]
         above = parent.partitions_def.subset_with_partition_keys(keys)
         below = mapping.get_downstream_partitions_for_partitions(above, parent.partitions_def, child.partitions_def)
@@ -265,6 +269,11 @@ class Graph:
         if child.partitions_def is None or key is None:
             return parent.partitions, []
         mapping = self.assets.get_partition_mapping(child.key, parent.key)
+        both = child.partitions_def, parent.partitions_def
+        if dagster_mappings.is_by_time(mapping, *both):
+            found = dagster_mappings.needed(mapping, *both, to_path(child.partitions_def, key))
+            there, absent = ([Partition(parent.feed, path) for path in paths] for paths in found)
+            return sorted(there), absent
         wanted = child.partitions_def.subset_with_partition_keys([key])
         found = mapping.get_upstream_mapped_partitions_result_for_partitions(
             wanted, child.partitions_def, parent.partitions_def

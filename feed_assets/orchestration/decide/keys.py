@@ -17,7 +17,9 @@ from feed_assets.orchestration.declare.partitions import (
     begins_at,
     by_dimension,
     existence,
+    keys_within,
 )
+from feed_assets.orchestration.declare.time_windows import bounds
 
 BAR, RANGE = "|", "..."
 """What Dagster puts between dimensions, and between the ends of a range; no path has either."""
@@ -85,6 +87,8 @@ def _range(node: Node, typed: str, now: datetime) -> list[str]:
 
 
 def _between(definition: dg.PartitionsDefinition[str], first: str, last: str) -> Sequence[str]:
+    if isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return keys_within(definition, bounds(definition, first)[0], bounds(definition, last)[1])
     return definition.get_partition_keys_in_range(dg.PartitionKeyRange(first, last))
 
 

@@ -13,7 +13,8 @@ from feed_assets.core.waits import Waits, waits_of
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import mapping_between, spans_of
 from feed_assets.orchestration.declare.declarations import Dataset
-from feed_assets.orchestration.declare.partitions import ends_from, extent_of, keys_beside_time, times_of
+from feed_assets.orchestration.declare.partitions import extent_of, keys_beside_time, times_of
+from feed_assets.orchestration.declare.time_windows import ends_from
 from feed_assets.runs.recipe import made_with
 from feed_assets.settings import settings
 

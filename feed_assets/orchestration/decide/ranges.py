@@ -11,7 +11,8 @@ import dagster as dg
 
 from feed_assets.core.blocks import blocks
 from feed_assets.core.launching import joint_run_key
-from feed_assets.orchestration.declare.partitions import Partitions, bounds, by_dimension, to_key, to_path
+from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, to_key, to_path
+from feed_assets.orchestration.declare.time_windows import bounds
 
 PARTITION = "dagster/partition"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"

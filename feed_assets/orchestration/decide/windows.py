@@ -15,8 +15,16 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare import mappings
 from feed_assets.orchestration.declare.declarations import Dataset, StateTable
 from feed_assets.orchestration.declare.mappings import BatchDate, BySpan, DayToDate, Within
-from feed_assets.orchestration.declare.partitions import Extent, bounds, by_dimension, extent_of, paths_within, times_of
+from feed_assets.orchestration.declare.partitions import (
+    Extent,
+    by_dimension,
+    extent_of,
+    is_there,
+    paths_within,
+    times_of,
+)
 from feed_assets.orchestration.declare.sub_partitions import levels_of, sub_partition_of
+from feed_assets.orchestration.declare.time_windows import bounds, current_time, key_at
 
 
 def mapping_between(parent: Node, child: Node) -> BySpan | None:
@@ -27,10 +35,9 @@ def mapping_between(parent: Node, child: Node) -> BySpan | None:
 
 def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[Partition]]:
     """The partitions of an input at these paths, and what is none yet."""
-    by_key = {parent.key_of(Partition(parent.feed, path)): Partition(parent.feed, path) for path in paths}
-    known = parent.partitions_def
-    absent = [key for key in by_key if known is None or key is None or not known.has_partition_key(key)]
-    return [each for key, each in by_key.items() if key not in absent], [by_key[key] for key in absent]
+    found, now = [Partition(parent.feed, path) for path in paths], current_time()
+    there = {each for each in found if parent.partitions_def and is_there(parent.partitions_def, each.key, now)}
+    return [each for each in found if each in there], [each for each in found if each not in there]
 
 
 Spanned = tuple[Span, Sequence[Partition]]
@@ -210,7 +217,7 @@ def own_grain(node: Node) -> str | None:
     times = times_of(node.partitions_def)
     if times is None or times.is_basic_daily:
         return DAY if times else None
-    start, end = bounds(times, times.get_partition_key_for_timestamp(times.start_timestamp))
+    start, end = bounds(times, key_at(times, times.start))
     minutes = (end - start) // timedelta(minutes=1)
     return HOUR if minutes == HOUR_MINUTES else f"{minutes}min" if minutes < HOUR_MINUTES else None
 

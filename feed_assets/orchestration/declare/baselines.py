@@ -1,7 +1,8 @@
 """The partitions that a profile is compared with, by the clock of Dagster's own partitions."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 
@@ -9,6 +10,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.profiles import Profile
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
+from feed_assets.orchestration.declare.time_windows import bounds, key_at, moved, repeats_hourly
 
 
 def check_baseline(feed: Feed, profile: Profile | None, partitions_def: Partitions) -> None:
@@ -26,21 +28,22 @@ def baseline_of(partitions_def: Partitions, profile: Profile | None, output: Par
     if profile is None or times is None:
         return []
     own, *others = output.key.split("/")
-    start = times.time_window_for_partition_key(own).start
+    start = bounds(times, own)[0]
     found = _same(times, start, profile.step) if profile.step else _before(times, start)
     keys = [key for key, _ in zip(found, range(profile.partitions), strict=False)]
     return [Partition(output.feed, "/".join([key, *others])) for key in keys]
 
 
 def _before(times: dg.TimeWindowPartitionsDefinition, start: datetime) -> Iterator[str]:
-    while window := times.get_prev_partition_window(start):
-        start = window.start
-        yield times.get_partition_key_for_timestamp(start.timestamp())
+    while (start := moved(times, start, -1)) >= times.start:
+        yield key_at(times, start)
 
 
 def _same(times: dg.TimeWindowPartitionsDefinition, start: datetime, step: timedelta) -> Iterator[str]:
     """Those that begin at the same time of earlier days, by the local clock, which some days do not have."""
-    while (start := start - step) >= times.start:
-        key = times.get_partition_key_for_timestamp(start.timestamp())
-        if times.time_window_for_partition_key(key).start == start:
+    local, zone = start.astimezone(ZoneInfo(times.timezone)), ZoneInfo(times.timezone)
+    while (moment := (local := local - step).astimezone(UTC)) >= times.start:
+        is_there = moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
+        key = key_at(times, moment)
+        if bounds(times, key)[0] == moment and (is_there or not repeats_hourly(times)):
             yield key

@@ -7,7 +7,8 @@ import dagster as dg
 from feed_assets.core.cadence import Cadence, is_finer, longest_pause
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
-from feed_assets.orchestration.declare.partitions import Partitions, bounds, ends_from, times_of
+from feed_assets.orchestration.declare.partitions import Partitions, times_of
+from feed_assets.orchestration.declare.time_windows import bounds, ends_from, key_at
 
 _PARTITIONS_COMPARED = 400
 """Partitions whose ends are compared with the ticks of a cron: more than a year of days."""
@@ -36,5 +37,5 @@ def expects_partitions(cadence: Cadence | None, partitions_def: Partitions) -> b
 
 @lru_cache(maxsize=16_384)
 def _is_finer(cadence: Cadence, times: dg.TimeWindowPartitionsDefinition) -> bool:
-    _, first = bounds(times, times.get_partition_key_for_timestamp(times.start.timestamp()))
+    _, first = bounds(times, key_at(times, times.start))
     return is_finer(cadence, ends_from(times, first, _PARTITIONS_COMPARED))

@@ -14,6 +14,7 @@ import dagster as dg
 from pydantic import PlainSerializer, PlainValidator
 
 from feed_assets.core.typed import typed
+from feed_assets.core.windows import DAY, window_of
 from feed_assets.orchestration.declare.partitions import Extent, Partitions, extent_of, paths_within, times_of
 
 _TICK = timedelta(microseconds=1)
@@ -33,7 +34,7 @@ class Span(NamedTuple):
 @lru_cache(maxsize=16_384)
 def days(span: Span, zone: str, of: str) -> Span:
     """The local days of a zone with the dates that a span has in a zone (`of`), from the first to the last."""
-    first, last = (moment.astimezone(ZoneInfo(of)).date() for moment in (span.start, span.end - _TICK))
+    first, last = (date.fromisoformat(window_of(DAY, moment, of).key) for moment in (span.start, span.end - _TICK))
     return Span(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
 
 

@@ -7,7 +7,7 @@ A path has one segment for each dimension, the time dimension first and the othe
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from enum import Enum
 from functools import lru_cache
 from itertools import product
@@ -17,6 +17,14 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.windows import DAY, HOUR_MINUTES, minutes_of
+from feed_assets.orchestration.declare.time_windows import (
+    bounds,
+    current_time,
+    is_kept,
+    is_partition,
+    key_at,
+    keys_between,
+)
 
 Partitions = dg.PartitionsDefinition[str] | None
 
@@ -90,17 +98,32 @@ def existence(partitions_def: Partitions, path: str, now: datetime) -> Existence
         key = to_key(partitions_def, path)
     except InvalidName:
         return Existence.NEVER
-    if partitions_def is None or key is None or partitions_def.has_partition_key(key):
+    if partitions_def is None or key is None:
         return Existence.EXISTS
+    found = {_later_or_is(part, segment, now) for part, segment in _parts(partitions_def, path)}
+    return next(each for each in (Existence.NEVER, Existence.NOT_YET, Existence.EXISTS) if each in found)
+
+
+def is_there(partitions_def: Partitions, path: str, now: datetime) -> bool:
+    """Return whether a path is a partition now (timezone-aware)."""
+    return existence(partitions_def, path, now) is Existence.EXISTS
+
+
+def _parts(partitions_def: Partitions, path: str) -> Iterable[tuple[dg.PartitionsDefinition[str], str]]:
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
-        return _later(partitions_def, path, now)
-    segments = zip(by_dimension(partitions_def).values(), path.split("/"), strict=True)
-    each = {_later_or_is(part, key, now) for part, key in segments}
-    return Existence.NEVER if Existence.NEVER in each else Existence.NOT_YET
+        return [(partitions_def, path)] if partitions_def else []
+    return zip(by_dimension(partitions_def).values(), path.split("/"), strict=True)
+
+
+def has_key(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> bool:
+    """Return whether a key is a partition now, by the windows that we read; `now` is timezone-aware."""
+    if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        return is_partition(partitions_def, key, now)
+    return partitions_def.has_partition_key(key)
 
 
 def _later_or_is(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Existence:
-    return Existence.EXISTS if partitions_def.has_partition_key(key) else _later(partitions_def, key, now)
+    return Existence.EXISTS if has_key(partitions_def, key, now) else _later(partitions_def, key, now)
 
 
 def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Existence:
@@ -110,11 +133,11 @@ def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return Existence.NEVER
     try:
-        window = partitions_def.time_window_for_partition_key(key)
+        window = bounds(partitions_def, key)
     except ValueError:
         return Existence.NEVER
-    is_within = partitions_def.end is None or window.end <= partitions_def.end
-    return Existence.NOT_YET if is_within and window.end > now else Existence.NEVER
+    is_within = partitions_def.end is None or window[1] <= partitions_def.end
+    return Existence.NOT_YET if is_within and window[1] > now else Existence.NEVER
 
 
 def times_of(partitions_def: Partitions) -> dg.TimeWindowPartitionsDefinition | None:
@@ -198,31 +221,9 @@ def end_of(partitions_def: Partitions, path: str) -> datetime | None:
 
 
 @lru_cache(maxsize=16_384)
-def bounds(times: dg.TimeWindowPartitionsDefinition, key: str) -> tuple[datetime, datetime]:
-    """The time window of a key, UTC. Raises ValueError if it is none."""
-    window = times.time_window_for_partition_key(key)
-    return window.start.astimezone(UTC), window.end.astimezone(UTC)
-
-
-@lru_cache(maxsize=16_384)
-def ends_from(times: dg.TimeWindowPartitionsDefinition, end: datetime, count: int) -> tuple[datetime, ...]:
-    """The end of a time window, and those of `count` windows after it, whether they are partitions yet or not; UTC."""
-    ends = [end]
-    while len(ends) <= count:
-        ends.append(bounds(times, times.get_partition_key_for_timestamp(ends[-1].timestamp()))[1])
-    return tuple(ends)
-
-
-@lru_cache(maxsize=16_384)
 def keys_within(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: datetime) -> tuple[str, ...]:
     """The keys whose windows have a moment in `[start, end)`, in order, also of windows that are not over yet."""
-    first = bounds(times, times.get_partition_key_for_timestamp(start.timestamp()))[0]
-    near = {key: bounds(times, key) for key in times.get_partition_keys_in_time_window(dg.TimeWindow(first, end))}
-    return tuple(key for key, window in near.items() if window[1] > start and _is_kept(times, *window))
-
-
-def _is_kept(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: datetime) -> bool:
-    return start >= times.start and (times.end is None or end <= times.end)
+    return tuple(key for key in keys_between(times, start, end) if is_kept(times, bounds(times, key)))
 
 
 def paths_within(partitions_def: Partitions, start: datetime, end: datetime, values: Mapping[str, str]) -> list[str]:
@@ -248,7 +249,7 @@ def ended_within(
     times = times_of(partitions_def)
     if times is None or after >= upto:
         return {}, upto
-    start, end = bounds(times, times.get_partition_key_for_timestamp(after.timestamp()))
+    start, end = bounds(times, key_at(times, after))
     windows = max(1, count // max(1, _keys_of_a_window(partitions_def)))
     reached = min(upto, max(end, after + windows * (end - start)))
     ends = {path: extent_of(partitions_def, path).end for path in paths_within(partitions_def, after, reached, {})}
@@ -274,7 +275,7 @@ def still_partitions(partitions_def: Partitions, paths: Iterable[str]) -> list[s
 def _is_known(part: dg.PartitionsDefinition[str], known: set[str] | None, key: str) -> bool:
     if isinstance(part, dg.TimeWindowPartitionsDefinition):
         with suppress(ValueError):
-            return _is_kept(part, *bounds(part, key))
+            return is_kept(part, bounds(part, key))
         return False
     return known is not None and key in known
 
@@ -287,7 +288,7 @@ def is_before_the_first(partitions_def: Partitions, path: str) -> bool:
 
 def _is_earlier(windows: dg.TimeWindowPartitionsDefinition, key: str) -> bool:
     try:
-        return windows.time_window_for_partition_key(key).start < windows.start
+        return bounds(windows, key)[0] < windows.start
     except ValueError:
         return False
 
@@ -296,9 +297,9 @@ def begins_at(partitions_def: Partitions, path: str) -> datetime | None:
     """When a path that is no partition yet is one: at the end of its time window; None if a person has to add it."""
     key = to_key(partitions_def, path)
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) and key is not None:
-        return partitions_def.time_window_for_partition_key(key).end
+        return bounds(partitions_def, key)[1]
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return None
     segments = zip(by_dimension(partitions_def).values(), path.split("/"), strict=True)
-    moments = [begins_at(part, each) for part, each in segments if not part.has_partition_key(each)]
+    moments = [begins_at(part, each) for part, each in segments if not has_key(part, each, current_time())]
     return max((each for each in moments if each), default=None) if all(moments) else None

@@ -13,8 +13,9 @@ from feed_assets.core.windows import DAY, tiles
 from feed_assets.orchestration.declare.declarations import Dataset, Declaration, Foreign, StateTable, metadata_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key
 from feed_assets.orchestration.declare.mappings import BatchDate, Previous
-from feed_assets.orchestration.declare.partitions import Partitions, bounds, by_dimension, times_of
+from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, times_of
 from feed_assets.orchestration.declare.sub_partitions import levels_of, sub_partition_of
+from feed_assets.orchestration.declare.time_windows import bounds, key_at
 
 NAMED = 5
 """Sub-partitions that a refusal names."""
@@ -128,7 +129,7 @@ def _check_windows(feed: Feed, partitions_def: Partitions, table: StateTable, re
     times, tracked = times_of(partitions_def), table.tracked
     if times is None or tracked.base == DAY or isinstance(read.mapping, BatchDate):
         return
-    first = bounds(times, times.get_partition_key_for_timestamp(times.start_timestamp))
+    first = bounds(times, key_at(times, times.start))
     if not tiles(*first, (tracked.base,)):
         raise InvalidDefinition(
             f"{feed} has partitions of {first[0]:%H:%M} to {first[1]:%H:%M} UTC, which no windows of {table.feed} "

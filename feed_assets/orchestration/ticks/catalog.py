@@ -9,7 +9,8 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import Foreign
-from feed_assets.orchestration.declare.partitions import Partitions, bounds, by_dimension, is_hourly, times_of
+from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, is_hourly, times_of
+from feed_assets.orchestration.declare.time_windows import bounds
 from feed_assets.sources.glue import Registered, Table
 
 _EVERYTHING = 1 << 62

@@ -17,6 +17,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import Foreign
 from feed_assets.orchestration.declare.partitions import Existence, existence, times_of
+from feed_assets.orchestration.declare.time_windows import key_at
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 
@@ -62,7 +63,7 @@ def pulled(graph: Graph, now: datetime) -> list[Source]:
 def _key_of(node: Node, moment: datetime, *, now: datetime) -> str | None:
     """The partition that a moment is in, also one that is not over; None if the feed will never have it."""
     times = times_of(node.partitions_def)
-    key = times.get_partition_key_for_timestamp(moment.timestamp()) if times else None
+    key = key_at(times, moment) if times else None
     if key is None or existence(node.partitions_def, key, now) is Existence.NEVER:
         return None
     return key

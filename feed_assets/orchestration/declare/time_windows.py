@@ -1,0 +1,226 @@
+"""Windows of Dagster's time partitions, by their keys and by moments, also where clocks change.
+
+Dagster asks its cron from the moment itself, and names another window, or raises, where that moment is the second of
+two equal times. Here hours and days are computed, and other windows are read forward from a time that comes once.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from itertools import count
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+Times = dg.TimeWindowPartitionsDefinition
+Bounds = tuple[datetime, datetime]
+
+INSTANT = timedelta(microseconds=1)
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_NOON = time(12)
+_LONGEST = timedelta(days=3000)
+"""Between two ticks of any cron that has ticks: of 29 February are some eight years."""
+
+
+@lru_cache(maxsize=16_384)
+def bounds(times: Times, key: str) -> Bounds:
+    """Return the time window of a key, UTC. Raises ValueError if it is none, such as an hour that clocks leave out."""
+    if times.is_basic_daily:
+        start, end = _midnights(times, _parsed(times, key).date())
+        name = f"{_parsed(times, key).date():{times.fmt}}"
+    elif _is_hours(times):
+        moment = _parsed(times, key).astimezone(UTC)
+        start = moment + (_first_hour(times) - moment) % _HOUR
+        end, name = start + _HOUR, _key_of(times, start)
+    else:
+        window = times.time_window_for_partition_key(key)
+        start, end, name = window.start.astimezone(UTC), window.end.astimezone(UTC), _named(times, window.start)
+    if name != key or start >= end:  # A day that a zone leaves out has no moment.
+        raise ValueError(f"{key!r} is no window of {times}: the next one is {name!r}.")
+    return start, end
+
+
+def key_at(times: Times, moment: datetime) -> str:
+    """Return the key of the window that a moment (timezone-aware) is in; in a gap that of the one before."""
+    if times.is_basic_daily:
+        return f"{_date_at(times, moment):{times.fmt}}"
+    if _is_hours(times):
+        return _key_of(times, moment.astimezone(UTC) - (moment - _first_hour(times)) % _HOUR)
+    return _keys_upto(times, moment, moment + INSTANT)[-1]
+
+
+@lru_cache(maxsize=16_384)
+def keys_between(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
+    """Return the keys whose windows have a moment in `[start, end)`, in order, whether they are partitions or not."""
+    if times.is_basic_daily:
+        dates = (_day_after(times, _date_at(times, start), number) for number in count())
+        return _until(times, end, (f"{each:{times.fmt}}" for each in dates))
+    if _is_hours(times):
+        first = bounds(times, key_at(times, start))[0]
+        return _until(times, end, (_key_of(times, first + number * _HOUR) for number in count()))
+    return tuple(key for key in _keys_upto(times, start, end) if bounds(times, key)[1] > start)
+
+
+@lru_cache(maxsize=16_384)
+def moved(times: Times, boundary: datetime, windows: int) -> datetime:
+    """Return the boundary between two windows so many windows after another one, or before it."""
+    if times.is_basic_daily:
+        return _midnights(times, _day_after(times, _date_at(times, boundary), windows))[0]
+    if _is_hours(times):
+        return boundary + windows * _HOUR
+    for _ in range(abs(windows)):
+        boundary = _next_end(times, boundary) if windows > 0 else bounds(times, key_at(times, boundary - INSTANT))[0]
+    return boundary
+
+
+@lru_cache(maxsize=16_384)
+def ends_from(times: Times, end: datetime, windows: int) -> tuple[datetime, ...]:
+    """Return the end of a window, and those of so many after it, whether they are partitions yet or not; UTC."""
+    ends = [end]
+    while len(ends) <= windows:
+        ends.append(_next_end(times, ends[-1]))
+    return tuple(ends)
+
+
+def is_kept(times: Times, window: Bounds) -> bool:
+    """Return whether a window lies between the start and the end of the definition."""
+    return window[0] >= times.start and (times.end is None or window[1] <= times.end)
+
+
+def is_partition(times: Times, key: str, now: datetime) -> bool:
+    """Return whether a key is a partition at a moment (timezone-aware): its window is kept, and over."""
+    if not _is_window(times, key):
+        return False
+    window = bounds(times, key)
+    over = moved(times, window[1], -times.end_offset) if times.end_offset else window[1]
+    return is_kept(times, window) and over <= now
+
+
+def existing_span(times: Times, now: datetime) -> Bounds | None:
+    """Return the time from the first partition's start to the last one's end, as of a moment; None if there is none."""
+    first = bounds(times, key_at(times, times.start))
+    start = first[0] if first[0] >= times.start else _next_end(times, times.start, of=0)
+    last = _last_end(times, now)
+    if times.end_offset:
+        last = moved(times, last, times.end_offset)
+    end = min(last, _last_end(times, times.end)) if times.end else last
+    return (start, end) if start < end else None
+
+
+def _last_end(times: Times, moment: datetime) -> datetime:
+    """Return the end of the last window that is over."""
+    start, end = bounds(times, key_at(times, moment))
+    return end if end <= moment else start
+
+
+def current_time() -> datetime:
+    """Return the moment at which Dagster decides now which partitions exist."""
+    with dg.partition_loading_context() as loading:
+        return loading.effective_dt
+
+
+def _is_hours(times: Times) -> bool:
+    kind = times.schedule_type
+    return kind is not None and kind.name == "HOURLY" and not times.exclusions
+
+
+@lru_cache(maxsize=1024)
+def _first_hour(times: Times) -> datetime:
+    """Dagster's hours follow each other from its first on, by no clock: those of Lord Howe begin at 00:00 or 00:30."""
+    (key,) = times.get_partition_keys_in_time_window(dg.TimeWindow(times.start, times.start + _HOUR))[:1]
+    return _parsed(times, key).astimezone(UTC)
+
+
+@lru_cache(maxsize=1024)
+def repeats_hourly(times: Times) -> bool:
+    """Return whether windows begin in every hour."""
+    return times.cron_schedule.split()[1] == "*"
+
+
+def _parsed(times: Times, key: str) -> datetime:
+    """Return the time that a key names; of one that occurs twice the first, unless the key has its offset."""
+    zone = ZoneInfo(times.timezone)
+    with suppress(ValueError):
+        found = datetime.strptime(key, times.fmt)  # noqa: DTZ007
+        return found if found.tzinfo else found.replace(tzinfo=zone)
+    return datetime.strptime(key, f"{times.fmt}%z")
+
+
+def _key_of(times: Times, start: datetime) -> str:
+    return _named(times, start.astimezone(ZoneInfo(times.timezone)))
+
+
+def _named(times: Times, local: datetime) -> str:
+    """Return Dagster's key of a window that begins at a local time: the second of two equal times has its offset."""
+    is_second = local.fold and local.utcoffset() != local.replace(fold=0).utcoffset()
+    return local.strftime(
+        f"{times.fmt}%z" if is_second and repeats_hourly(times) and "%z" not in times.fmt else times.fmt
+    )
+
+
+def _midnights(times: Times, day: date) -> Bounds:
+    """Of a midnight that occurs twice the first; one that is left out is the moment at which clocks jump over it."""
+    first, last = (
+        datetime.combine(each, time(), ZoneInfo(times.timezone)).astimezone(UTC) for each in (day, day + _DAY)
+    )
+    return first, last
+
+
+def _date_at(times: Times, moment: datetime) -> date:
+    day = moment.astimezone(ZoneInfo(times.timezone)).date()
+    # Where clocks go back over midnight, a date is left and comes again: by its first part the day after has begun.
+    while moment >= _midnights(times, day)[1]:
+        day += _DAY
+    return day
+
+
+def _day_after(times: Times, day: date, days: int) -> date:
+    """Return the date so many days after another one, or before it, without those that a zone leaves out."""
+    for _ in range(abs(days)):
+        day += _DAY if days > 0 else -_DAY
+        while _midnights(times, day)[0] >= _midnights(times, day)[1]:
+            day += _DAY if days > 0 else -_DAY
+    return day
+
+
+def _until(times: Times, end: datetime, keys: Iterator[str]) -> tuple[str, ...]:
+    found: list[str] = []
+    while bounds(times, key := next(keys))[0] < end:
+        found.append(key)
+    return tuple(found)
+
+
+def _keys_upto(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
+    """Return the keys that begin before `end`, from the window that `start` is in or from one before it."""
+    back = 2 * _HOUR if repeats_hourly(times) else 2 * _DAY
+    while back < 2 * _LONGEST:
+        begin = start - back if repeats_hourly(times) else _noon(times, start - back)
+        listed = times.get_partition_keys_in_time_window(dg.TimeWindow(begin, end))
+        keys = [key for key in listed if _is_window(times, key)]
+        if keys and bounds(times, keys[0])[0] <= start:
+            return tuple(keys)
+        back *= 4
+    raise ValueError(f"{times} has no window that begins at or before {start:%Y-%m-%d %H:%M} UTC.")
+
+
+def _is_window(times: Times, key: str) -> bool:
+    with suppress(ValueError):
+        return bool(bounds(times, key))
+    return False
+
+
+def _noon(times: Times, moment: datetime) -> datetime:
+    """No clock is changed at noon: Dagster's cron is right from there on."""
+    return datetime.combine(moment.astimezone(ZoneInfo(times.timezone)).date(), _NOON, ZoneInfo(times.timezone))
+
+
+def _next_end(times: Times, boundary: datetime, of: int = 1) -> datetime:
+    """Return the end (`of` 1) or start (0) of the first window that begins at a boundary or after it."""
+    ahead = _HOUR
+    while ahead < 2 * _LONGEST:
+        windows = [bounds(times, key) for key in keys_between(times, boundary, boundary + ahead)]
+        if found := [window[of] for window in windows if window[0] >= boundary]:
+            return found[0]
+        ahead *= 16
+    raise ValueError(f"{times} has no window that begins at or after {boundary:%Y-%m-%d %H:%M} UTC.")
