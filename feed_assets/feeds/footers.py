@@ -70,6 +70,17 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
 
 
 def _rows(board: Blackboard, file: File) -> int:
+    metadata, end = _metadata(board, file)
+    return check_footer(file, metadata, end)
+
+
+def metadata_of(board: Blackboard, file: File) -> Any:
+    """Return the footer of a file as pyarrow reads it. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
+    return _metadata(board, file)[0]
+
+
+def _metadata(board: Blackboard, file: File) -> tuple[Any, int]:
+    """Return the footer of a file, and the byte at which it begins."""
     # Here, not above: who reads CSV and JSON alone does not pay for it.
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
@@ -82,7 +93,13 @@ def _rows(board: Blackboard, file: File) -> int:
         raise UnreadableUpdate(
             f"{file.key} has a footer that cannot be read: {sentence(first_line(str(error)))} Have it published again."
         ) from error
-    return check_footer(file, metadata, file.size - len(footer))
+    # A signature follows a footer in the clear whose columns are encrypted: pyarrow would end the process at these.
+    if (size := len(footer) - _END) != metadata.serialized_size:
+        raise UnreadableUpdate(
+            f"{file.key} has a footer of {metadata.serialized_size:,} bytes and {size - metadata.serialized_size:,} more "
+            "after it, as encrypted columns have it: expected Parquet in the clear. Have it published unencrypted."
+        )
+    return metadata, file.size - len(footer)
 
 
 def footer_of(board: Blackboard, file: File) -> bytes:
