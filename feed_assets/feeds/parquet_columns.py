@@ -155,9 +155,9 @@ class _Walk:
             return pa.timestamp("us", "UTC" if is_zoned else None), pa.int64()
         if logical.type == "DECIMAL" and leaf.precision <= DIGITS:
             # Spark ends with a NullPointerException for up to 18 digits in a byte array; for more it does not.
-            is_wide = leaf.physical_type == "BYTE_ARRAY" and leaf.precision <= _LONG_DIGITS
-            wide = pa.decimal128(DIGITS, leaf.scale)
-            return pa.decimal128(leaf.precision, leaf.scale), wide if is_wide else pa.decimal128(leaf.precision, leaf.scale)
+            # With more digits asked for than the type has, a number that is too long is seen, and named.
+            plain, is_long = pa.decimal128(leaf.precision, leaf.scale), leaf.precision > _LONG_DIGITS
+            return plain, pa.decimal128(DIGITS, leaf.scale) if is_long or leaf.physical_type == "BYTE_ARRAY" else plain
         plain = _plain(pa, leaf, is_zoned)
         if plain is None:
             self.wrong.append((leaf.path, f"found {leaf.physical_type} ({logical}), expected a type that Spark has"))
@@ -172,6 +172,8 @@ _LONG_DIGITS = 18
 def _plain(pa: Any, leaf: Any, is_zoned: bool) -> Any:
     """Return the type of a leaf, which is the same for all readers; None if there is none."""
     logical = leaf.logical_type.type
+    if leaf.converted_type == "INTERVAL":  # Which has no logical type, and is NULL to pyarrow.
+        return None
     if logical == "INT":
         return _integer(pa, json.loads(leaf.logical_type.to_json()))
     if logical == "TIMESTAMP":

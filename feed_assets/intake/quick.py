@@ -19,6 +19,13 @@ BITS = {"tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "intege
 FLOAT_MAX = 3.4028234663852886e38
 """The greatest number of the type `float`, which has 32 bits."""
 
+DECIMALS = ("decimal", "dec", "numeric")
+"""Names of the types with digits after the point."""
+
+_SPACED_KEYS = (b'" ', b'"\t', b'"\r', b'"\n')
+_LONG_NUMBER = re.compile(rb"[:\s]-?(?:[0-9.]{17}|[0-9.]+[eE])")
+"""A number whose float may not have its digits, in an object; a text is in quotes."""
+
 _OPEN, _CLOSE = ord("{"), ord("}")
 
 
@@ -38,6 +45,7 @@ class QuickLines:
         fields[event_time] = cs.typed_dict_field(cs.str_schema(strict=True, pattern=f"^(?:{moment})$"))
         self._array = SchemaValidator(cs.list_schema(cs.typed_dict_schema(fields, extra_behavior="forbid")))
         self._event_time = event_time
+        self._has_decimals = any(_name(kind) in DECIMALS for kind in columns.values())
 
     def times(self, lines: Sequence[bytes]) -> list[str] | None:
         """The texts of their event times; None if any of them is not as usual.
@@ -48,15 +56,28 @@ class QuickLines:
         """
         if not all(line[0] == _OPEN and line[-1] == _CLOSE and len(line) <= ROW_BYTES for line in lines):
             return None
+        text = b"[" + b",\n".join(lines) + b"]"
         try:
-            found: list[dict[str, str]] = self._array.validate_json(b"[" + b",\n".join(lines) + b"]")
+            found: list[dict[str, str]] = self._array.validate_json(text)
         except ValidationError:
             return None
-        return [each[self._event_time] for each in found] if len(found) == len(lines) else None
+        if len(found) != len(lines) or self._needs_texts(text, sum(map(len, found))):
+            return None
+        return [each[self._event_time] for each in found]
+
+    def _needs_texts(self, text: bytes, keys: int) -> bool:
+        """Return whether a key may be there twice, of which the last value was kept, or a decimal is long."""
+        if text.count(b'":') != keys or any(spaced in text for spaced in _SPACED_KEYS):
+            return True
+        return self._has_decimals and _LONG_NUMBER.search(text) is not None
+
+
+def _name(kind: str) -> str:
+    return re.split(r"[ (]", kind.lower())[0]
 
 
 def _schema(kind: str, fits: Callable[[str], Callable[[Any], bool]]) -> cs.CoreSchema:
-    name = re.split(r"[ (]", kind.lower())[0]
+    name = _name(kind)
     if name in BITS:
         bound = 1 << (BITS[name] - 1)
         return cs.int_schema(strict=True, ge=-bound, le=bound - 1)

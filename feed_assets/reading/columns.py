@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import UnreadableUpdate
 
 pa: Any = pyarrow  # It has no types.
+pc: Any = pyarrow.compute
 
 Found = tuple[str, Any]
 """A file's key and its columns."""
@@ -49,12 +51,26 @@ def fitted(table: Any, schema: Any, misfit: Callable[[str, Any], str]) -> Any:
             columns.append(pa.nulls(table.num_rows, each.type))
             continue
         try:
-            column = table.column(each.name).cast(each.type)
+            column = _without_views(table.column(each.name)).cast(each.type)
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             raise UnreadableUpdate(misfit(each.name, each.type)) from error
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _without_views(column: Any) -> Any:
+    """A column of lists, whose views pyarrow would cast to lists with too few offsets."""
+    if not pa.types.is_list_view(column.type) and not pa.types.is_large_list_view(column.type):
+        return column
+    chunks = [_list(chunk) for chunk in column.chunks]
+    return pa.chunked_array(chunks, pa.large_list(column.type.value_type))
+
+
+def _list(views: Any) -> Any:
+    lengths = pc.fill_null(pc.list_value_length(views), 0).cast(pa.int64())
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+    return pa.LargeListArray.from_arrays(offsets, views.flatten(), mask=views.is_null())
 
 
 def with_column(table: Any, name: str, value: str) -> Any:

@@ -142,7 +142,7 @@ def _leaf(found: Column, stored: Stored, kind: st.DataType, file: Column) -> Col
         return _checked(found, found % _NANOSECONDS == 0, _moment(found, kind), stored, TOO_FINE, file)
     if isinstance(kind, st.DateType):
         first = FIRST_NEW_DAY if stored.is_nested else FIRST_DAY
-        return _checked(found, found >= sf.lit(first), found, stored, OLD_DAY, file)
+        return _checked(found, found >= sf.expr(f"date'{first.isoformat()}'"), found, stored, OLD_DAY, file)
     return _checked(found, found >= sf.timestamp_seconds(sf.lit(OLD_MOMENTS)), found, stored, OLD_MOMENT, file)
 
 
