@@ -58,7 +58,7 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
         if wrong := _wrong(group.num_rows, spans, list(zip(values, flat, strict=True)), file.size, end):
             raise UnreadableUpdate(_refused(file, f"row group {number} of {metadata.num_row_groups}: {wrong}"))
         rows += group.num_rows
-        taken += spans
+        taken += spans if group.num_rows else []  # pyarrow tells of no place for a column without values
     if rows != metadata.num_rows:
         raise UnreadableUpdate(_refused(file, f"it announces {metadata.num_rows} rows, its row groups hold {rows}"))
     ordered = sorted(span for span in taken if span[1])
@@ -75,8 +75,13 @@ def _rows(board: Blackboard, file: File) -> int:
 
 
 def metadata_of(board: Blackboard, file: File) -> Any:
-    """Return the footer of a file as pyarrow reads it. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
-    return _metadata(board, file)[0]
+    """Return the footer of a file as pyarrow reads it, if it fits the file.
+
+    Raises UnreadableUpdate, UpdateChanged and BlackboardError.
+    """
+    metadata, end = _metadata(board, file)
+    check_footer(file, metadata, end)
+    return metadata
 
 
 def _metadata(board: Blackboard, file: File) -> tuple[Any, int]:
@@ -136,7 +141,7 @@ def _wrong(
     if rows < 0 or any(length < 0 for _, length in spans):
         return f"it announces {rows} rows in {[length for _, length in spans]} bytes"
     for number, (start, length) in enumerate(spans):
-        if length and not _START <= start <= start + length <= end:
+        if rows and length and not _START <= start <= start + length <= end:
             return f"column {number} is at bytes {start:,} to {start + length:,} of {size:,}, the footer at {end:,}"
     middle = spans[0][0] + sum(length for _, length in spans) // 2 if spans else 0
     if rows and not 0 <= middle < size:

@@ -49,14 +49,15 @@ Wrong = tuple[str, str]
 class Columns:
     """The columns of one file: `types` as readers have them, `stored` as Spark has to ask for them first.
 
-    `old` are the columns with days or moments that Spark wrote in its old calendar, `variants` those of type VARIANT,
-    which only Spark reads.
+    `old` are the columns with days or moments that Spark wrote in its old calendar, `int96` those with moments of that
+    form, `variants` those of type VARIANT, which only Spark reads whole.
     """
 
     key: str
     types: Any
     stored: Any
     old: frozenset[str]
+    int96: frozenset[str]
     variants: frozenset[str]
 
 
@@ -91,7 +92,7 @@ def columns_of(key: str, metadata: Any) -> Columns:
     if wrong:
         raise UnreadableUpdate(_refused(key, wrong))
     types, stored = (pa.schema([pair[number] for pair in pairs]) for number in (0, 1))
-    return Columns(key, types, stored, frozenset(walk.old), frozenset(shape.variants))
+    return Columns(key, types, stored, frozenset(walk.old), frozenset(walk.int96), frozenset(shape.variants))
 
 
 def _read(board: Blackboard, file: File) -> Columns:
@@ -119,6 +120,7 @@ class _Walk:
         self._pa, self._leaves, self._is_old = pa, leaves, old
         self.wrong: list[Wrong] = []
         self.old: set[str] = set()
+        self.int96: set[str] = set()
         self._name = ""
 
     def column(self, field: Any) -> tuple[Any, Any]:
@@ -151,6 +153,8 @@ class _Walk:
         is_zoned = leaf.physical_type == "INT96" or bool(moments and moments["isAdjustedToUTC"])
         if (is_zoned or logical.type == "DATE") and self._is_old[leaf.physical_type == "INT96"]:
             self.old.add(self._name)
+        if leaf.physical_type == "INT96":
+            self.int96.add(self._name)
         if moments and moments["timeUnit"] == "nanoseconds":
             return pa.timestamp("us", "UTC" if is_zoned else None), pa.int64()
         if logical.type == "DECIMAL" and leaf.precision <= DIGITS:
@@ -172,7 +176,7 @@ _LONG_DIGITS = 18
 def _plain(pa: Any, leaf: Any, is_zoned: bool) -> Any:
     """Return the type of a leaf, which is the same for all readers; None if there is none."""
     logical = leaf.logical_type.type
-    if leaf.converted_type == "INTERVAL":  # Which has no logical type, and is NULL to pyarrow.
+    if logical == "UNKNOWN" and leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":  # So pyarrow shows INTERVAL, too.
         return None
     if logical == "INT":
         return _integer(pa, json.loads(leaf.logical_type.to_json()))

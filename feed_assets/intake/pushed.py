@@ -179,6 +179,7 @@ class _Column:
 
 _NOTHING, _TEXT = frozenset({type(None)}), frozenset({type(None), str})
 
+
 def _column(kind: str) -> _Column:
     name = re.split(r"[ (]", kind.lower())[0]
     if name in BITS:

@@ -8,13 +8,15 @@ import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import UnreadableUpdate
-from feed_assets.core.parquet_values import FIRST_NEW_DAY, OLD_DAY, OLD_MOMENT, OLD_MOMENTS, REBASED
+from feed_assets.core.parquet_values import FIRST_NEW_DAY, OLD_DAY, OLD_MOMENT, OLD_MOMENTS, REBASED, TOO_LARGE
 from feed_assets.feeds.parquet_columns import Columns
 
 pa: Any = pyarrow  # It has no types.
 pc: Any = pyarrow.compute
 
 _1970 = date(1970, 1, 1)
+_MOST = 9_223_372_036_854
+"""Seconds before and after 1970 that 64 bits of microseconds reach."""
 
 
 def in_todays_calendar(table: Any, columns: Columns) -> Any:
@@ -30,6 +32,15 @@ def in_todays_calendar(table: Any, columns: Columns) -> Any:
             else:
                 _check(column, columns.key, name)
     return table
+
+
+def check_years(seconds: Any, key: str) -> None:
+    """Raise UnreadableUpdate for a moment of INT96, in seconds, that pyarrow would move to another year in silence."""
+    for name, column in zip(seconds.column_names, seconds.columns, strict=True):
+        for leaf in (each for each in _leaves(column) if pa.types.is_timestamp(each.type)):
+            least, most = pc.min_max(leaf.cast(pa.int64())).as_py().values()
+            if least is not None and not -_MOST <= least <= most <= _MOST:
+                raise UnreadableUpdate(f"{key}: column {name} {TOO_LARGE}")
 
 
 def _rebased(column: Any, key: str, name: str) -> Any:

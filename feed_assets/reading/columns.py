@@ -22,6 +22,7 @@ pc: Any = pyarrow.compute
 Found = tuple[str, Any]
 """A file's key and its columns."""
 
+
 def unified(found: Sequence[Found], *, union_by_name: bool) -> Any:
     """The columns of all files. Raises UnreadableUpdate for a type that differs, or a column, unless that may lack."""
     first, schema = found[0]

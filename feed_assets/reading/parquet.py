@@ -21,7 +21,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.parquet_columns import Columns, columns_of
 from feed_assets.feeds.read import check_served
-from feed_assets.reading.calendar import in_todays_calendar
+from feed_assets.reading.calendar import check_years, in_todays_calendar
 from feed_assets.reading.columns import Found, fitted, unified, with_column
 
 pa: Any = pyarrow  # It has no types.
@@ -102,7 +102,11 @@ def _rows(board: Blackboard, schema: Any, file: File) -> Any:
                 f"{file.key} has a variant in several columns, {shredded[0]}: expected metadata and value alone. "
                 "`.to_spark(session)` reads it."
             )
-        return in_todays_calendar(fitted(opened.read(), schema, partial(_misfit, file)), columns)
+        fit = in_todays_calendar(fitted(opened.read(), schema, partial(_misfit, file)), columns)
+    if columns.int96:
+        with pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="s") as opened:
+            check_years(opened.read([*columns.int96]), file.key)
+    return fit
 
 
 def _is_shredded(kind: Any) -> bool:

@@ -101,7 +101,9 @@ def _value(found: Column, stored: Stored, kind: st.DataType, file: Column) -> Co
 
 def _struct(found: Column, stored: Stored, kind: st.StructType, file: Column) -> Column:
     inner = {each.name: replace(stored, kind=each.dataType, is_nested=True) for each in _fields(stored.kind)}
-    fields = [_value(found.getField(each.name), inner[each.name], each.dataType, file).alias(each.name) for each in kind]
+    fields = [
+        _value(found.getField(each.name), inner[each.name], each.dataType, file).alias(each.name) for each in kind
+    ]
     return sf.when(found.isNotNull(), sf.struct(*fields))
 
 
