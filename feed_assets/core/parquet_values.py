@@ -29,8 +29,8 @@ TOO_FINE = (
     "Have it published with microseconds (of pandas: to_parquet(…, coerce_timestamps='us'))."
 )
 OLD_DAY = (
-    "has days in Spark's old calendar that differ in today's: expected days from 0001-01-01 on, inside of lists, structs "
-    "and maps from 1582-10-15 on. Have it published by Spark 3 or later."
+    "has days in Spark's old calendar that differ in today's: expected days from 0001-01-01 on, inside of lists, "
+    "structs and maps from 1582-10-15 on. Have it published by Spark 3 or later."
 )
 OLD_MOMENT = (
     "has moments of before 1900-01-02 in Spark's old calendar, which each time zone reads as another moment: expected "

@@ -101,8 +101,8 @@ def _metadata(board: Blackboard, file: File) -> tuple[Any, int]:
     # A signature follows a footer in the clear whose columns are encrypted: pyarrow would end the process at these.
     if (size := len(footer) - _END) != metadata.serialized_size:
         raise UnreadableUpdate(
-            f"{file.key} has a footer of {metadata.serialized_size:,} bytes and {size - metadata.serialized_size:,} more "
-            "after it, as encrypted columns have it: expected Parquet in the clear. Have it published unencrypted."
+            f"{file.key} has {size - metadata.serialized_size:,} bytes after its footer, as with encrypted columns: "
+            "expected Parquet in the clear. Have it published without encryption."
         )
     return metadata, file.size - len(footer)
 

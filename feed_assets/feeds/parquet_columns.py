@@ -208,7 +208,7 @@ def _integer(pa: Any, said: Mapping[str, Any]) -> Any:
     bits = said["bitWidth"]
     if said["isSigned"]:
         return pa.type_for_alias(f"int{bits}")
-    return pa.decimal128(20, 0) if bits == 64 else pa.type_for_alias(f"int{bits * 2}")  # noqa: PLR2004
+    return pa.decimal128(20, 0) if bits == 64 else pa.type_for_alias(f"int{bits * 2}")
 
 
 def _is_list(types: Any, kind: Any) -> bool:
@@ -228,7 +228,7 @@ def _maps(pa: Any, kind: Any) -> int:
 
 
 def _names(fields: Sequence[Any], pa: Any, parent: str = "") -> Iterator[Wrong]:
-    """Yield columns and fields of structs that Spark, which ignores case, could not tell apart, or nobody could read."""
+    """Yield names of columns and fields that Spark, which ignores case, cannot tell apart, or that nobody can read."""
     names = [each.name for each in fields]
     if not parent and not names:
         yield "its schema", "found no columns, expected at least one"

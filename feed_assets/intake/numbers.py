@@ -16,6 +16,7 @@ class Number(float):
     text: str
 
     def __new__(cls, text: str) -> "Number":
+        """Make a number of its text."""
         number = super().__new__(cls, text)
         number.text = text
         return number

@@ -1,6 +1,7 @@
 """A feed that others push events to, and what is asked of an event before it is accepted.
 
-The rules are those by which a run reads JSON (`spark/json_lines.py`): a partner hears at once what a run would reject. What is accepted is kept as it was sent, byte for byte.
+The rules are those by which a run reads JSON (`spark/json_lines.py`): a partner hears at once what a run would reject.
+What is accepted is kept as it was sent, byte for byte.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Parquet files that readers differ about: all types that pyarrow writes, and schemas that only Parquet's own library writes."""
+"""Parquet files that readers differ about: types that pyarrow writes, and schemas that only Parquet for Java writes."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
@@ -82,15 +82,27 @@ def _old() -> dict[str, tuple[bytes, Any]]:
             [date(1500, 6, 5)],
         ),
         "days of no year": (one([-719_165], old, SPARK_2), REFUSED),
-        "days of Spark 2 in a list": (one([[0], [-141_427]], pa.list_(old), SPARK_2), [[date(1970, 1, 1)], [date(1582, 10, 15)]]),
+        "days of Spark 2 in a list": (
+            one([[0], [-141_427]], pa.list_(old), SPARK_2),
+            [[date(1970, 1, 1)], [date(1582, 10, 15)]],
+        ),
         "old days of Spark 2 in a list": (one([[OLD_DAY]], pa.list_(old), SPARK_2), REFUSED),
         "old days of Spark 2 in a struct": (one([{"a": OLD_DAY}], pa.struct([("a", old)]), SPARK_2), REFUSED),
-        "moments of Spark 2": (one([0, after], UTC_MICROSECONDS, SPARK_2), [datetime(1970, 1, 1, tzinfo=UTC), datetime(1900, 1, 2, tzinfo=UTC)]),
+        "moments of Spark 2": (
+            one([0, after], UTC_MICROSECONDS, SPARK_2),
+            [datetime(1970, 1, 1, tzinfo=UTC), datetime(1900, 1, 2, tzinfo=UTC)],
+        ),
         "old moments of Spark 2": (one([before], UTC_MICROSECONDS, SPARK_2), REFUSED),
         "old INT96 of Spark 2": (one([before], pa.timestamp("us"), SPARK_2, **moments), REFUSED),
-        "old INT96 of Spark 3.0": (one([before], pa.timestamp("us"), {"org.apache.spark.version": "3.0.1"}, **moments), REFUSED),
-        "old INT96 of nobody": (one([before], pa.timestamp("us"), None, **moments), [datetime(1899, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)]),
-    }  # fmt: skip
+        "old INT96 of Spark 3.0": (
+            one([before], pa.timestamp("us"), {"org.apache.spark.version": "3.0.1"}, **moments),
+            REFUSED,
+        ),
+        "old INT96 of nobody": (
+            one([before], pa.timestamp("us"), None, **moments),
+            [datetime(1899, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)],
+        ),
+    }
     return files
 
 
@@ -123,17 +135,26 @@ def _others() -> dict[str, tuple[bytes, Any]]:
         "views of lists": (one([[1], None, [2, 3], []], pa.list_view(pa.int32())), [[1], None, [2, 3], []]),
         "text that is not UTF-8": (parquet(pa.table({"x": _bad_text()})), REFUSED),
         "names that differ by case": (parquet(pa.table({"a": [1], "A": [2]})), REFUSED),
-        "fields that differ by case": (one([{"a": 1, "A": 2}], pa.struct([("a", pa.int32()), ("A", pa.int32())])), REFUSED),
+        "fields that differ by case": (
+            one([{"a": 1, "A": 2}], pa.struct([("a", pa.int32()), ("A", pa.int32())])),
+            REFUSED,
+        ),
         "a name twice": (parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])), REFUSED),
         "no columns": (parquet(pa.table({})), REFUSED),
         "no rows": (one([], pa.int64()), []),
         "Brotli": (one([1], pa.int64(), compression="brotli"), REFUSED),
         "a column that Spark noted by another name": (renamed, [7]),
         "a type that Spark noted before a cast": (one([7], pa.int32(), _noted("string")), [7]),
-        "a width that Spark noted": (one(["a"], pa.string(), _noted("string", '{"__CHAR_VARCHAR_TYPE_STRING":"char(5)"}')), ["a"]),
+        "a width that Spark noted": (
+            one(["a"], pa.string(), _noted("string", '{"__CHAR_VARCHAR_TYPE_STRING":"char(5)"}')),
+            ["a"],
+        ),
         "no zone that Spark noted": (one([MOMENT], UTC_MICROSECONDS, _noted("timestamp_ntz")), [MOMENT]),
-        "notes that are no JSON": (one([7], pa.int64(), {"org.apache.spark.sql.parquet.row.metadata": "nonsense"}), [7]),
-    }  # fmt: skip
+        "notes that are no JSON": (
+            one([7], pa.int64(), {"org.apache.spark.sql.parquet.row.metadata": "nonsense"}),
+            [7],
+        ),
+    }
 
 
 FILES: dict[str, tuple[bytes, Any]] = {**_integers(), **_moments(), **_old(), **_others()}
@@ -157,25 +178,44 @@ def _in_list(child: str, *steps: str) -> list[Fill]:
 
 
 SCHEMAS: dict[str, tuple[str, list[Fill], Any]] = {
-    "a decimal in a byte array": ("required binary x (DECIMAL(4,2));", _binary(b"\x64", b"\xff"), [Decimal("1.00"), Decimal("-0.01")]),
+    "a decimal in a byte array": (
+        "required binary x (DECIMAL(4,2));",
+        _binary(b"\x64", b"\xff"),
+        [Decimal("1.00"), Decimal("-0.01")],
+    ),
     "a long decimal in a byte array": ("required binary x (DECIMAL(20,2));", _binary(b"\x64"), [Decimal("1.00")]),
     "a decimal that is longer than its type": ("required binary x (DECIMAL(4,2));", _binary(b"\x01\0\0"), REFUSED),
-    "a fixed decimal that is longer": ("required fixed_len_byte_array(16) x (DECIMAL(4,2));", _binary(bytes(13) + b"\x01\0\0"), REFUSED),
-    "a long fixed decimal that is longer": ("required fixed_len_byte_array(16) x (DECIMAL(20,2));", _binary(bytes(6) + b"\x7f" + bytes(9)), REFUSED),
-    "an integer as a decimal that is longer": ("required int32 x (DECIMAL(4,2));", [lambda group, _: group.append("x", 123456)], REFUSED),
+    "a fixed decimal that is longer": (
+        "required fixed_len_byte_array(16) x (DECIMAL(4,2));",
+        _binary(bytes(13) + b"\x01\0\0"),
+        REFUSED,
+    ),
+    "a long fixed decimal that is longer": (
+        "required fixed_len_byte_array(16) x (DECIMAL(20,2));",
+        _binary(bytes(6) + b"\x7f" + bytes(9)),
+        REFUSED,
+    ),
+    "an integer as a decimal that is longer": (
+        "required int32 x (DECIMAL(4,2));",
+        [lambda group, _: group.append("x", 123456)],
+        REFUSED,
+    ),
     "ENUM": ("required binary x (ENUM);", _binary(b"A"), ["A"]),
     "BSON": ("required binary x (BSON);", _binary(b"A"), [b"A"]),
     "INTERVAL": ("required fixed_len_byte_array(12) x (INTERVAL);", _binary(b"A" * 12), REFUSED),
     "a repeated column": ("repeated int32 x;", [lambda group, _: group.append("x", 1).append("x", 2)], [[1, 2]]),
     "a list of two levels": ("optional group x (LIST) { repeated int32 array; }", _in_list("array"), [[1, 2]]),
     "a list in a list without a group": (
-        "optional group x (LIST) { repeated group list { repeated int32 element; } }", _in_list("element", "list"), REFUSED,
+        "optional group x (LIST) { repeated group list { repeated int32 element; } }",
+        _in_list("element", "list"),
+        REFUSED,
     ),
     "a map by its old name": (
         "optional group x (MAP_KEY_VALUE) { repeated group map { required binary key (UTF8); optional int32 value; } }",
-        [lambda group, _: group.addGroup("x").addGroup("map").append("key", "k").append("value", 1)], [[("k", 1)]],
+        [lambda group, _: group.addGroup("x").addGroup("map").append("key", "k").append("value", 1)],
+        [[("k", 1)]],
     ),
-}  # fmt: skip
+}
 """By a name: a schema, its rows, and the values of its one column, or REFUSED."""
 
 
