@@ -16,6 +16,7 @@ it survives renames and casts, and Spark would believe it.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -232,10 +233,11 @@ def _names(fields: Sequence[Any], pa: Any, parent: str = "") -> Iterator[Wrong]:
     names = [each.name for each in fields]
     if not parent and not names:
         yield "its schema", "found no columns, expected at least one"
+    cases = Counter(map(str.lower, names))
+    for lower in (lower for lower, count in cases.items() if count > 1):
+        alike = [name for name in names if name.lower() == lower]
+        yield f"{parent}{alike[0]}", f"found the names {', '.join(alike)}, expected names that differ by more than case"
     for name in names:
-        alike = [other for other in names if other.lower() == name.lower()]
-        if len(alike) > 1 and name == alike[0]:
-            yield f"{parent}{name}", f"found the names {', '.join(alike)}, expected names that differ by more than case"
         if not name.isprintable():
             yield repr(f"{parent}{name}"), "found a name with control characters, expected printable ones"
     for each in fields:

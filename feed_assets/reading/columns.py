@@ -8,6 +8,7 @@
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ def unified(found: Sequence[Found], *, union_by_name: bool) -> Any:
         if wrong := [_difference(name, types, target) for name in names if types.get(name) != target.get(name)]:
             raise UnreadableUpdate(_differs(key, first, wrong, lacks_alone=not union_by_name and _lacks(target, types)))
         target = {**target, **{name: kind for name, kind in types.items() if name not in target}}
-        if alike := sorted(name for name in target if [each.lower() for each in target].count(name.lower()) > 1):
+        cases = Counter(map(str.lower, target))
+        if alike := sorted(name for name in target if cases[name.lower()] > 1):
             raise UnreadableUpdate(
                 f"{key} and {first} have the columns {', '.join(alike)}, which are one to Spark, as it knows no case: "
                 "expected names that differ otherwise. Read each update by itself."
