@@ -27,6 +27,14 @@ _START = 4
 """Bytes of the magic number at the beginning of a file."""
 
 
+class NoFooter(UnreadableUpdate):
+    """A file that does not end as Parquet does; `end` are its last four bytes."""
+
+    def __init__(self, why: str, end: bytes) -> None:
+        super().__init__(why)
+        self.end = end
+
+
 def announced(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
     """Return the rows that the footer of each file announces, by the file's key.
 
@@ -115,9 +123,10 @@ def footer_of(board: Blackboard, file: File) -> bytes:
     tail = _bytes(board, file, max(file.size - _TAIL, 0)) if file.size else b""
     size = int.from_bytes(tail[-_END:-_START], "little") + _END
     if tail[-_START:] != b"PAR1" or not _END < size <= file.size - _START:
-        raise UnreadableUpdate(
+        raise NoFooter(
             f"{file.key} is no Parquet file: expected a footer at its end, found {file.size:,} bytes that end in "
-            f"{tail[-_START:]!r}. Have it published again, or correct the format."
+            f"{tail[-_START:]!r}. Have it published again, or correct the format.",
+            tail[-_START:],
         )
     return tail[-size:] if size <= len(tail) else _bytes(board, file, file.size - size)
 

@@ -18,7 +18,7 @@ from feed_assets.core.parquet_values import NO_TEXT, TOO_FINE, too_long
 from feed_assets.core.readable import Format, check_readable, format_of, formats_of
 from feed_assets.core.words import first_line, sentence, some
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.footers import metadata_of
+from feed_assets.feeds.footers import NoFooter, metadata_of
 from feed_assets.feeds.parquet_columns import Columns, columns_of
 from feed_assets.feeds.read import check_served
 from feed_assets.reading.calendar import check_years, in_todays_calendar
@@ -28,8 +28,6 @@ pa: Any = pyarrow  # It has no types.
 pq: Any = pyarrow.parquet
 
 _AT_A_TIME = 8
-_END = 8
-"""Bytes of the footer's length and the magic number after it."""
 
 
 def schema_of(board: Blackboard, updates: Sequence[Update], *, union_by_name: bool) -> Any:
@@ -87,10 +85,12 @@ def _columns(board: Blackboard, file: File) -> Found:
 
 def _readable(board: Blackboard, file: File) -> Columns:
     """The columns of a file. Raises UnreadableUpdate for one that is no Parquet file, or that not all readers have."""
-    tail = _bytes(board, file, max(file.size - _END, 0)) if file.size else b""
-    if tail[-4:] != b"PAR1":
-        raise UnreadableUpdate(_no_parquet(file, tail[-4:]))
-    return columns_of(file.key, metadata_of(board, file))
+    try:
+        return columns_of(file.key, metadata_of(board, file))
+    except NoFooter as error:
+        if error.end == b"PAR1":
+            raise
+        raise UnreadableUpdate(_no_parquet(file, error.end)) from error
 
 
 def _rows(board: Blackboard, schema: Any, file: File) -> Any:

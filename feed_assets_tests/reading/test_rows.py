@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from feed_assets.core.errors import BlackboardRefused, InvalidName, UnreadableUpdate
+from feed_assets.feeds import footers
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.reading import parquet as reading_parquet
 from feed_assets_tests.reading.exact_rows import EXACT, MOMENT
 from feed_assets_tests.support.parquet_lake import MONDAY, NEW, OLD, TUESDAY, WEDNESDAY, Lake, parquet
 
@@ -203,7 +203,7 @@ def test_dimensions_in_the_path_are_no_columns(lake):
 
 
 def test_a_footer_longer_than_what_is_fetched_first_is_fetched_whole(lake, monkeypatch):
-    monkeypatch.setattr(reading_parquet, "_TAIL", 16)
+    monkeypatch.setattr(footers, "_TAIL", 16)
     lake.put(MONDAY, {f"column_{number}": [number] for number in range(50)})
     asked = []
     stream = Blackboard.stream
