@@ -258,8 +258,10 @@ def _inner(pa: Any, kind: Any) -> Iterator[Any]:
 
 def _codecs(metadata: Any) -> Iterator[Wrong]:
     """Yield the columns of the first row group that are packed by a codec that Spark lacks."""
-    group = metadata.row_group(0) if metadata.num_row_groups else None
-    for number in range(group.num_columns if group else 0):
+    if not metadata.num_row_groups:
+        return
+    group = metadata.row_group(0)
+    for number in range(group.num_columns):
         chunk = group.column(number)
         if chunk.compression not in CODECS:
             known = ", ".join(sorted(CODECS))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from pydantic_core import from_json
 
 from feed_assets.core.limits import ROW_BYTES
-from feed_assets.intake.numbers import Number
+from feed_assets.intake.numbers import LONG_NUMBER, Number
 from feed_assets.intake.refused import Refused
 
 BODY_BYTES = 8 << 20
@@ -42,6 +42,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = JSONDecoder(parse_constant=_no_number, parse_float=Number, object_pairs_hook=_each_once)
+_LONG_NUMBER = re.compile(rb"[:\s]-?" + LONG_NUMBER)
 _KEY = re.compile(rb'"[ \t\r\n]*:')
 
 
@@ -170,7 +171,10 @@ def _needs_its_text(text: bytes, value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     found = cast(dict[str, Any], value)
-    return len(found) != len(_KEY.findall(text)) or any(type(each) is float for each in found.values())
+    if len(found) != len(_KEY.findall(text)):
+        return True
+    floats = [each for each in found.values() if type(each) is float]
+    return any(each.is_integer() for each in floats) or (bool(floats) and _LONG_NUMBER.search(text) is not None)
 
 
 def _too_long(raw: bytes) -> Sent:

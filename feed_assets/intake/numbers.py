@@ -7,6 +7,9 @@ from typing import Any
 DIGITS = 38
 """Digits up to which a run takes a number as it stands; of a longer one it keeps a double."""
 
+LONG_NUMBER = rb"(?:[0-9.]{17}|[0-9.]+[eE])"
+"""How a number begins, behind its sign, whose float may not have its digits."""
+
 _PLAIN = re.compile(r"-?0*([0-9]*)(?:\.([0-9]*))?")
 
 
