@@ -42,28 +42,20 @@ def decimal(precision: int, scale: int) -> Callable[[Any], bool]:
     """Return what tells whether a number, or a text, is of a type `decimal(precision,scale)`."""
 
     def fits(value: Any) -> bool:
-        text = _text(value)
-        found = _PLAIN.fullmatch(text) if text else None
-        return found is not None and len(found[1]) <= precision - scale and len((found[2] or "").rstrip("0")) <= scale
+        if isinstance(value, str):
+            found = _PLAIN.fullmatch(value) if _IS_DECIMAL.fullmatch(value) else None
+            digits = (found[1], found[2] or "") if found else None
+        elif isinstance(value, float):
+            digits = _digits(_text_of(value))
+        else:
+            is_number = type(value) is int and abs(value) < _TOO_LONG
+            digits = _digits(str(value)) if is_number else None
+        return digits is not None and len(digits[0]) <= precision - scale and len(digits[1].rstrip("0")) <= scale
 
     return fits
 
 
-def _text(value: Any) -> str | None:
-    """Return the digits of what may be a decimal; None if it is none. A float has few digits: `quick` sees to that."""
-    match value:
-        case str():
-            return value if _IS_DECIMAL.fullmatch(value) else None
-        case bool():
-            return None
-        case int():
-            return str(value) if abs(value) < 10**DIGITS else None
-        case float():
-            return _text_of(value) if _digits(_text_of(value)) else None
-        case _:
-            return None
-
-
+_TOO_LONG = 10**DIGITS
 _IS_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
