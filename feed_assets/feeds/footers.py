@@ -27,6 +27,14 @@ _START = 4
 """Bytes of the magic number at the beginning of a file."""
 
 
+class NoFooter(UnreadableUpdate):
+    """A file that does not end as Parquet does; `end` are its last four bytes."""
+
+    def __init__(self, why: str, end: bytes) -> None:
+        super().__init__(why)
+        self.end = end
+
+
 def announced(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
     """Return the rows that the footer of each file announces, by the file's key.
 
@@ -60,7 +68,7 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
         if wrong := _wrong(group.num_rows, spans, list(zip(values, flat, strict=True)), file.size, end):
             raise UnreadableUpdate(_refused(file, f"row group {number} of {metadata.num_row_groups}: {wrong}"))
         rows += group.num_rows
-        taken += spans
+        taken += spans if group.num_rows else []  # pyarrow tells of no place for a column without values
     if rows != metadata.num_rows:
         raise UnreadableUpdate(_refused(file, f"it announces {metadata.num_rows} rows, its row groups hold {rows}"))
     ordered = sorted(span for span in taken if span[1])
@@ -72,6 +80,22 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
 
 
 def _rows(board: Blackboard, file: File) -> int:
+    metadata, end = _metadata(board, file)
+    return check_footer(file, metadata, end)
+
+
+def metadata_of(board: Blackboard, file: File) -> Any:
+    """Return the footer of a file as pyarrow reads it, if it fits the file.
+
+    Raises UnreadableUpdate, UpdateChanged and BlackboardError.
+    """
+    metadata, end = _metadata(board, file)
+    check_footer(file, metadata, end)
+    return metadata
+
+
+def _metadata(board: Blackboard, file: File) -> tuple[Any, int]:
+    """Return the footer of a file, and the byte at which it begins."""
     # Here, not above: who reads CSV and JSON alone does not pay for it.
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
@@ -84,7 +108,13 @@ def _rows(board: Blackboard, file: File) -> int:
         raise UnreadableUpdate(
             f"{file.key} has a footer that cannot be read: {sentence(first_line(str(error)))} Have it published again."
         ) from error
-    return check_footer(file, metadata, file.size - len(footer))
+    # A signature follows a footer in the clear whose columns are encrypted: pyarrow would end the process at these.
+    if (size := len(footer) - _END) != metadata.serialized_size:
+        raise UnreadableUpdate(
+            f"{file.key} has {size - metadata.serialized_size:,} bytes after its footer, as with encrypted columns: "
+            "expected Parquet in the clear. Have it published without encryption."
+        )
+    return metadata, file.size - len(footer)
 
 
 def footer_of(board: Blackboard, file: File) -> bytes:
@@ -95,9 +125,10 @@ def footer_of(board: Blackboard, file: File) -> bytes:
     tail = _bytes(board, file, max(file.size - _TAIL, 0)) if file.size else b""
     size = int.from_bytes(tail[-_END:-_START], "little") + _END
     if tail[-_START:] != b"PAR1" or not _END < size <= file.size - _START:
-        raise UnreadableUpdate(
+        raise NoFooter(
             f"{file.key} is no Parquet file: expected a footer at its end, found {file.size:,} bytes that end in "
-            f"{tail[-_START:]!r}. Have it published again, or correct the format."
+            f"{tail[-_START:]!r}. Have it published again, or correct the format.",
+            tail[-_START:],
         )
     return tail[-size:] if size <= len(tail) else _bytes(board, file, file.size - size)
 
@@ -121,7 +152,7 @@ def _wrong(
     if rows < 0 or any(length < 0 for _, length in spans):
         return f"it announces {rows} rows in {[length for _, length in spans]} bytes"
     for number, (start, length) in enumerate(spans):
-        if length and not _START <= start <= start + length <= end:
+        if rows and length and not _START <= start <= start + length <= end:
             return f"column {number} is at bytes {start:,} to {start + length:,} of {size:,}, the footer at {end:,}"
     middle = spans[0][0] + sum(length for _, length in spans) // 2 if spans else 0
     if rows and not 0 <= middle < size:

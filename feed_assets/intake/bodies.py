@@ -5,11 +5,12 @@ import zlib
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterable, Iterator
 from json import JSONDecoder
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 from pydantic_core import from_json
 
 from feed_assets.core.limits import ROW_BYTES
+from feed_assets.intake.numbers import LONG_NUMBER, Number
 from feed_assets.intake.refused import Refused
 
 BODY_BYTES = 8 << 20
@@ -31,7 +32,18 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-_DECODER = JSONDecoder(parse_constant=_no_number)
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises ValueError for a field that is there twice, of which Python would keep the last one."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"field {max(found, key=names.count)!r} is there twice")
+    return found
+
+
+_DECODER = JSONDecoder(parse_constant=_no_number, parse_float=Number, object_pairs_hook=_each_once)
+_LONG_NUMBER = re.compile(rb"[:\s]-?" + LONG_NUMBER)
+_KEY = re.compile(rb'"[ \t\r\n]*:')
 
 
 class Sent(NamedTuple):
@@ -147,9 +159,22 @@ def sent(raw: bytes) -> Sent:
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
     try:
-        return Sent(raw, from_json(raw.removeprefix(BOM_UTF8), allow_inf_nan=False, cache_strings="keys"))
-    except ValueError as error:
+        text = raw.removeprefix(BOM_UTF8)
+        value = from_json(text, allow_inf_nan=False, cache_strings="keys")
+        return Sent(raw, _DECODER.decode(text.decode()) if _needs_its_text(text, value) else value)
+    except (ValueError, RecursionError) as error:
         return Sent(raw, broken=f"malformed: {error}")
+
+
+def _needs_its_text(text: bytes, value: Any) -> bool:
+    """Return whether an event has numbers that are told by their digits, or more keys in its text than in its value."""
+    if not isinstance(value, dict):
+        return False
+    found = cast(dict[str, Any], value)
+    if len(found) != len(_KEY.findall(text)):
+        return True
+    floats = [each for each in found.values() if type(each) is float]
+    return any(each.is_integer() for each in floats) or (bool(floats) and _LONG_NUMBER.search(text) is not None)
 
 
 def _too_long(raw: bytes) -> Sent:

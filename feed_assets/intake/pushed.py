@@ -1,7 +1,7 @@
 """A feed that others push events to, and what is asked of an event before it is accepted.
 
-The rules are those by which a run reads JSON (`spark/json_lines.py`), as far as they can be told from a value: a
-partner hears at once what a run would reject. What is accepted is kept as it was sent, byte for byte.
+The rules are those by which a run reads JSON (`spark/json_lines.py`): a partner hears at once what a run would reject.
+What is accepted is kept as it was sent, byte for byte.
 """
 
 import re
@@ -16,7 +16,8 @@ from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.schemas import column_types
 from feed_assets.core.windows import DAY, step_of
-from feed_assets.intake.quick import BITS, FLOAT_MAX, QuickLines
+from feed_assets.intake.numbers import Number, decimal, is_whole
+from feed_assets.intake.quick import BITS, DECIMALS, FLOAT_MAX, QuickLines
 
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
@@ -25,7 +26,7 @@ _OFFSET = "Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?|[+-]18(:?00)?"  # A run knows no
 _LOCAL = rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?"
 _IN_UTC = rf"{_LOCAL}(Z|\+00:00)?"
 _MOMENT = re.compile(rf"{_LOCAL}(?P<offset>{_OFFSET})?")
-_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_DECIMAL = re.compile(r"\w+ ?(?:\( ?(\d+) ?(?:, ?(\d+) ?)?\))?")
 
 Fits = Callable[[Any], bool]
 
@@ -178,38 +179,26 @@ class _Column:
 
 
 _NOTHING, _TEXT = frozenset({type(None)}), frozenset({type(None), str})
-_NUMBER, _DOUBLE = frozenset({type(None), int, float}), frozenset({type(None), float})
 
 
 def _column(kind: str) -> _Column:
     name = re.split(r"[ (]", kind.lower())[0]
     if name in BITS:
-        return _Column(kind, _NOTHING, _whole(1 << (BITS[name] - 1)))
+        bound = 1 << (BITS[name] - 1)
+        return _Column(kind, _NOTHING, lambda value: is_whole(value, bound))
+    if name in DECIMALS and (digits := _DECIMAL.fullmatch(kind)):
+        return _Column(kind, _NOTHING, decimal(int(digits[1] or 10), int(digits[2] or 0)))
     types, fits = _KINDS[name]
     return _Column(kind, types, fits)
-
-
-def _whole(bound: int) -> Fits:
-    """What tells whether a number is whole and in range; `7.0` is."""
-
-    def fits(value: Any) -> bool:
-        is_whole = type(value) is int or (type(value) is float and value.is_integer())
-        return is_whole and -bound <= value < bound
-
-    return fits
 
 
 def _below(bound: float) -> Fits:
     """What tells whether a number is not infinite in a type that ends there."""
 
     def fits(value: Any) -> bool:
-        return type(value) in (int, float) and -bound <= value <= bound
+        return type(value) in (int, float, Number) and -bound <= value <= bound
 
     return fits
-
-
-def _is_decimal(value: Any) -> bool:
-    return isinstance(value, str) and _DECIMAL.fullmatch(value) is not None
 
 
 def _is_day(value: Any) -> bool:
@@ -234,8 +223,7 @@ _KINDS: Mapping[str, tuple[frozenset[type], Fits | None]] = {
     "string": (_TEXT, None),
     "boolean": (frozenset({type(None), bool}), None),
     **dict.fromkeys(("float", "real"), (_NOTHING, _below(FLOAT_MAX))),
-    "double": (_DOUBLE, _below(sys.float_info.max)),
-    **dict.fromkeys(("decimal", "dec", "numeric"), (_NUMBER, _is_decimal)),  # Digits are for the run to count.
+    "double": (_NOTHING, _below(sys.float_info.max)),
     "date": (_NOTHING, _is_day),
     **dict.fromkeys(("timestamp", "timestamp_ltz"), (_NOTHING, _is_moment)),
     "timestamp_ntz": (_NOTHING, _is_local),

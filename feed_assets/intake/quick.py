@@ -12,12 +12,19 @@ from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as cs
 
 from feed_assets.core.limits import ROW_BYTES
+from feed_assets.intake.numbers import LONG_NUMBER
 
 BITS = {"tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64}
 """How many bits the integer types have."""
 
 FLOAT_MAX = 3.4028234663852886e38
 """The greatest number of the type `float`, which has 32 bits."""
+
+DECIMALS = ("decimal", "dec", "numeric")
+"""Names of the types with digits after the point."""
+
+_SPACES = (b"\t", b"\r", b'" ')
+"""What a key has before its colon if anything, but for a line break, which is in no line."""
 
 _OPEN, _CLOSE = ord("{"), ord("}")
 
@@ -38,6 +45,7 @@ class QuickLines:
         fields[event_time] = cs.typed_dict_field(cs.str_schema(strict=True, pattern=f"^(?:{moment})$"))
         self._array = SchemaValidator(cs.list_schema(cs.typed_dict_schema(fields, extra_behavior="forbid")))
         self._event_time = event_time
+        self._decimals = {name: _long_number(name) for name, kind in columns.items() if _name(kind) in DECIMALS}
 
     def times(self, lines: Sequence[bytes]) -> list[str] | None:
         """The texts of their event times; None if any of them is not as usual.
@@ -48,15 +56,39 @@ class QuickLines:
         """
         if not all(line[0] == _OPEN and line[-1] == _CLOSE and len(line) <= ROW_BYTES for line in lines):
             return None
+        text = b"[" + b",\n".join(lines) + b"]"
         try:
-            found: list[dict[str, str]] = self._array.validate_json(b"[" + b",\n".join(lines) + b"]")
+            found: list[dict[str, str]] = self._array.validate_json(text)
         except ValidationError:
             return None
-        return [each[self._event_time] for each in found] if len(found) == len(lines) else None
+        if len(found) != len(lines) or _may_have_a_key_twice(text, sum(map(len, found))):
+            return None
+        if any(self._is_long(name, found, text) for name in self._decimals):
+            return None
+        return [each[self._event_time] for each in found]
+
+    def _is_long(self, name: str, found: Sequence[Mapping[str, Any]], text: bytes) -> bool:
+        """Return whether a decimal was read as a float, which may have fewer digits than its text."""
+        if not any(type(each.get(name)) is float for each in found):
+            return False
+        return b"\\u" in text or self._decimals[name].search(text) is not None
+
+
+def _long_number(name: str) -> re.Pattern[bytes]:
+    return re.compile(rb'"%s": *-?%s' % (re.escape(name.encode()), LONG_NUMBER))
+
+
+def _may_have_a_key_twice(text: bytes, keys: int) -> bool:
+    """Return whether lines may have more keys than were found: of a key that is there twice the last value is kept."""
+    return text.count(b'":') != keys or any(space in text for space in _SPACES)
+
+
+def _name(kind: str) -> str:
+    return re.split(r"[ (]", kind.lower())[0]
 
 
 def _schema(kind: str, fits: Callable[[str], Callable[[Any], bool]]) -> cs.CoreSchema:
-    name = re.split(r"[ (]", kind.lower())[0]
+    name = _name(kind)
     if name in BITS:
         bound = 1 << (BITS[name] - 1)
         return cs.int_schema(strict=True, ge=-bound, le=bound - 1)

@@ -2,32 +2,26 @@
 
 | in a file | here |
 |---|---|
-| a timestamp of any zone, or INT96, which Spark writes by default | of UTC, the same moment |
-| a timestamp without a zone | as it is |
-| large or view strings and binaries, large or view lists, dictionaries | strings, binaries, lists, their values |
+| types of values | those of `feeds.parquet_columns`, which Spark has, too |
 | promises that there are no NULLs, metadata | left out |
 | the order of columns | that of the first file |
 """
 
 from array import array
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import UnreadableUpdate
 
 pa: Any = pyarrow  # It has no types.
+pc: Any = pyarrow.compute
 
 Found = tuple[str, Any]
 """A file's key and its columns."""
-
-_MICROSECONDS = pa.timestamp("us", "UTC")
-
-
-def plain(schema: Any, int96: Collection[str]) -> Any:
-    """The columns of a file as they are here; `int96` has the paths of those that are moments by their old form."""
-    return pa.schema([pa.field(each.name, _plain(each.type, _has(each.name, int96))) for each in schema])
 
 
 def unified(found: Sequence[Found], *, union_by_name: bool) -> Any:
@@ -40,18 +34,46 @@ def unified(found: Sequence[Found], *, union_by_name: bool) -> Any:
         if wrong := [_difference(name, types, target) for name in names if types.get(name) != target.get(name)]:
             raise UnreadableUpdate(_differs(key, first, wrong, lacks_alone=not union_by_name and _lacks(target, types)))
         target = {**target, **{name: kind for name, kind in types.items() if name not in target}}
+        cases = Counter(map(str.lower, target))
+        if alike := sorted(name for name in target if cases[name.lower()] > 1):
+            raise UnreadableUpdate(
+                f"{key} and {first} have the columns {', '.join(alike)}, which are one to Spark, as it knows no case: "
+                "expected names that differ otherwise. Read each update by itself."
+            )
     return pa.schema([*target.items()])
 
 
-def fitted(table: Any, schema: Any) -> Any:
-    """A file's rows with exactly these columns: NULL in those that it has not."""
-    columns = [
-        table.column(each.name).cast(each.type)
-        if each.name in table.schema.names
-        else pa.nulls(table.num_rows, each.type)
-        for each in schema
-    ]
+def fitted(table: Any, schema: Any, misfit: Callable[[str, Any], str]) -> Any:
+    """A file's rows with exactly these columns: NULL in those that it has not.
+
+    Raises UnreadableUpdate for a value that the type of its column cannot hold; `misfit` says why.
+    """
+    columns: list[Any] = []
+    for each in schema:
+        if each.name not in table.schema.names:
+            columns.append(pa.nulls(table.num_rows, each.type))
+            continue
+        try:
+            column = _without_views(table.column(each.name)).cast(each.type)
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise UnreadableUpdate(misfit(each.name, each.type)) from error
+        columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _without_views(column: Any) -> Any:
+    """A column of lists, whose views pyarrow would cast to lists with too few offsets."""
+    if not pa.types.is_list_view(column.type) and not pa.types.is_large_list_view(column.type):
+        return column
+    chunks = [_list(chunk) for chunk in column.chunks]
+    return pa.chunked_array(chunks, pa.large_list(column.type.value_type))
+
+
+def _list(views: Any) -> Any:
+    lengths = pc.fill_null(pc.list_value_length(views), 0).cast(pa.int64())
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+    return pa.LargeListArray.from_arrays(offsets, views.flatten(), mask=views.is_null())
 
 
 def with_column(table: Any, name: str, value: str) -> Any:
@@ -63,35 +85,6 @@ def with_column(table: Any, name: str, value: str) -> Any:
     offsets = pa.py_buffer(array("i", [0, len(text)]))
     one = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(text))
     return table.append_column(name, pa.repeat(one[0], table.num_rows))
-
-
-def _plain(kind: Any, is_int96: bool) -> Any:
-    types = pa.types
-    if types.is_timestamp(kind):
-        return _MICROSECONDS if is_int96 else pa.timestamp(kind.unit, "UTC" if kind.tz else None)
-    if types.is_dictionary(kind):
-        return _plain(kind.value_type, is_int96)
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    if types.is_large_binary(kind) or types.is_binary_view(kind):
-        return pa.binary()
-    return _nested(kind, is_int96)
-
-
-def _nested(kind: Any, is_int96: bool) -> Any:
-    types = pa.types
-    if types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _plain(each.type, is_int96)) for each in kind.fields])
-    if types.is_map(kind):
-        return pa.map_(_plain(kind.key_type, is_int96), _plain(kind.item_type, is_int96))
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
-        return pa.list_(_plain(kind.value_type, is_int96))
-    return kind
-
-
-def _has(name: str, paths: Collection[str]) -> bool:
-    """Whether a column, or one in it, is among these paths."""
-    return any(path == name or path.startswith(f"{name}.") for path in paths)
 
 
 def _lacks(target: dict[str, Any], types: dict[str, Any]) -> bool:

@@ -10,33 +10,24 @@ from functools import partial
 from typing import Any
 
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
-import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
 import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
+from feed_assets.core.parquet_values import NO_TEXT, TOO_FINE, too_long
 from feed_assets.core.readable import Format, check_readable, format_of, formats_of
 from feed_assets.core.words import first_line, sentence, some
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.footers import NoFooter, metadata_of
+from feed_assets.feeds.parquet_columns import Columns, columns_of
 from feed_assets.feeds.read import check_served
-from feed_assets.reading.columns import Found, fitted, plain, unified, with_column
+from feed_assets.reading.calendar import check_years, in_todays_calendar
+from feed_assets.reading.columns import Found, fitted, unified, with_column
 
 pa: Any = pyarrow  # It has no types.
-pc: Any = pyarrow.compute
 pq: Any = pyarrow.parquet
 
 _AT_A_TIME = 8
-_TAIL = 65_536
-"""Bytes at a file's end that are read for its footer: most are shorter; of the others one more request has the rest."""
-
-_OLD_CALENDAR = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
-"""What a footer has where Spark was told to write days and moments as Hive reads them."""
-
-_1900 = -2_208_988_800
-"""1900-01-01, in seconds: before it the zones of Spark's old calendar differ, and before 1582 its days, too."""
-
-_END = 8
-"""Bytes of the footer's length and the magic number after it."""
 
 
 def schema_of(board: Blackboard, updates: Sequence[Update], *, union_by_name: bool) -> Any:
@@ -88,44 +79,47 @@ def _told(update: Update) -> Format:
 
 
 def _columns(board: Blackboard, file: File) -> Found:
-    footer = _footer(board, file)
-    with _decoding(file):
-        told = pq.read_metadata(pa.BufferReader(footer)).schema
-        leaves = [told.column(number) for number in range(len(told))]
-        int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
-        return file.key, plain(told.to_arrow_schema(), int96)
+    found = _readable(board, file)
+    return file.key, found.types
 
 
-def _footer(board: Blackboard, file: File) -> bytes:
-    """The end of a file, from its footer on. Raises UnreadableUpdate for one that does not end as Parquet does."""
-    tail = _bytes(board, file, max(file.size - _TAIL, 0)) if file.size else b""
-    if tail[-4:] != b"PAR1":
-        raise UnreadableUpdate(_no_parquet(file, tail[-4:]))
-    size = int.from_bytes(tail[-_END:-4], "little") + _END
-    if len(tail) < size <= file.size:
-        return _bytes(board, file, file.size - size)
-    return tail[-size:]
+def _readable(board: Blackboard, file: File) -> Columns:
+    """The columns of a file. Raises UnreadableUpdate for one that is no Parquet file, or that not all readers have."""
+    try:
+        return columns_of(file.key, metadata_of(board, file))
+    except NoFooter as error:
+        if error.end == b"PAR1":
+            raise
+        raise UnreadableUpdate(_no_parquet(file, error.end)) from error
 
 
 def _rows(board: Blackboard, schema: Any, file: File) -> Any:
     data, how = _bytes(board, file, 0), {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
     with _decoding(file), pq.ParquetFile(pa.BufferReader(data), **how) as opened:
-        found, is_old = opened.read(), bool(_OLD_CALENDAR & {*(opened.metadata.metadata or ())})
-        fit = fitted(found, schema)
-    if is_old and (old := [*_before_1900(found)]):
-        raise UnreadableUpdate(
-            f"{file.key} was written by Spark in its old calendar, and {some(old, 3)} goes back to before 1900, where "
-            "that differs: expected the calendar of today. `.to_spark(session)` reads it as it is meant."
-        )
+        columns = columns_of(file.key, opened.metadata)
+        if shredded := sorted(name for name in columns.variants if _is_shredded(columns.types.field(name).type)):
+            raise UnreadableUpdate(
+                f"{file.key} has a variant in several columns, {shredded[0]}: expected metadata and value alone. "
+                "`.to_spark(session)` reads it."
+            )
+        fit = in_todays_calendar(fitted(opened.read(), schema, partial(_misfit, file)), columns)
+    if columns.int96:
+        with pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="s") as opened:
+            check_years(opened.read([*columns.int96]), file.key)
     return fit
 
 
-def _before_1900(table: Any) -> Generator[str]:
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-            seconds = pc.min(column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())).as_py()
-            if seconds is not None and seconds < _1900:
-                yield name
+def _is_shredded(kind: Any) -> bool:
+    return kind.get_field_index("typed_value") >= 0
+
+
+def _misfit(file: File, name: str, kind: Any) -> str:
+    """Why a column's values are not of a type that each of them has to be of."""
+    if pa.types.is_decimal(kind):
+        why = too_long(kind.precision, kind.scale)
+    else:
+        why = TOO_FINE if pa.types.is_timestamp(kind) else NO_TEXT
+    return f"{file.key}: column {name} {why}"
 
 
 def _bytes(board: Blackboard, file: File, start: int) -> bytes:

@@ -30,13 +30,7 @@ def rows(
             f"{data.feed} is {form.upper()}, whose columns have no types: expected the schema that it is declared by. "
             "Give it: to_spark(session, schema='id string, at timestamp')."
         )
-    names = data.schema.names
-    if alike := sorted(name for name in names if [each.lower() for each in names].count(name.lower()) > 1):
-        raise UnreadableUpdate(
-            f"{data.feed}: the columns {', '.join(alike)} are one to Spark, which knows no case: expected names that "
-            "differ otherwise. `.to_arrow()` tells them apart."
-        )
-    return read_parts(session, data.board, updates, names, merge=data.union_by_name)
+    return read_parts(session, data.board, updates, data.schema)
 
 
 def _told(data: "FeedData") -> Format:

@@ -20,6 +20,10 @@ from feed_assets.core.feeds import Update
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
 """What an action raises: a job that failed on a classic session is a bare Py4JJavaError."""
 
+UNREADABLE = "feed_assets cannot read "
+"""How the text begins with which an action fails for a value that it could not read; the file's key follows."""
+
+_OURS = re.compile(rf"\[USER_RAISED_EXCEPTION\] {UNREADABLE}(.+?) SQLSTATE")
 _REFUSED = re.compile(r"AccessDenied|Status Code: 40[13]\b|Permission denied")
 _DOWN = re.compile(r"SdkClientException|(?:Connect|Socket\w*|UnknownHost)Exception|Status Code: 5\d\d\b")
 _GONE = re.compile(r"\[PATH_NOT_FOUND\]|FAILED_READ_FILE\.FILE_NOT_EXIST|RemoteFileChangedException")
@@ -50,6 +54,8 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
 
 
 def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
+    if ours := _OURS.search(said):
+        return UnreadableUpdate(ours[1])
     file = _file(said, updates)
     # First, because Spark says of these too that a file cannot be read, or is not there.
     if _REFUSED.search(said):

@@ -1,40 +1,77 @@
-"""Parquet against a declared schema: Spark would fill a missing column with NULLs and hide an added one, in silence."""
+"""Parquet against a declared schema: Spark would fill a missing column with NULLs and hide an added one, in silence.
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+Footers are read on the driver, and Spark is given the types that it has to ask for: it would believe what a writer
+noted beside the columns, and end with errors of Java's for types that it lacks.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
+from pyspark.sql import types as st
+from pyspark.sql.types import StructField, StructType
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.spark.checksums import VERIFIED
+from feed_assets.spark.parquet_values import Stored, spark_type
 from feed_assets.spark.parse import EXACT_JSON, collected, column, missing
+
+if TYPE_CHECKING:
+    from feed_assets.feeds.parquet_columns import Columns
 
 OPTIONS: dict[str, bool | str] = {
     "mergeSchema": False,
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,
+    "datetimeRebaseMode": "CORRECTED",  # of files that name no version of Spark, whatever a session is set to
+    "int96RebaseMode": "CORRECTED",
     **VERIFIED,
 }
 
 
 def read_parquet(
-    spark: SparkSession, paths: Mapping[str, str], schema: StructType, required: Sequence[str], file: Column
+    spark: SparkSession,
+    columns: "Mapping[str, Columns]",
+    paths: Mapping[str, str],
+    schema: StructType,
+    required: Sequence[str],
+    file: Column,
 ) -> DataFrame:
-    """The tagged frame of Parquet files (key to path); `_raw` is the row as JSON. Each footer is looked at first.
+    """The tagged frame of Parquet files (columns and path by key); `_raw` is the row as JSON.
 
     Raises UnreadableUpdate for a file whose columns or types differ; their order may.
     """
-    _check(spark, paths, schema)
-    frame = spark.read.options(**OPTIONS).schema(schema).parquet(*paths.values())
-    columns = [column(field.name) for field in schema]
-    return frame.select(
-        *columns,
-        sf.to_json(sf.struct(*columns), EXACT_JSON).alias("_raw"),
-        file,
+    _check(columns, schema)
+    names = [column(field.name) for field in schema]
+    return rows_of(spark, columns, paths, schema, file, [file]).select(
+        *names,
+        sf.to_json(sf.struct(*names), EXACT_JSON).alias("_raw"),
+        "_file",
         collected([missing(name, column(name)) for name in required]).alias("_reasons"),
     )
+
+
+def rows_of(
+    spark: SparkSession,
+    columns: "Mapping[str, Columns]",
+    paths: Mapping[str, str],
+    schema: StructType,
+    file: Column,
+    more: Sequence[Column] = (),
+) -> DataFrame:
+    """Return the columns of `schema`, NULL where a file lacks one, and `more` of each row; `file` is its file's key."""
+    alike: dict[tuple[Stored, ...], list[str]] = {}
+    for key, each in columns.items():
+        alike.setdefault(tuple(_stored(each, schema)), []).append(paths[key])
+    frames: list[DataFrame] = []
+    for stored, some in alike.items():
+        asked = StructType([StructField(each.name, each.kind) for each in stored])
+        rows = spark.read.options(**OPTIONS).schema(asked).parquet(*some)
+        values = [each.value(field.dataType, file) for each, field in zip(stored, schema, strict=True)]
+        frames.append(rows.select(*values, *more))
+    return reduce(DataFrame.unionAll, frames)
 
 
 def rows_by_file(spark: SparkSession, paths: Mapping[str, str], schema: StructType, file: Column) -> dict[str, int]:
@@ -43,26 +80,41 @@ def rows_by_file(spark: SparkSession, paths: Mapping[str, str], schema: StructTy
     return {row["_file"]: row["count"] for row in rows.groupBy(file).count().collect()}
 
 
-def _check(spark: SparkSession, paths: Mapping[str, str], schema: StructType) -> None:
-    """One small Spark job a file, a few at a time: only Spark knows how it reads a footer's types."""
-    expected = _types(schema)
-
-    def footer_of(path: str) -> StructType:
-        return spark.read.options(**OPTIONS).parquet(path).schema
-
-    with ThreadPoolExecutor(4) as pool:
-        found = pool.map(footer_of, paths.values())
-        for key, footer in zip(paths, found, strict=True):
-            if (types := _types(footer)) != expected:
-                raise UnreadableUpdate(
-                    f"{key} has another schema than declared: {_difference(types, expected)}. "
-                    "Correct the schema, or have the producer publish a new version of the feed."
-                )
+def _stored(columns: "Columns", schema: StructType) -> Iterator[Stored]:
+    """Yield how the columns of a schema are stored in a file; as they are declared where nothing is converted."""
+    for field in schema:
+        at = columns.types.get_field_index(field.name)
+        is_same = at < 0 or columns.types.field(at).type == columns.stored.field(at).type
+        kind = field.dataType if is_same else spark_type(columns.stored.field(at).type)
+        yield Stored(field.name, kind, field.name in columns.old)
 
 
-def _types(schema: StructType) -> dict[str, str]:
-    """The columns' types, without their promises about NULLs, which files never keep."""
-    return {field.name: field.dataType.simpleString() for field in schema}
+def types_of(columns: "Columns") -> dict[str, st.DataType]:
+    """Return the types of a file's columns."""
+    found = {each.name: spark_type(each.type) for each in columns.types}
+    return {name: st.VariantType() if name in columns.variants else kind for name, kind in found.items()}
+
+
+def _check(columns: "Mapping[str, Columns]", schema: StructType) -> None:
+    expected = {field.name: field.dataType for field in schema}
+    wanted = {name: kind.simpleString() for name, kind in expected.items()}
+    for key, each in columns.items():
+        found = {
+            name: "variant" if _is_variant(kind, expected.get(name)) else kind.simpleString()
+            for name, kind in types_of(each).items()
+        }
+        if found != wanted:
+            raise UnreadableUpdate(
+                f"{key} has another schema than declared: {_difference(found, wanted)}. "
+                "Correct the schema, or have the producer publish a new version of the feed."
+            )
+
+
+def _is_variant(found: st.DataType, expected: st.DataType | None) -> bool:
+    """Return whether a column is declared as a variant and stored as one; Spark 4.0 did not annotate it."""
+    if not isinstance(expected, st.VariantType) or not isinstance(found, StructType):
+        return isinstance(found, st.VariantType)
+    return {"metadata", "value"} <= {*found.fieldNames()}
 
 
 def _difference(found: Mapping[str, str], expected: Mapping[str, str]) -> str:

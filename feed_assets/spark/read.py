@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from feed_assets.core.csv_dialect import RFC_4180, CsvDialect
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
@@ -17,11 +18,14 @@ from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.csv_heads import line_ends
 from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
-from feed_assets.spark.parquet_files import OPTIONS, read_parquet, rows_by_file
-from feed_assets.spark.parse import META, SCHEMAS, column, is_clean
+from feed_assets.spark.parquet_files import OPTIONS, read_parquet, rows_by_file, rows_of, types_of
+from feed_assets.spark.parse import META, SCHEMAS, is_clean
 from feed_assets.spark.row_counts import check_counts
 from feed_assets.spark.tasks import LEAST_SPLIT, in_one_task
 from feed_assets.spark.urls import escaped, spark_path
+
+if TYPE_CHECKING:
+    from feed_assets.feeds.parquet_columns import Columns
 
 
 def read(
@@ -58,7 +62,7 @@ def read(
             return read_csv(spark, {paths[key]: ends[key] for key in paths}, declared, required, file, dialect)
         if format == "json":
             return read_json(spark, [*paths.values()], declared, required, file)
-        frame = read_parquet(spark, paths, declared, required, file)
+        frame = read_parquet(spark, _columns(board, updates), paths, declared, required, file)
         if counts is None:
             check_counts(announced(board, updates), rows_by_file(spark, paths, declared, file))
         return frame
@@ -81,17 +85,25 @@ def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: Str
     return in_one_task(rows) if len(paths) == 1 and update.files[0].size < LEAST_SPLIT else rows
 
 
-def read_parts(
-    spark: SparkSession, board: Blackboard, updates: Sequence[Update], names: Sequence[str], *, merge: bool
-) -> DataFrame:
-    """These columns of Parquet updates whose footers were looked at before; nothing is tagged.
-
-    Without `merge` all parts are of one schema; with it some lack columns, which are NULL there.
-    """
-    paths = [escaped(spark_path(board.url, key)) for key in _keys(updates, "parquet")]
+def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update], schema: Any) -> DataFrame:
+    """The columns of a `pyarrow.Schema` of Parquet updates, NULL where a part lacks one; nothing is tagged."""
+    keys = _keys(updates, "parquet")
+    paths = {key: escaped(spark_path(board.url, key)) for key in keys}
+    columns = _columns(board, updates)
+    types = {name: kind for each in columns.values() for name, kind in types_of(each).items()}
+    wanted = StructType([StructField(name, types[name]) for name in schema.names])
+    file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board)).alias("_file")
     with reading(updates):
-        rows = spark.read.options(**{**OPTIONS, "mergeSchema": merge}).parquet(*paths)
-    return rows.select(*map(column, names))
+        return rows_of(spark, columns, paths, wanted, file)
+
+
+def _columns(board: Blackboard, updates: Sequence[Update]) -> "dict[str, Columns]":
+    """The columns of Parquet files by key. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
+    # Here, not above: who reads CSV and JSON alone does not pay for it.
+    from feed_assets.feeds.parquet_columns import read_columns
+
+    files = {file.key: file for update in updates for file in update.files}
+    return read_columns(board, [files[key] for key in sorted(files)])
 
 
 def ddl(spark: SparkSession, schema: str) -> StructType:

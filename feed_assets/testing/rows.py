@@ -1,6 +1,5 @@
 """Rows of a published update, for a test to look at."""
 
-from io import BytesIO
 from typing import Any
 
 from feed_assets.core.feeds import Update
@@ -9,14 +8,10 @@ from feed_assets.testing.plain import rows_of
 
 
 def published_rows(board: Blackboard, update: Update) -> list[dict[str, Any]]:
-    """The rows of an update of ours: Parquet as Spark writes it, or JSON lines as a `PlainMaker` does."""
-    if not all(file.key.endswith(".parquet") for file in update.files):
+    """The rows of an update of ours: Parquet as `feed_assets.read` reads it, or JSON lines of a `PlainMaker`."""
+    if not update.files or not all(file.key.endswith(".parquet") for file in update.files):
         return rows_of(board, update)
-    return [row for file in update.files for row in _parquet_rows(board.get(file.key) or b"")]
+    from feed_assets.reading import parquet  # Here, not above: a test without Parquet does not pay for it.
 
-
-def _parquet_rows(data: bytes) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
-
-    opened: Any = pq.ParquetFile(BytesIO(data))
-    return opened.read().to_pylist()
+    schema = parquet.schema_of(board, [update], union_by_name=False)
+    return parquet.rows_of(board, [update], schema, None, []).to_pylist()

@@ -86,14 +86,8 @@ def judged(raw: bytes) -> tuple[int | None, str]:
         return None, str(error)
 
 
-def is_for_the_run(reason: str, raw: bytes) -> bool:
-    """Whether a reason needs the text of a number (digits of a decimal; `1e2`, which is 100.0) or of the object."""
-    has_odd_text = re.search(rb"[0-9][eE]|\.[0-9]{16}", raw) is not None
-    return reason.startswith("d: ") or (has_odd_text and "not a" in reason) or raw.count(b'"n":') > 1
-
-
 def test_what_the_receiver_rejects_a_run_rejects_and_what_it_takes_a_run_takes(spark, local_board):
-    """Thousands of lines at random; digits of numbers, and fields that are there twice, a run alone sees."""
+    """Thousands of lines at random: digits of numbers, exponents, and fields that are there twice as well."""
     dice = Random(5)  # noqa: S311
     asked = [raw for raw in (made(dice).strip(b" \t\r") for _ in range(6_000)) if raw]
     update = put_update(local_board, {"part.json": b"".join(b"%s\n" % raw for raw in asked)})
@@ -109,7 +103,7 @@ def test_what_the_receiver_rejects_a_run_rejects_and_what_it_takes_a_run_takes(s
         if window is None and not reasons:
             stricter.append((raw, why))
         elif window is not None and reasons:
-            laxer += [(raw, reasons)] if not all(is_for_the_run(each, raw) for each in reasons) else []
+            laxer.append((raw, reasons))
         elif window is not None:
             assert window == at - at % 900, raw
     assert stricter == []

@@ -1,0 +1,47 @@
+"""Values of Parquet files that all readers refuse, because one of them would read another value, or none.
+
+Spark wrote days and moments in the calendar of Julius Caesar before version 3 (3.1 for INT96), and notes so. Days are
+rebased as Spark does it. Moments of before 1900 mean different moments in different time zones of the reading machine:
+they are refused, and so are old days inside of lists, structs and maps.
+"""
+
+from datetime import date
+
+DIGITS = 38
+"""Digits of a decimal at most."""
+
+FIRST_DAY = date(1, 1, 1)
+FIRST_NEW_DAY = date(1582, 10, 15)
+"""The first day that both calendars call the same."""
+
+OLD_MOMENTS = -2_208_902_400
+"""1900-01-02 (UTC) in seconds: from the day before on all zones agree, and a zone moves no moment by a day."""
+
+REBASED = (
+    *((-719_164, 2), (-682_945, 1), (-646_420, 0), (-609_895, -1), (-536_845, -2), (-500_320, -3), (-463_795, -4)),
+    *((-390_745, -5), (-354_220, -6), (-317_695, -7), (-244_645, -8), (-208_120, -9), (-171_595, -10), (-141_427, 0)),
+)
+"""Days since 1970 in the old calendar, each with the days to add from there on."""
+
+NO_TEXT = "holds bytes that are not UTF-8: expected text. Have it published in UTF-8, or as binary."
+TOO_FINE = (
+    "has timestamps in nanoseconds that are no whole microseconds: expected microseconds, as Spark has no finer ones. "
+    "Have it published with microseconds (of pandas: to_parquet(…, coerce_timestamps='us'))."
+)
+OLD_DAY = (
+    "has days in Spark's old calendar that differ in today's: expected days from 0001-01-01 on, inside of lists, "
+    "structs and maps from 1582-10-15 on. Have it published by Spark 3 or later."
+)
+OLD_MOMENT = (
+    "has moments of before 1900-01-02 in Spark's old calendar, which each time zone reads as another moment: expected "
+    "today's calendar. Have it published by Spark 3.1 or later."
+)
+TOO_LARGE = "has moments beyond the years that microseconds since 1970 reach. Have it published without them."
+
+
+def too_long(precision: int, scale: int) -> str:
+    """Return why a decimal with more digits than its type is refused."""
+    return (
+        f"holds a number with more digits than its type, decimal({precision},{scale}), has: expected such as fit. "
+        "Have it published with the right type."
+    )

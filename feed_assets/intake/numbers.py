@@ -1,0 +1,66 @@
+"""Numbers of JSON with their text: a run judges `1e2`, `7.0` and `1.505` by their digits, which a float forgets."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+DIGITS = 38
+"""Digits up to which a run takes a number as it stands; of a longer one it keeps a double."""
+
+LONG_NUMBER = rb"(?:[0-9.]{17}|[0-9.]+[eE])"
+"""How a number begins, behind its sign, whose float may not have its digits."""
+
+_PLAIN = re.compile(r"-?0*([0-9]*)(?:\.([0-9]*))?")
+
+
+class Number(float):
+    """A number with a point or an exponent, and its text."""
+
+    text: str
+
+    def __new__(cls, text: str) -> "Number":
+        """Make a number of its text."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+def is_whole(value: Any, bound: int) -> bool:
+    """Return whether a number is an integer from `-bound` to `bound - 1`, such as `7` or `7.0`, not `7e0`."""
+    if type(value) is not int:
+        digits = _digits(_text_of(value)) if isinstance(value, float) else None
+        if digits is None or digits[1].strip("0"):
+            return False
+    return -bound <= value < bound
+
+
+def _text_of(value: float) -> str:
+    return value.text if isinstance(value, Number) else repr(value)
+
+
+def decimal(precision: int, scale: int) -> Callable[[Any], bool]:
+    """Return what tells whether a number, or a text, is of a type `decimal(precision,scale)`."""
+
+    def fits(value: Any) -> bool:
+        if isinstance(value, str):
+            found = _PLAIN.fullmatch(value) if _IS_DECIMAL.fullmatch(value) else None
+            digits = (found[1], found[2] or "") if found else None
+        elif isinstance(value, float):
+            digits = _digits(_text_of(value))
+        else:
+            is_number = type(value) is int and abs(value) < _TOO_LONG
+            digits = _digits(str(value)) if is_number else None
+        return digits is not None and len(digits[0]) <= precision - scale and len(digits[1].rstrip("0")) <= scale
+
+    return fits
+
+
+_TOO_LONG = 10**DIGITS
+_IS_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+
+def _digits(text: str) -> tuple[str, str] | None:
+    """Return the digits before the point, without leading zeros, and after it; None if a run keeps a double."""
+    found = _PLAIN.fullmatch(text)
+    before, after = (found[1], found[2] or "") if found else ("", "")
+    return (before, after) if found and len(before) + len(after) <= DIGITS else None
