@@ -1,9 +1,12 @@
 """`state show --parts`: what each part of a window contributed, and which file or offsets are missing."""
 
-import pytest
+import json
 
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
 from feed_assets.core.errors import InvalidName
-from feed_assets_tests.cli.test_state import as_json, part, report, said, source
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -11,8 +14,31 @@ FILE = "s3://lake/foo/part-{}"
 WINDOW = "5min@2026-01-01-15:55"
 
 
+def said(*args, lines=None):
+    return CliRunner().invoke(app, args, input=lines, catch_exceptions=False).stdout
+
+
+def report(*records):
+    """Report lines that are all sound."""
+    found = json.loads(said("state", "report", "-", "--json", lines="".join(f"{json.dumps(one)}\n" for one in records)))
+    assert not found["rejected"], found
+
+
+def line(kind, starts, records, **more):
+    windows = [{"start": f"2026-01-01T{start}:00Z", "records": records} for start in starts]
+    return {"kind": kind, "dataset": "foo", "windows": windows, **more}
+
+
+def part(starts, records=1000, name="s3://lake/foo/part-1", **more):
+    return line("part", starts, records, part=name, **more)
+
+
+def source(starts, records=1000, **more):
+    return line("source", starts, records, tier="kafka", **more)
+
+
 def shown(window=WINDOW):
-    (found,) = as_json("state", "show", "foo", window, "--parts")
+    (found,) = json.loads(said("state", "show", "foo", window, "--parts", "--json"))
     return found
 
 

@@ -18,8 +18,8 @@ from feed_assets.core.report_lines import parse_report
 from feed_assets.ledger.states import datasets, reports, windows
 from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.tables import coverage, window_offsets
-from feed_assets_tests.ledger.records import scanned, statements
-from feed_assets_tests.ledger.test_states import FOO, HOUR_15, NOW
+from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW
+from feed_assets_tests.support.ledger_records import scanned, statements
 
 W = [*HOUR_15][:6]
 """Windows of five minutes."""

@@ -3,15 +3,15 @@
 import dagster as dg
 import pytest
 
-from feed_assets import Completeness, report_state, state_table
+from feed_assets import Completeness, foreign_feed, report_state, state_table
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.ledger import quality
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
-from feed_assets_tests.orchestration import test_second_story as story
-from feed_assets_tests.orchestration.test_second_story import (
+from feed_assets_tests.orchestration import second_story as story
+from feed_assets_tests.orchestration.second_story import (
     HOURS,
     NOW,
     OF_HOUR,
@@ -21,7 +21,7 @@ from feed_assets_tests.orchestration.test_second_story import (
     made,
     reader,
 )
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.sum_projects import harness
 
 
 def counted_but(missing: int, version: int) -> None:
@@ -137,8 +137,6 @@ def flag_of(name: str) -> str | None:
 
 def test_a_feed_whose_bad_update_is_withdrawn_and_no_other_is_valid():
     """The check passes, of nothing: what was made of the update that is gone is no better for it."""
-    from feed_assets import foreign_feed
-
     raw = foreign_feed(RAW, partitions_def=DAYS, schema="n int")
     made_of_raw = reader("made", DAYS, raw)
     tested = harness(

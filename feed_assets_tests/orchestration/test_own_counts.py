@@ -13,7 +13,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import windows
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.support.sum_projects import harness
 
 pytestmark = pytest.mark.usefixtures("home")
 
