@@ -206,7 +206,7 @@ def registry(session_folder: Path) -> Iterator[Registry]:
 
 @pytest.fixture(scope="session")
 def forker() -> Iterator[Forks]:
-    """What forks processes that are to be killed."""
+    """A process that forks the ones that are to be killed."""
     with forks(*LATER) as made:
         yield made
 

@@ -15,10 +15,10 @@ TESTS = Path(__file__).parent
 
 
 class Tier(IntEnum):
-    """What a test starts, from little to much."""
+    """Machinery that a test starts, from little to much."""
 
     FAST = 0
-    """Nothing but this process and small commands: no server, no JVM."""
+    """This process and small commands: no server, no JVM."""
     SERVERS = 1
     """PostgreSQL, S3, Kafka, a schema registry, a receiver over HTTP, a warehouse, runs in warm processes."""
     SPARK = 2

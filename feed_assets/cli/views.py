@@ -302,7 +302,7 @@ Offsets = in_a_cell(lambda found: ", ".join(f"{name}: {first}-{last}" for name, 
 
 
 class PartView(View):
-    """What one report says of a window."""
+    """One report about a window."""
 
     sub_partition: SubPartition
     tier: str

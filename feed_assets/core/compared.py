@@ -1,4 +1,4 @@
-"""What the offsets of a window's parts say, compared with each other and with its sources."""
+"""Comparison of the offsets of a window's parts with each other and with its sources."""
 
 from dataclasses import dataclass
 

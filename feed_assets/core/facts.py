@@ -61,7 +61,7 @@ class KnownWindow:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether a check stands against it, also where its data are not all there."""
+        """True if a check failed, also while data are missing."""
         return self.failed is not None or self.stale is not None
 
     @property

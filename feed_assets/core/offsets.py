@@ -28,7 +28,7 @@ NAMED = 3
 
 @dataclass
 class Steps:
-    """How many ranges hold each offset: by how many more than the one before it."""
+    """Number of ranges that hold each offset, as the difference to the offset before."""
 
     by_offset: dict[int, int] = field(default_factory=dict[int, int])
 
@@ -133,7 +133,7 @@ def _said(ranges: Mapping[str, Iterable[Range]], what: str) -> str | None:
 
 
 def _in_order(name: str) -> tuple[int, str]:
-    """By number where partitions are numbers."""
+    """Sort partitions by number where they are numbers."""
     return (int(name), "") if name.isdecimal() else (-1, name)
 
 

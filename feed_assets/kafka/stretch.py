@@ -48,7 +48,7 @@ def _silent(_: str) -> None:
 
 @dataclass(frozen=True)
 class Chunking:
-    """What all topic partitions of a process share.
+    """Values that all topic partitions of a process share.
 
     `on_step` is called with the name of each step before it is done. `clock` returns seconds, as `monotonic` does.
     """

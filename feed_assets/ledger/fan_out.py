@@ -56,7 +56,7 @@ class Batch:
 
 @dataclass
 class _Reach:
-    """What some changes reach: outputs to decide about or to mark, events for inboxes, what is no partition yet.
+    """Effects of some changes: outputs to decide about or to mark, events for inboxes, keys that are no partition yet.
 
     `cleared` are outputs whose marks may end, if they have one.
     """

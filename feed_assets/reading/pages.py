@@ -42,7 +42,7 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True)
 class Pages:
-    """What was read of an update: files, and the rows of Parquet files."""
+    """Number of files that were read of an update, and of rows in its Parquet files."""
 
     files: int
     rows: int
@@ -112,7 +112,7 @@ class _Ranges:
         return False
 
     def flush(self) -> None:
-        """Nothing is written."""
+        """Do nothing: the file is only read."""
 
     def close(self) -> None:
         self.closed = True

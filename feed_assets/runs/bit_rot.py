@@ -16,7 +16,7 @@ from feed_assets.runs.services import Services
 from feed_assets.runs.verify import place_of, turn
 
 PAUSE = timedelta(days=1)
-"""From one look to the next."""
+"""Time from one look to the next."""
 
 UPDATES = 20
 """Updates that a look reads: of 7,000 each one has its turn once a year."""
@@ -30,7 +30,7 @@ OLD = timedelta(days=1)
 
 @dataclass
 class Rotten:
-    """What a look found: damage by update (`feed|key/id`), and by feed what could not be looked at."""
+    """Result of one look: damage by update (`feed|key/id`), and by feed the reason why it could not be read."""
 
     damaged: dict[str, str] = field(default_factory=dict[str, str])
     problems: dict[str, str] = field(default_factory=dict[str, str])

@@ -44,9 +44,9 @@ class Deep:
     files: int
     rows: int = 0
     is_compared: bool = False
-    """Whether its rows were compared with their digest in the ledger."""
+    """True if its rows were compared with their digest in the ledger."""
     damage: str = ""
-    """What is wrong with it; empty if nothing is."""
+    """Reason why it is damaged; empty if it is not."""
 
 
 def published_of(ledger: Ledger, partition: Partition, update_id: str) -> Published:
@@ -103,7 +103,7 @@ class _Look:
 
     @property
     def is_of_parquet(self) -> bool:
-        """Whether all its files are Parquet, as all are that Spark writes."""
+        """Return whether all its files are Parquet, as all are that Spark writes."""
         return all(is_parquet(self.board, file) for file in self.update.files)
 
     @property
@@ -114,7 +114,7 @@ class _Look:
 
     @property
     def how(self) -> str:
-        """How the bytes came to differ, as far as the store tells."""
+        """Return how the bytes came to differ, as far as the store reports it."""
         if not self.published.files:
             return ""
         if files := self.written_again:

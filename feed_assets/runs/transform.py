@@ -59,7 +59,7 @@ class _Transform:
     board: Blackboard
     kept: list[DataFrame] = field(default_factory=list[DataFrame])
     announced: dict[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
-    """By input the rows that its files announce, and that are counted as its rejects are written."""
+    """Rows that the files of each input announce; they are compared when its rejects are written."""
 
     def frames(self) -> Frames:
         """The frames of the task: what is turned away while reading and by the function comes first."""

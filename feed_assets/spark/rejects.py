@@ -82,14 +82,14 @@ class Rejected:
 
     @classmethod
     def of(cls, tagged: DataFrame, announced: Mapping[str, int] = NOT_ANNOUNCED) -> "Rejected":
-        """Those of a tagged frame that Spark keeps; nobody counts them.
+        """Return the rejects of a tagged frame that Spark keeps; nobody counts them.
 
         `announced` are the rows of each file, by the files' footers.
         """
         return cls(split(tagged)[1], None, tagged if announced else None, announced)
 
     def are_there(self) -> bool:
-        """Whether there are any. Who counts them has to be written before; else it takes a job on what is kept.
+        """Return whether there are any. A counted frame has to be written before; otherwise it takes a job.
 
         Raises UnreadableUpdate if other rows were kept than were announced.
         """

@@ -1,4 +1,4 @@
-"""What looks like a version and is none is refused by whoever writes, with the near one: nobody would read it."""
+"""Names that end in a mistyped version are refused with the near one: nobody would read them."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ NAMES = [
     "dev1.0",
     "x1.0",
 ]
-"""What a feed without a version may well be called."""
+"""Names of feeds without a version that are fine."""
 
 
 @each_case("text", NAMES)

@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def digests(log: Path) -> dict[str, set[str]]:
-    """What was ever put under each key."""
+    """Return the digests of all that was ever put under each key."""
     found: dict[str, set[str]] = {}
     for key, digest in map(str.split, log.read_text().splitlines()):
         found.setdefault(key, set()).add(digest)

@@ -1,4 +1,4 @@
-"""How many seeds a fault test takes: a tenth or less in `make test-all`, all in `make soak`, one by FAULT_SEED."""
+"""Number of seeds of a fault test: a tenth or less in `make test-all`, all in `make soak`, one by FAULT_SEED."""
 
 import os
 import re

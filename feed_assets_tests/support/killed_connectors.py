@@ -82,7 +82,7 @@ def _when(condition: Callable[[], bool], then: Callable[[], None]) -> None:
 
 
 def logging(place: Place, log: Path) -> Chunking:
-    """What an executor makes chunks with."""
+    """Return the chunking of an executor, which notes each put in `log`."""
     log_puts(log)
     return place.chunking()
 

@@ -26,7 +26,7 @@ from feed_assets.ledger.states.posting import NewTransition, post
 from feed_assets.ledger.states.rows import DIGESTS, Row, empty, rows, state_counts, write
 
 NOTHING_SAID: Mapping[WindowAddress, Compared] = {}
-"""Of reports without offsets."""
+"""Offsets of reports that name none."""
 
 
 class Judging:

@@ -37,7 +37,7 @@ _LEVELS = range(64 // _LEVEL + 1)
 
 @dataclass(frozen=True)
 class Told:
-    """What a report tells of offsets, from now on (1) or no longer (-1)."""
+    """Offsets that a report adds (1) or takes back (-1)."""
 
     sub_partition: str
     tier: str
@@ -118,7 +118,7 @@ def gaps(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> dict
 
 
 def _covered(changes: Iterable[Told]) -> dict[_Line, Steps]:
-    """What parts hold more of each partition than before, or less."""
+    """Return the steps by which parts hold more, or less, of each partition."""
     found: dict[_Line, Steps] = {}
     for each in changes:
         for partition, added in whole(each.offsets).items() if each.tier == INGESTED else ():
@@ -164,7 +164,7 @@ def _runs(steps: Steps) -> list[Range]:
 
 
 class _Changed:
-    """What some steps make of the depths from one offset to another."""
+    """Return the depths between two offsets after some steps."""
 
     def __init__(self, known: Mapping[int, int], added: Steps, first: int, last: int) -> None:
         self.kept: dict[int, int] = {}
@@ -189,7 +189,7 @@ class _Changed:
 def _depths(
     connection: sa.Connection, dataset: Feed, asked: Iterable[tuple[_Line, int, int]]
 ) -> dict[_Line, dict[int, int]]:
-    """By partition the steps in some ranges, and the last one before each: a seek for each range."""
+    """Return by partition the steps in some ranges, and the last one before each: a seek for each range."""
     values = [(str(dataset), *line, first, last) for line, first, last in asked]
     if not values:
         return {}
@@ -287,7 +287,7 @@ def _values(named: _Named, hull: Range) -> dict[str, Any]:
 def _compared(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, windows: _Windows
 ) -> dict[WindowAddress, Compared]:
-    """What is wrong with the offsets of each window, as of now, in words."""
+    """Return in words the current issues with the offsets of each window."""
     return {at: compared(*found) for at, found in _wrong(connection, dataset, tracked, windows).items()}
 
 

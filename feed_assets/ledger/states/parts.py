@@ -24,7 +24,7 @@ from feed_assets.ledger.tables import report
 
 @dataclass(frozen=True)
 class Part:
-    """What one report says of a window.
+    """One report about a window.
 
     `records` are those of the window, `of` those of the whole part, if it says so. Times are UTC.
     """
@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Missing:
-    """What a window lacks: a file that a tier counts and nobody ingested, or offsets that no part holds.
+    """One thing that a window lacks: a file that a tier counts and nobody ingested, or offsets that no part holds.
 
     `after` and `before` are the parts next to these offsets, of those that the window has.
     """
@@ -227,7 +227,7 @@ def _missing(connection: sa.Connection, tracked: Tracked, one: _Base) -> list[Mi
 
 
 def _files(tracked: Tracked, one: _Base) -> list[Missing]:
-    """What tiers that are not reached count by a name of which nothing is ingested."""
+    """Return the named counts of unreached tiers of which nothing is ingested."""
     at = one.row.address
     ingested = {each.part for each in one.of_tier(INGESTED)}
     behind = {tier for tier, records in one.row.counts.items() if one.row.records < records}

@@ -294,7 +294,7 @@ def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
 
 
 def _told(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterator[offsets.Told]:
-    """What is reported of offsets now, and what these replace."""
+    """Return the offsets that are reported now, and those that they replace."""
     for each in new:
         yield offsets.Told(each.sub_partition, each.tier, each.offsets, dict(each.windows))
         if (known := before.get(each.key)) and known.offsets:

@@ -71,7 +71,7 @@ class Row:
 
     @property
     def offsets(self) -> Compared:
-        """What is wrong with its offsets."""
+        """Issues with its offsets, in words."""
         return Compared(self.uncovered, self.doubled)
 
     @offsets.setter

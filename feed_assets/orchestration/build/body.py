@@ -112,7 +112,7 @@ class _Body:
 
     @property
     def _is_of_backfill(self) -> bool:
-        """Whether a backfill waits for a materialization: it fails with a partition of which its own run tells none."""
+        """Return whether a backfill waits for a materialization: without one from its own run it fails."""
         return BACKFILL in self.context.run.tags
 
     def build(self, config: RunConfig, key: str | None, *, waits: bool) -> Outcome:

@@ -34,7 +34,7 @@ _IS_OUTPUT_ALONE = "__source_asset_observation__"
 
 Build = Callable[[str], Outcome]
 BuildOrWait = Callable[[str, bool], Outcome]
-"""By Dagster's key, and whether to wait for another run that builds the partition, or raise AlreadyRunning."""
+"""Build of one partition, by Dagster's key. The flag says whether to wait for another run or raise AlreadyRunning."""
 Results = Callable[[Outcome], Iterator[Result]]
 Standing = Callable[[str], Iterator[Result]]
 End = Outcome | BaseException
@@ -49,9 +49,9 @@ class Many:
     results: Results
     standing: Standing
     in_order: bool = False
-    """Whether one partition may be another's input, so that none is built before one that is waited for."""
+    """True if one partition may be another's input: then none is built before one that is waited for."""
     tells_unchanged: bool = False
-    """Whether `results` tell of what was left as it is, too."""
+    """True if `results` also report partitions that were left unchanged."""
     made_of: dict[str, MadeOf] = field(default_factory=dict[str, MadeOf])
     ended: dict[str, End] = field(default_factory=dict[str, End])
 

@@ -1,4 +1,4 @@
-"""How a run of Dagster waits for another run that builds the same partition."""
+"""Rules for a Dagster run that waits for another run of the same partition."""
 
 import logging
 import sys
