@@ -70,7 +70,7 @@ class Many:
     def _build(self, at_a_time: int, interrupted: Event) -> None:
         """Build what no other run builds, so that two runs share the work; then wait for the others' partitions."""
         busy = deque[str]()
-        for waiting, waits in ((deque(self.context.partition_keys), self.in_order), (busy, False)):
+        for waiting, waits in ((deque(self.context.partition_keys), self.in_order), (busy, True)):
             with closing(ends_of_each(partial(self._begin, waits), waiting, at_a_time, interrupted)) as ends:
                 for key, end in ends:
                     if isinstance(end, AlreadyRunning) and not waits:
