@@ -20,29 +20,30 @@ _FOR_PEOPLE = {"for": "people"}
 """The context in which models are dumped that are printed in columns."""
 
 
-def _in_a_cell(said: Callable[[Any], object]) -> WrapSerializer:
+def in_a_cell(said: Callable[[Any], object]) -> WrapSerializer:
+    """Mark a field that people see as `said` puts it, in one cell."""
     return WrapSerializer(lambda value, dump, info: said(value) if info.context == _FOR_PEOPLE else dump(value))
 
 
-Counted = _in_a_cell(len)
+Counted = in_a_cell(len)
 """Marks a field of which people see the number of values only."""
-Seconds = _in_a_cell(lambda value: f"{value:.3f} s")
+Seconds = in_a_cell(lambda value: f"{value:.3f} s")
 """Marks a number of seconds, which people see with its unit."""
-Share = _in_a_cell(lambda share: "" if share is None else f"{share:+.1%}")
+Share = in_a_cell(lambda share: "" if share is None else f"{share:+.1%}")
 """Marks a share, which people see in per cent."""
-Number = _in_a_cell(number)
+Number = in_a_cell(number)
 """Marks a number that may be whole, or not known."""
-Below = _in_a_cell(lambda text: (text,) if text else ())
+Below = in_a_cell(lambda text: (text,) if text else ())
 """Marks a long text, which people see in a line of its own."""
-Sentence = _in_a_cell(lambda view: str(view or ""))
+Sentence = in_a_cell(lambda view: str(view or ""))
 """Marks a field that people see in one cell."""
 
 
-Levels = _in_a_cell(lambda levels: "/".join(f"{name}={value}" for name, value in levels.items()))
+Levels = in_a_cell(lambda levels: "/".join(f"{name}={value}" for name, value in levels.items()))
 """Marks the levels of a sub-partition, which people see as a path."""
-Counts = _in_a_cell(lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()))
+Counts = in_a_cell(lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()))
 """Marks numbers by what they count."""
-Words = Annotated[tuple[str, ...], _in_a_cell(", ".join)]
+Words = Annotated[tuple[str, ...], in_a_cell(", ".join)]
 """Texts that people see in one cell."""
 
 

@@ -99,14 +99,22 @@ def show(
     partition: Annotated[
         str | None, typer.Argument(metavar="[PARTITION]", help="2026-01-01-15:00, hour@2026-01-01-15:00/region=apac.")
     ] = None,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="List the parts of the window, and which files or offsets are missing.")
+    ] = False,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """Say of a dataset how far it is complete, and of a window or partition whether it is, and what it waits for."""
     from feed_assets.ledger.states import shown
+    from feed_assets.ledger.states.parts import parts as parts_of
 
     name = Feed.parse(dataset)
+    if parts and partition is None:
+        raise InvalidName("--parts is of a window: expected one, such as hour@2026-01-01-15:00.")
     with ledger_of_settings(makes=False).read() as connection:
+        if partition is not None and parts:
+            return say(views.WindowPartsView.each(parts_of(connection, name, partition, limit)), as_json)
         if partition is not None:
             return say(views.WindowStateView.each(shown.explained(connection, name, partition, limit)), as_json)
         return say(views.DatasetStateView.model_validate(shown.summary(connection, name, limit)), as_json)

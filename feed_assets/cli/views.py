@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import AliasChoices, AliasPath, BeforeValidator, ConfigDict, Field, computed_field
 
-from feed_assets.cli.show import Counted, Counts, Levels, Sentence, View, Words
+from feed_assets.cli.show import Counted, Counts, Levels, Sentence, View, Words, in_a_cell
 from feed_assets.core.feeds import File, Skipped, is_update_id
 from feed_assets.core.members import mapping_of
 from feed_assets.core.retention import Judgement
@@ -296,6 +296,70 @@ class WindowStateView(PartitionStateView):
     why: str
     waits_for: tuple[LackingPartView, ...]
     closed: Text | None
+
+
+Offsets = in_a_cell(lambda found: ", ".join(f"{name}: {first}-{last}" for name, (first, last) in found.items()))
+
+
+class PartView(View):
+    """One report about a window."""
+
+    sub_partition: SubPartition
+    tier: str
+    part: str
+    version: str
+    records: int
+    of: int | None
+    first: datetime | None = Field(serialization_alias="min")
+    last: datetime | None = Field(serialization_alias="max")
+    offsets: Annotated[dict[str, tuple[int, int]], Offsets]
+    snapshot: str | None
+    batch: str | None
+    by: str | None
+    at: datetime
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+
+class MissingView(View):
+    """A file that was not ingested, or offsets that no part holds."""
+
+    sub_partition: SubPartition
+    tier: str | None
+    part: str | None
+    records: int | None
+    partition: str | None
+    first: int | None
+    last: int | None
+    after: str | None
+    before: str | None
+
+
+class TwiceView(View):
+    """Offsets that two parts of a window hold."""
+
+    sub_partition: SubPartition
+    partition: str
+    first: int
+    last: int
+    parts: Words
+
+
+class WindowPartsView(View):
+    """The parts of a window, and what is missing or there twice."""
+
+    dataset: str
+    sub_partition: SubPartition
+    grain: str
+    partition: str
+    state: Text
+    why: str
+    records: int | None
+    more: int
+    folded: bool
+    parts: tuple[PartView, ...]
+    missing: tuple[MissingView, ...]
+    twice: tuple[TwiceView, ...]
 
 
 class LineView(View):

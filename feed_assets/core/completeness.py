@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from feed_assets.core.compared import Compared
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.typed import typed
 from feed_assets.core.windows import check_grains, zone_of
 
 GRAINS = ("5min", "10min", "hour", "day")
 RATIO = "99.995%"
+AS_EXPECTED = Compared()
+"""The offsets of a window where nothing is wrong with them, or nothing is known of them."""
 INGESTED = ""
 """The tier of what was ingested: every other one is a source."""
 
@@ -84,27 +87,42 @@ def as_fraction(ratio: str) -> Fraction:
     return share
 
 
-def judge(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...], ratio: Fraction) -> WindowState:
-    """The state of a base window by its counts alone.
+def judge(
+    ingested: int,
+    sources: Mapping[str, int],
+    tiers: tuple[str, ...],
+    ratio: Fraction,
+    offsets: Compared = AS_EXPECTED,
+) -> WindowState:
+    """The state of a base window by its counts and offsets alone.
 
     Args:
         ingested: Records that were ingested; 0 if no part has any.
         sources: Records by tier, of those that have told them.
         tiers: The tiers that have to agree; () is those that have told a count, at least one.
         ratio: The share of each tier's records that makes it complete.
+        offsets: What its offsets say.
 
     Returns:
-        Open as long as a tier has told nothing, or too little was ingested; complete with an issue if there is more
-        than the largest tier has, which are duplicates. 0 of 0 is complete, as the source has said so.
+        Open as long as a tier has told nothing, too little was ingested, or offsets are in no part; complete with an
+        issue if there is more than the largest tier has, which are duplicates, or if several parts hold the same
+        offsets. 0 of 0 is complete, as the source has said so.
     """
     known = [sources[tier] for tier in tiers or sources if tier in sources]
-    if not known or len(known) < len(tiers) or ingested * ratio.denominator < max(known) * ratio.numerator:
+    is_short = not known or len(known) < len(tiers) or ingested * ratio.denominator < max(known) * ratio.numerator
+    if is_short or offsets.uncovered:
         return WindowState.OPEN
-    return WindowState.COMPLETE_WITH_ISSUE if ingested > max(known) else WindowState.COMPLETE
+    has_more = ingested > max(known) or offsets.doubled
+    return WindowState.COMPLETE_WITH_ISSUE if has_more else WindowState.COMPLETE
 
 
-def why(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...]) -> str:
-    """The counts of a window in words."""
+def why(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...], offsets: Compared = AS_EXPECTED) -> str:
+    """The counts of a window in words, and what is wrong with its offsets."""
+    said = (_counts(ingested, sources, tiers), offsets.uncovered, offsets.doubled)
+    return "; ".join(each for each in said if each)
+
+
+def _counts(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...]) -> str:
     if missing := [tier for tier in tiers if tier not in sources]:
         return f"{ingested:,} records, and no count of {', '.join(missing)} yet"
     known = {tier: sources[tier] for tier in tiers or sorted(sources) if tier in sources}

@@ -46,7 +46,8 @@ class KnownWindow:
     """The state of a window, what it is so for in words, its records, and the number of its last transition.
 
     `held`: it is open for a bad part alone, so that all its data are there. `stale`: why a check failed before it was
-    made again. `data` is a digest of what was reported of it until its state changed: no check changes it.
+    made again; `failed`: why one fails, which is no issue before the data are there. `data` is a digest of what was
+    reported of it until its state changed: no check changes it.
     """
 
     state: WindowState = WindowState.OPEN
@@ -56,6 +57,12 @@ class KnownWindow:
     held: bool = False
     stale: str | None = None
     data: int = 0
+    failed: str | None = None
+
+    @property
+    def is_suspect(self) -> bool:
+        """True if a check failed, also while data are missing."""
+        return self.failed is not None or self.stale is not None
 
     @property
     def is_bad(self) -> bool:

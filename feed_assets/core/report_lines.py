@@ -5,10 +5,11 @@ Source: the sample story of the second article, where the record count and Kafka
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from reprlib import repr as brief
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -26,7 +27,7 @@ from feed_assets.core.limits import (
     excerpt,
 )
 from feed_assets.core.members import text_of
-from feed_assets.core.reports import FOLDED, INPUTS, NO_VERSION, Report
+from feed_assets.core.reports import FOLDED, INPUTS, NO_VERSION, Report, key_of, window_named
 from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR, minutes_of
 
 PART_BYTES = 1100
@@ -179,7 +180,10 @@ def _bounds(offsets: list[int]) -> list[int]:
     return offsets
 
 
-def _each_once(windows: "list[_Window]") -> "list[_Window]":
+_W = TypeVar("_W", bound="_Window")
+
+
+def _each_once(windows: "list[_W]") -> "list[_W]":
     if len({each.start for each in windows}) < len(windows):
         twice = _twice([each.start for each in windows])
         raise ValueError(f"each window once, and {twice:%Y-%m-%dT%H:%M}Z is there twice")
@@ -194,7 +198,8 @@ _number = BeforeValidator(lambda value: str(value) if type(value) is int else va
 Id = Annotated[Name, _number]
 Schema = Annotated[str, _number, _text(CONTEXT_BYTES, has_lines=True)]
 Part = Annotated[str, _text(PART_BYTES), AfterValidator(_not_folded)]
-Offsets = Annotated[list[Count], AfterValidator(_bounds)]
+Offset = Annotated[int, Field(ge=0, lt=LAST_VERSION)]
+Offsets = Annotated[list[Offset], AfterValidator(_bounds)]
 
 
 class _Model(BaseModel):
@@ -206,7 +211,12 @@ class _Window(_Model):
     records: Count
 
 
+class _SourceWindow(_Window):
+    offsets: dict[Name, Offsets] | None = None
+
+
 Windows = Annotated[list[_Window], AfterValidator(_each_once)]
+SourceWindows = Annotated[list[_SourceWindow], AfterValidator(_each_once)]
 
 
 class _Line(_Model):
@@ -239,25 +249,41 @@ class _Part(_Line):
 
     def reports(self) -> tuple[Report, ...]:
         """The one report that it is."""
-        return (_whole(self, INGESTED, self.part, self.windows, self.offsets),)
+        return (_whole(self, INGESTED, self.part, self.windows, _dumped(self.offsets)),)
 
 
 class _Source(_Line):
     """Counts of what a source has."""
 
-    windows: Windows
+    windows: SourceWindows
     tier: Annotated[str, AfterValidator(lambda text: check_segment(text, "tier"))]
     part: Part | None = None
     offsets: dict[Name, Offsets] | None = None
 
     def reports(self) -> tuple[Report, ...]:
         """One report, or one for each window, which replaces no other window's; these have nothing of them all."""
+        offsets = self._offsets()
         if self.part is not None:
-            return (_whole(self, self.tier, self.part, self.windows, self.offsets),)
+            by_window = [[key_of(start), offsets[start]] for start in sorted(offsets)]
+            text = json.dumps(by_window, sort_keys=True) if by_window else _dumped(self.offsets)
+            return (_whole(self, self.tier, self.part, self.windows, text),)
         if not self.windows:
             raise InvalidReport("windows: found none, expected one or more, or a part that they are of.")
         alone = self.model_copy(update={"records": None, "first": None, "last": None})
-        return tuple(_whole(alone, self.tier, _named(each), [each], None) for each in self.windows)
+        return tuple(
+            _whole(alone, self.tier, window_named(each.start), [each], _dumped(offsets.get(each.start) or self.offsets))
+            for each in self.windows
+        )
+
+    def _offsets(self) -> dict[datetime, dict[str, list[int]]]:
+        """The offsets of each window that has its own."""
+        found = {each.start: each.offsets for each in self.windows if each.offsets}
+        if self.offsets and (found or (self.part is None and len(self.windows) > 1)):
+            raise InvalidReport(
+                "offsets: found them of several windows together, expected them in each of the windows, such as "
+                '{"start": "2026-01-01T15:55:00Z", "records": 1234, "offsets": {"0": [10, 20]}}.'
+            )
+        return found
 
 
 class _Quality(_Line):
@@ -305,11 +331,11 @@ def _place(line: "_Line | _Backfill") -> tuple[Feed, str]:
     return dataset, below
 
 
-def _named(window: _Window) -> str:
-    return f"{window.start:%Y-%m-%dT%H:%M}Z"
+def _dumped(offsets: dict[str, list[int]] | None) -> str | None:
+    return json.dumps(offsets, sort_keys=True) if offsets else None
 
 
-def _whole(line: _Line, tier: str, part: str, windows: list[_Window], offsets: dict[str, list[int]] | None) -> Report:
+def _whole(line: _Line, tier: str, part: str, windows: Sequence[_Window], offsets: str | None) -> Report:
     names = ("version", "records", "first", "last", "snapshot", "batch")
     return Report(
         *_place(line),
@@ -317,7 +343,7 @@ def _whole(line: _Line, tier: str, part: str, windows: list[_Window], offsets: d
         tuple(sorted((each.start, each.records) for each in windows)),
         tier,
         schema=line.schema_,
-        offsets=json.dumps(offsets, sort_keys=True) if offsets else None,
+        offsets=offsets,
         **{name: getattr(line, name) for name in names},
     )
 

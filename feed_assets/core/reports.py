@@ -39,7 +39,8 @@ class Report:
     last: datetime | None = None
     """Greatest event time."""
     offsets: str | None = None
-    """Offsets by partition of a topic, as JSON."""
+    """First and last offset by partition of a topic, as JSON: an object, or a list of windows, each with one of its
+    own (`core.offsets`)."""
     snapshot: str | None = None
     batch: str | None = None
     schema: str | None = None
@@ -70,22 +71,29 @@ def version_shown(version: str) -> str:
 
 
 @lru_cache(maxsize=16_384)  # Of a batch of reports many name the same windows.
-def _key(start: datetime) -> str:
+def key_of(start: datetime) -> str:
+    """Return what such a text calls a window, by its start."""
     return start.strftime("%Y-%m-%d-%H:%M")
 
 
 def text_of(windows: Iterable[tuple[datetime, int]]) -> str:
     """Counts by window as JSON, by start."""
-    return json.dumps([[_key(start), count] for start, count in sorted(windows)])
+    return json.dumps([[key_of(start), count] for start, count in sorted(windows)])
 
 
 def windows_of(counts: str) -> dict[datetime, int]:
     """The windows that `text_of` made a text of."""
-    return {_start(key): count for key, count in json.loads(counts)}
+    return {start_at(key): count for key, count in json.loads(counts)}
 
 
-def _start(key: str) -> datetime:
+def start_at(key: str) -> datetime:
+    """Return the start of a window that such a text names."""
     return datetime.fromisoformat(f"{key[:10]}T{key[11:]}").replace(tzinfo=UTC)
+
+
+def window_named(start: datetime) -> str:
+    """Return the name of the part that a source has of a window, if it names none."""
+    return f"{start:%Y-%m-%dT%H:%M}Z"
 
 
 def counts_of(windows: Mapping[datetime, int]) -> tuple[tuple[datetime, int], ...]:

@@ -6,7 +6,7 @@ oldest, and nobody writes in transactions, as an offset may then be the end of o
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -81,10 +81,14 @@ def moment_of(message: Message) -> datetime:
 
 @dataclass(frozen=True)
 class ByOffsets:
-    """The messages of each window between two moments, and the offsets at the last of them."""
+    """The messages of each window between two moments, and the offsets at the last of them.
+
+    `ranges` are the first and last offset of each window by partition, of those that have a message then.
+    """
 
     windows: Mapping[datetime, int]
     after: Offsets
+    ranges: Mapping[datetime, Mapping[int, tuple[int, int]]]
 
 
 def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[datetime]) -> ByOffsets:
@@ -110,7 +114,11 @@ def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[da
     finally:
         reader.close()
     counts = [sum(these.values()) - sum(those.values()) for those, these in pairwise(offsets)]
-    return ByOffsets(dict(zip(bounds, counts, strict=False)), offsets[-1])
+    ranges = [
+        {each: (those.get(each, 0), end - 1) for each, end in these.items() if those.get(each, 0) < end}
+        for those, these in pairwise(offsets)
+    ]
+    return ByOffsets(dict(zip(bounds, counts, strict=False)), offsets[-1], dict(zip(bounds, ranges, strict=False)))
 
 
 _Ends = Mapping[int, tuple[int, int]]
@@ -149,6 +157,8 @@ class Cell:
     start: int
     next_offset: int
     windows: Mapping[datetime, int]
+    ranges: Mapping[datetime, tuple[int, int]] = field(default_factory=dict[datetime, tuple[int, int]])
+    """The first and last offset of each window."""
 
 
 Cells = Mapping[int, Cell]
@@ -178,14 +188,23 @@ def by_reading(
     begins = {partition: cell.next_offset for partition, cell in after.items()}
     found = log.read(clients, topic, begins, limit, _BYTES, seconds)
     counts, ends = defaultdict[tuple[int, int], Counter[datetime]](Counter), dict[tuple[int, int], int]()
+    ranges = defaultdict[tuple[int, int], dict[datetime, tuple[int, int]]](dict)
     for partition, message in found.messages:
         cell = partition, line_before(message.offset, CELL)
-        counts[cell][start_of(moment_of(message))] += 1
+        start = start_of(moment_of(message))
+        if cell not in ranges:
+            ranges[cell] = {**_last_of(after, *cell).ranges}
+        counts[cell][start] += 1
+        ranges[cell][start] = ranges[cell].get(start, (message.offset, 0))[0], message.offset
         ends[cell] = message.offset + 1
-    changed = [Cell(*cell, ends[cell], _before(after, *cell) + count) for cell, count in sorted(counts.items())]
+    changed = [
+        Cell(*cell, ends[cell], Counter(_last_of(after, *cell).windows) + count, ranges[cell])
+        for cell, count in sorted(counts.items())
+    ]
     return changed, {**after, **{cell.partition: cell for cell in changed}}, found.is_complete
 
 
-def _before(after: Cells, partition: int, start: int) -> Counter[datetime]:
+def _last_of(after: Cells, partition: int, start: int) -> Cell:
+    """Return what was counted of a cell before, if it is the last one of its partition."""
     last = after.get(partition)
-    return Counter(last.windows if last and last.start == start else {})
+    return last if last and last.start == start else Cell(partition, start, start, {})

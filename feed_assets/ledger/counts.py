@@ -29,6 +29,12 @@ def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update
     return {each for each in found if each.partition.feed not in told}
 
 
+def is_counted(connection: sa.Connection, counted: Partition, update_id: str) -> bool:
+    """Say whether the records of an update are counted by window."""
+    mine = updates.is_(counted, update_id) & update.c.windows.is_not(None)
+    return connection.execute(sa.select(update.c.id).where(mine)).first() is not None
+
+
 def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> set[Feed]:
     """Those of some feeds whose producers report themselves what they write: one seek for each."""
     asked = wanted.rows(connection, ("name",), [[str(feed)] for feed in feeds])

@@ -56,12 +56,16 @@ class Batch:
 
 @dataclass
 class _Reach:
-    """What some changes reach: outputs to decide about or to mark, events for inboxes, what is no partition yet."""
+    """Effects of some changes: outputs to decide about or to mark, events for inboxes, keys that are no partition yet.
+
+    `cleared` are outputs whose marks may end, if they have one.
+    """
 
     woken: list[Woken] = field(default_factory=list[Woken])
     delivered: list[tuple[Partition, int]] = field(default_factory=list[tuple[Partition, int]])
     absent: dict[tuple[str, Partition], Awaited] = field(default_factory=dict[tuple[str, Partition], Awaited])
     judged: set[Partition] = field(default_factory=set[Partition])
+    cleared: set[Partition] = field(default_factory=set[Partition])
 
 
 def fan_out(
@@ -86,7 +90,7 @@ def fan_out(
     _look_at_absent(ledger, edges, affected, made, now)
     while batch := next_batch(ledger, edges, limit):
         reach = _reach(batch.group, batch.changes, affected)
-        _put(ledger, batch, reach, _marks(ledger, reach.judged, made), now)
+        _put(ledger, batch, reach, _marks(ledger, reach, made), now)
         if out_of_time():
             return next_batch(ledger, edges, limit) is None
     return True
@@ -126,6 +130,7 @@ def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> No
         return
     reach.woken += [Woken(at, change.sequence, look_at, affected.ends.get(at)) for at, look_at in affected.outputs]
     reach.judged |= {output for output, _ in affected.outputs if marks.may_spread(change, output)}
+    reach.cleared |= {output for output, _ in affected.outputs if marks.may_clear(change, output)}
     if change.kind == log.EVENT and affected.takes_events:
         reach.delivered += [(output, change.sequence) for output, _ in affected.outputs]
 
@@ -133,12 +138,16 @@ def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> No
 _Marks = Mapping[Partition, str | None]
 
 
-def _marks(ledger: Ledger, outputs: Collection[Partition], made: Made) -> _Marks:
+def _marks(ledger: Ledger, reach: _Reach, made: Made) -> _Marks:
     """What is wrong with what outputs were made of, as of now: what changes after that is in the log, and looked at."""
-    if not outputs:
+    if not reach.judged and not reach.cleared:
         return {}
     with ledger.read() as connection:
-        return marks.look(connection, outputs, made)
+        return _look(connection, reach, made)
+
+
+def _look(connection: sa.Connection, reach: _Reach, made: Made) -> _Marks:
+    return marks.look(connection, reach.judged | marks.marked(connection, reach.cleared - reach.judged), made)
 
 
 def _put(ledger: Ledger, batch: Batch, reach: _Reach, found: _Marks, now: datetime) -> None:
@@ -168,7 +177,7 @@ def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedO
         with ledger.change() as connection:
             reach = _reach_of(connection, {each: found[each] for each in awaited.drop(connection, looked)})
             awaited.put(connection, reach.absent.values(), now)
-            _record(connection, reach, marks.look(connection, reach.judged, made), now)
+            _record(connection, reach, _look(connection, reach, made), now)
 
 
 def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Affected]) -> _Reach:

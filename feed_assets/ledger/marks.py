@@ -1,6 +1,8 @@
 """What was made of bad data is marked, as far as lineage goes: the check `inputs` of an output, which nobody reports.
 
 A level, not an edge: whatever changes, it is looked at what the newest update was made of, and whether that is bad now.
+A mark stays until the data that the output was made of are known to be good: that nothing is known of them, as their
+window is open or their update is withdrawn, ends none.
 A mark is a change of the log, by which the outputs below hear of it, in the same pass (`ledger/fan_out.py`).
 """
 
@@ -10,7 +12,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import WindowState
+from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.facts import KnownWindow
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
@@ -36,6 +38,7 @@ WindowsRead = Callable[[Partition, Collection[Partition]], Iterable[WindowAddres
 
 _NEVER = CheckState("", None)
 _GOOD = {None, WindowState.OPEN, WindowState.COMPLETE}
+_UNKNOWN = KnownWindow()
 
 
 def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # noqa: ARG001
@@ -64,6 +67,20 @@ def may_spread(change: Numbered, output: Partition) -> bool:
     return change.kind == log.QUALITY or is_of_windows or (change.kind == log.UPDATE and change.partition == output)
 
 
+def may_clear(change: Numbered, output: Partition) -> bool:
+    """Say whether a change may end a mark of an output and makes none: what it was made of is there again.
+
+    Few outputs are marked, so that the others are not looked at for it.
+    """
+    is_complete = change.kind == log.WINDOW and change.after in DONE
+    return is_complete or (change.kind == log.UPDATE and change.after == log.PUBLISHED and change.partition != output)
+
+
+def marked(connection: sa.Connection, outputs: Collection[Partition]) -> set[Partition]:
+    """Return the outputs that are marked."""
+    return {*quality.failed(connection, outputs, (MARKED,))} if outputs else set()
+
+
 def look(
     connection: sa.Connection, outputs: Collection[Partition], made: Made = AS_KNOWN
 ) -> dict[Partition, str | None]:
@@ -74,11 +91,36 @@ def look(
     read = {output: _windows(output, pins, failed, made.windows_read) for output, pins in consumed.items()}
     known = window_facts.known_at(connection, read.values())
     found = {output: _why(consumed.get(output, ()), failed, read.get(output, ()), known) for output in published}
-    marked = quality.failed(connection, (output for output, why in found.items() if not why), (MARKED,))
-    stays = _made_again(connection, {output: read[output] for output in marked if output in read})
-    remade = {output: consumed.get(output, ()) for output in marked if output.feed not in made.kept}
+    good = marked(connection, [output for output, why in found.items() if not why])
+    stays = _made_again(connection, {output: read[output] for output in good if output in read})
+    pins_of = {output: consumed.get(output, ()) for output in good}
+    stays |= {output for output in good if _is_open(pins_of[output], read.get(output, ()), known)}
+    stays |= _made_of_withdrawn(connection, pins_of)
+    remade = {output: pins for output, pins in pins_of.items() if output.feed not in made.kept}
     stays |= _made_of_older(connection, remade, known)
     return {output: why for output, why in found.items() if output not in stays}
+
+
+def _is_open(pins: Iterable[Pin], windows: Iterable[WindowAddress], known: Mapping[Partition, KnownWindow]) -> bool:
+    """Say whether a window that was read is open: then nothing good is there in place of what was bad.
+
+    A feed's window may have been open when its rows were read: it counts where a check of it has failed.
+    """
+    tables = {pin.partition for pin in pins}
+    found = ((at.partition in tables, known.get(at.partition) or _UNKNOWN) for at in windows)
+    return any(at.state not in DONE and (is_table or at.is_suspect) for is_table, at in found)
+
+
+def _made_of_withdrawn(connection: sa.Connection, consumed: Mapping[Partition, Collection[Pin]]) -> set[Partition]:
+    """Return the outputs that were made of updates that are invalid now, where no other one is valid."""
+    read = {pin for pins in consumed.values() for pin in _feed_pins(pins)}
+    valid = updates.newest(connection, {pin.partition for pin in read}) if read else {}
+    gone = updates.invalidated(connection, [pin for pin in read if pin.partition not in valid])
+    return {output for output, pins in consumed.items() if not gone.isdisjoint(pins)}
+
+
+def _feed_pins(pins: Iterable[Pin]) -> Iterable[Pin]:
+    return (pin for pin in pins if not pin.is_slice and not address_of(pin.partition))
 
 
 def _made_of_older(

@@ -434,6 +434,8 @@ window = sa.Table(
     sa.Column("folded", sa.Boolean, nullable=False, comment="its reports are one row: it takes no more"),
     sa.Column("data", sa.BigInteger, nullable=False, server_default="0", comment="digest of its reports"),
     sa.Column("told", sa.BigInteger, comment="the same when its state changed last: the version of its data"),
+    sa.Column("uncovered", TEXT, comment="offsets between those that it names that no part holds, in words"),
+    sa.Column("doubled", TEXT, comment="offsets that several of its parts hold, in words"),
 )
 sa.Index("window_by_state", window.c.dataset, window.c.sub_partition, window.c.grain, window.c.state, window.c.key)
 sa.Index(
@@ -453,6 +455,35 @@ watermark = sa.Table(
     sa.Column("contiguous", TEXT, comment="key of the last window before which no hole is"),
     sa.Column("reached", TEXT, comment="how far it was without a hole: up to there only what is open now is one"),
     sa.Column("latest", TEXT, comment="key of the last complete window"),
+)
+
+coverage = sa.Table(
+    "coverage",
+    metadata,
+    sa.Column("dataset", TEXT, primary_key=True),
+    sa.Column("sub_partition", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True, comment="of a topic, as parts name it"),
+    sa.Column("offset", sa.BigInteger, primary_key=True, comment="from which on, up to the next row"),
+    sa.Column("depth", sa.BigInteger, nullable=False, comment="parts that hold these offsets; 0: none does"),
+)
+
+window_offsets = sa.Table(
+    "window_offsets",
+    metadata,
+    sa.Column("dataset", TEXT, primary_key=True),
+    sa.Column("sub_partition", TEXT, primary_key=True),
+    sa.Column("grain", TEXT, primary_key=True),
+    sa.Column("key", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True, comment="of a topic, as parts and sources name it"),
+    sa.Column("low", sa.BigInteger, nullable=False, comment="least offset that a part or source of it names"),
+    sa.Column("high", sa.BigInteger, nullable=False, comment="greatest one"),
+    sa.Column("level", sa.Integer, nullable=False, comment="of high - low: four bits each"),
+    sa.Column("parts", TEXT, comment="JSON: at which offset how many more of its parts hold it, or fewer"),
+    sa.Column("sources", TEXT, comment="JSON: the same by tier"),
+)
+sa.Index(
+    "window_offsets_by_reach",
+    *(window_offsets.c[name] for name in ("dataset", "sub_partition", "partition", "level", "low")),
 )
 
 api_key = sa.Table(

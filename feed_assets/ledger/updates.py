@@ -114,6 +114,19 @@ def gone(connection: sa.Connection, partition: Partition) -> Row | None:
     return row_of(row) if row and row["state"] == INVALIDATED else None
 
 
+def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
+    """Return the pins whose updates were valid and are invalid now, not those that a prune has removed."""
+    if not pins:
+        return set()
+    by_key = {(str(pin.partition.feed), pin.partition.key, pin.update_id): pin for pin in pins}
+    asked = wanted.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
+    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, wanted.same(update, asked))
+    return {
+        by_key[row.feed, row.partition, row.id]
+        for row in connection.execute(query.where(update.c.state == INVALIDATED))
+    }
+
+
 def known_feeds(connection: sa.Connection, feeds: Iterable[str]) -> set[str]:
     """Those of some feeds that any update was ever recorded of: one seek for each."""
     asked = wanted.rows(connection, ("feed",), [[feed] for feed in feeds])

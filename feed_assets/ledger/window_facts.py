@@ -49,6 +49,7 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
             row.held is not None,
             row.stale,
             row.told or 0,
+            row.issue,
         )
         for at, row in found.items()
     }

@@ -178,6 +178,8 @@ class _Build:
             return False
         if recipe.adds and bases.lost(connection, {self.order.output: published}):
             return False
+        if recipe.grain and not counts.is_counted(connection, published.partition, published.id):
+            return False  # It was made before its completeness was declared.
         consumed = updates.consumed_by(connection, published.partition, published.id)
         if backfilled(self.order, self.services, published.changed, consumed):
             return False

@@ -70,10 +70,9 @@ class SourceCounts:
 
     def _of_cell(self, cell: Cell) -> Mapping[str, Any]:
         return {
-            **self._said(cell.windows),
+            **self._said(cell.windows, {start: {cell.partition: each} for start, each in cell.ranges.items()}),
             "part": f"{self.topic}/{cell.partition}/{cell.start}",
             "version": cell.next_offset,
-            "offsets": {str(cell.partition): [cell.start, cell.next_offset - 1]},
         }
 
     def _by_broker(self, place: Mapping[str, Any] | None, after: str | None, topic_id: str) -> Batch:
@@ -85,7 +84,7 @@ class SourceCounts:
         offsets = {int(partition): offset for partition, offset in place["offsets"].items()} if place else {}
         found = counts.by_offsets(self.clients, self.topic, offsets, bounds)
         position = self._positions.dump({"topic_id": topic_id, "until": bounds[-1].isoformat(), "offsets": found.after})
-        return Batch((), (), position, bounds[-1] == last, reports=(self._said(found.windows),))
+        return Batch((), (), position, bounds[-1] == last, reports=(self._said(found.windows, found.ranges),))
 
     def _first(self) -> datetime | None:
         """The first window of which the broker has all messages; None of a topic that has none."""
@@ -94,8 +93,14 @@ class SourceCounts:
         cut = [start for start, each in zip(starts, oldest, strict=True) if each.is_cut]
         return max(cut) if cut else min(starts, default=None)
 
-    def _said(self, windows: Mapping[datetime, int]) -> dict[str, Any]:
-        said = [{"start": start, "records": count} for start, count in sorted(windows.items())]
+    def _said(
+        self, windows: Mapping[datetime, int], ranges: Mapping[datetime, Mapping[int, tuple[int, int]]]
+    ) -> dict[str, Any]:
+        """Return a report with the offsets of each window: the broker's position, which parts are compared with."""
+        said: list[dict[str, Any]] = []
+        for start, count in sorted(windows.items()):
+            offsets = {str(partition): [*each] for partition, each in sorted(ranges.get(start, {}).items())}
+            said.append({"start": start, "records": count, **({"offsets": offsets} if offsets else {})})
         return {"kind": "source", "dataset": self.dataset, "tier": self.tier, "windows": said}
 
     def _start_of(self, moment: datetime) -> datetime:
@@ -113,10 +118,12 @@ def _moments(first: datetime, last: datetime, step: timedelta) -> Iterator[datet
 
 
 def _dumped(cell: Cell) -> Sequence[Any]:
-    windows = {start.isoformat(): count for start, count in cell.windows.items()}
+    windows = {start.isoformat(): [count, *cell.ranges.get(start, ())] for start, count in cell.windows.items()}
     return cell.partition, cell.start, cell.next_offset, windows
 
 
 def _loaded(said: Sequence[Any]) -> Cell:
     partition, start, next_offset, windows = said
-    return Cell(partition, start, next_offset, {datetime.fromisoformat(each): count for each, count in windows.items()})
+    counts = {datetime.fromisoformat(each): count for each, (count, *_) in windows.items()}
+    ranges = {datetime.fromisoformat(each): (held[0], held[1]) for each, (_, *held) in windows.items() if held}
+    return Cell(partition, start, next_offset, counts, ranges)

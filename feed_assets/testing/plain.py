@@ -39,7 +39,8 @@ class Given:
         rejects: The rows of its feed of rejects.
         failed: By the names of the checks that fail, what each found. Every other check passes; of deep checks those
             alone fail that the profile asks for.
-        windows: The dataset's rows by window: start (UTC) and number of each. None: they are not counted.
+        windows: The dataset's rows by window: start (UTC) and number of each. None: they are not counted. They
+            are given of a dataset with `completeness` alone.
         counted: By the name of an input of another team that is counted, the records of each of its updates that
             nobody has counted yet; of an input without a name here there are none.
         measures: What is measured for the profile, by the names of its measures; one without a number here is NULL.
@@ -107,7 +108,7 @@ class PlainMade:
         text = "".join(f"{json.dumps(dict(row), default=str)}\n" for row in rows).encode()
         self.board.put(f"{partition.path}/{update_id}/part-0.json", text)
         files = listed(self.board, partition, update_id)
-        windows = self.given.windows if is_main else None
+        windows = self._windows if is_main else None
         size, columns = sum(file.size for file in files), _columns(rows)
         return Written(files, len(rows), size, None, None, _version(text), windows, columns)
 
@@ -125,6 +126,17 @@ class PlainMade:
         preview = _preview(rows_of(self.board, outputs[-1].update))
         figures = {name: number for name, number in self.given.figures.items() if name in recipe.figures}
         return Audit((*self._results(recipe.checks), *self._profile), preview, None, measures, figures)
+
+    @property
+    def _windows(self) -> Counts | None:
+        """Return the counts of the dataset's rows. Raise InvalidDefinition where a run with Spark would count none."""
+        recipe = self.task.recipe
+        if self.given.windows is not None and not recipe.grain:
+            raise InvalidDefinition(
+                f"{recipe.feed} has no completeness, so that its rows are not counted: expected no windows. Declare "
+                "completeness, or give none."
+            )
+        return self.given.windows
 
     @property
     def _rows(self) -> Sequence[Row]:

@@ -18,6 +18,8 @@ class Hour:
 
     version: int = 0
     is_complete: bool = True
+    last: int | None = None
+    """Records of its last window, if a correction has left that below its ratio; None: nothing is reported of it."""
     checks: dict[str, str] = field(default_factory=dict)
     made_again: str | None = None
     waived: tuple | None = None
@@ -92,7 +94,8 @@ class Oracle:
         return found
 
     def mark(self, output, hours, windows=None):
-        """Made of what is bad now; or was, and is not made yet of what is good now, or while that is made again."""
+        """Made of what is bad now; or was, and nothing good is there, or it is not made of that yet, or of what is made
+        again."""
         if output not in self.made:
             return
         is_there = all(self.hours[at].is_there for at in hours)
@@ -102,7 +105,8 @@ class Oracle:
             (is_there if windows else self.hours[at].is_there) and self.told[at][1] != made
             for at, made in zip(windows or hours, self.made[output], strict=True)
         )
-        if is_bad or not (output in self.marked and (again or is_older)):
+        is_open = not is_there
+        if is_bad or not (output in self.marked and (again or is_open or is_older)):
             (self.marked.add if is_bad else self.marked.discard)(output)
 
     def mark_report(self, at):
@@ -186,6 +190,8 @@ class Oracle:
         if hour.made_again == "backfilling":
             return ["is backfilling: somebody makes it again"]
         if not hour.is_complete:
-            return [f"20min 2026-01-02-{at}:{40 if hour.version else '00'} has 0 of 100 records at kafka"]
+            return [
+                f"20min 2026-01-02-{at}:{40 if hour.version else '00'} has {hour.last or 0} of 100 records at kafka"
+            ]
         state, names = hour.problem
         return [f"{each} failed" if state == "failed" else f"check {each} failed before" for each in names]

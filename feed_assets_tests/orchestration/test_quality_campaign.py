@@ -83,11 +83,13 @@ class Campaign:
         return {"kind": kind, "grain": "hour", "start": MIDNIGHT + timedelta(hours=at), **more}
 
     def count(self, at, hour):
-        """The hour is written (again): one time in four a window of it is missing."""
+        """The hour is written (again): one time in four a window of it is missing, or lacks a record."""
         self.version += 1
         starts = [MIDNIGHT + timedelta(hours=at, minutes=20 * n) for n in range(3)]
         hour.is_complete, hour.version = self.random.random() < 0.75, self.version
+        hour.last = None if hour.is_complete else self.random.choice([None, 99])
         counts = [{"start": start, "records": 100} for start in starts[: 3 if hour.is_complete else 2]]
+        counts += [{"start": starts[2], "records": hour.last}] if hour.last else []
         outcome = self.say({"kind": "part", "part": f"{at}", "windows": counts, "version": self.version})
         assert outcome.accepted or outcome.known
 

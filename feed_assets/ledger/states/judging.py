@@ -10,7 +10,8 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import WindowState, combined, judge, why
+from feed_assets.core.compared import Compared
+from feed_assets.core.completeness import AS_EXPECTED, WindowState, combined, judge, why
 from feed_assets.core.errors import InvalidName, InvalidReport, PartitionClosed
 from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.feeds import Feed
@@ -23,6 +24,9 @@ from feed_assets.ledger.states.deltas import Delta, add_source
 from feed_assets.ledger.states.flags import held_by, holding, inner, inside
 from feed_assets.ledger.states.posting import NewTransition, post
 from feed_assets.ledger.states.rows import DIGESTS, Row, empty, rows, state_counts, write
+
+NOTHING_SAID: Mapping[WindowAddress, Compared] = {}
+"""Offsets of reports that name none."""
 
 
 class Judging:
@@ -41,8 +45,13 @@ class Judging:
         self._accepted: set[WindowAddress] = set()
         self._suspicions: dict[WindowAddress, str | None] = {}
 
-    def count(self, deltas: Mapping[tuple[str, datetime], Delta]) -> int:
-        """Change the counts of base windows, by sub-partition and start; how many windows change their state."""
+    def count(
+        self, deltas: Mapping[tuple[str, datetime], Delta], offsets: Mapping[WindowAddress, Compared] = NOTHING_SAID
+    ) -> int:
+        """Change the counts of base windows, by sub-partition and start, and what their offsets say.
+
+        Returns how many windows change their state.
+        """
         summed: dict[WindowAddress, Delta] = {}
         for (sub_partition, start), delta in deltas.items():
             for depth, at in enumerate(self._holding(sub_partition, start)):
@@ -50,30 +59,49 @@ class Judging:
         self._load(summed)
         for at, delta in summed.items():
             self._add(self._rows[at], delta)
-        return self._settle(self._base(*each) for each in deltas)
+        self._compare(offsets)
+        return self._settle({*(self.base_of(*each) for each in deltas), *offsets})
 
     def folded(self, starts: Iterable[tuple[str, datetime]]) -> set[tuple[str, datetime]]:
         """Those base windows, by sub-partition and start, whose reports are one row by now."""
-        wanted = {each: self._base(*each) for each in set(starts)}
+        wanted = {each: self.base_of(*each) for each in set(starts)}
         self._load(wanted.values())
         return {each for each, at in wanted.items() if self._rows[at].folded}
 
-    def _base(self, sub_partition: str, start: datetime) -> WindowAddress:
+    def _compare(self, offsets: Mapping[WindowAddress, Compared]) -> None:
+        """Keep what the offsets of windows say, where that is another thing."""
+        self._load(offsets)
+        for at, found in offsets.items():
+            row = self._rows[at]
+            if row.offsets != found:
+                row.offsets = found
+                self._touched[at] = row
+
+    def base_of(self, sub_partition: str, start: datetime) -> WindowAddress:
+        """Return the window of the base grain that begins at a moment."""
         return self._address(sub_partition, window_of(self._tracked.base, start, self._tracked.zone_of(sub_partition)))
 
-    def count_again(self, kept: Sequence[Row], deltas: Mapping[tuple[str, datetime], Delta]) -> None:
+    def count_again(
+        self,
+        kept: Sequence[Row],
+        deltas: Mapping[tuple[str, datetime], Delta],
+        offsets: Mapping[WindowAddress, Compared],
+    ) -> None:
         """Sum up and judge all windows again, from what was reported, where the base grain is another one."""
         for row in kept:
             row.records, row.parts, row.sources, row.data = 0, 0, {}, 0
         self._rows = {row.address: row for row in kept}
-        counted = {(sub, start): self._base(sub, start) for sub, start in deltas}
+        counted = {(sub, start): self.base_of(sub, start) for sub, start in deltas}
         self._load(counted.values())
         for each, at in counted.items():
             self._add(self._rows[at], deltas[each])
-        self.recount([*self._rows.values()])
+        self.recount([*self._rows.values()], offsets)
 
-    def recount(self, kept: Iterable[Row]) -> None:
-        """Sum up and judge all windows again, from those of the base grain."""
+    def recount(self, kept: Iterable[Row], offsets: Mapping[WindowAddress, Compared]) -> None:
+        """Sum up and judge all windows again, from those of the base grain, whose offsets are all compared."""
+        kept = [*kept]
+        for row in kept:
+            row.offsets = offsets.get(row.address, AS_EXPECTED)
         self._rows = self._touched = {row.address: row for row in kept if self._is_bound(row)}
         base = [row for row in self._rows.values() if self._is_base(row)]
         for row in self._rows.values():
@@ -279,7 +307,7 @@ class Judging:
     def _counted(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
         """The state by counts alone: of a base window its own, of a larger one those of its children."""
         if self._is_base(row):
-            return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share)
+            return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share, row.offsets)
         states = state_counts(self._rows[each].judged_as for each in below)
         return combined(states, len(below)) if below else WindowState.OPEN
 
@@ -294,7 +322,7 @@ class Judging:
         if row.state is WindowState.COMPLETE and row.accepted and self._counted(row, below) is WindowState.OPEN:
             return row.accepted
         if self._is_base(row):
-            return why(row.records, row.counts, self._tracked.tiers)
+            return why(row.records, row.counts, self._tracked.tiers, row.offsets)
         states = state_counts(self._rows[each].state for each in below)
         said = ", ".join(f"{count} {each.value}" for each, count in sorted(states.items()))
         return f"of {len(below)} smaller windows: {said}"

@@ -62,5 +62,5 @@ def _own(tracked: Tracked, row: Row) -> str:
     if not row.is_kept:
         return "nothing is reported of it"
     if at.grain == tracked.base and tracked.is_leaf(at.sub_partition, row.window):
-        return why(row.records, row.counts, tracked.tiers)
+        return why(row.records, row.counts, tracked.tiers, row.offsets)
     return "" if row.state in DONE else "nothing that it is made of is expected then"

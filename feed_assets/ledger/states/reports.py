@@ -4,7 +4,7 @@ Reports may come in any order, more than once, from many processes: what is kept
 Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
@@ -22,7 +22,7 @@ from feed_assets.core.windows import window_of
 from feed_assets.ledger import bulk, closures, event_rejects, wanted
 from feed_assets.ledger.counts import COUNTER
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states import datasets, offsets
 from feed_assets.ledger.states.deltas import Delta
 from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.tables import report as table
@@ -125,7 +125,8 @@ class _Recording:
         is_by_others = self.by != COUNTER and any(each.tier == INGESTED for each in new)
         if is_by_others and datasets.put_reported(self.connection, self.dataset):
             self._take_back(deltas)
-        self.outcome.transitions += judging.count(deltas)
+        compared = offsets.record(self.connection, self.dataset, self.tracked, _told(new, before), judging.base_of)
+        self.outcome.transitions += judging.count(deltas, compared)
         self.outcome.accepted += len(new)
         if named := [each for each in new if each.schema]:
             last = max(named, key=_version)
@@ -207,7 +208,7 @@ class _Recording:
     def _known(self, reports: Iterable[Report]) -> Mapping[_Key, Any]:
         names, dataset = ("dataset", "sub_partition", "tier", "part"), str(self.dataset)
         asked = wanted.rows(self.connection, names, ((dataset, *each.key) for each in reports))
-        columns = [table.c[name] for name in (*names, "version", "digest", "windows")]
+        columns = [table.c[name] for name in (*names, "version", "digest", "windows", "offsets")]
         found = self.connection.execute(sa.select(*columns).join(asked, wanted.same(table, asked)))
         return {(row.sub_partition, row.tier, row.part): row for row in found}
 
@@ -290,6 +291,14 @@ def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
         if known := before.get(each.key):
             _add(deltas, known, windows_of(known.windows).items(), -1)
     return deltas
+
+
+def _told(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterator[offsets.Told]:
+    """Return the offsets that are reported now, and those that they replace."""
+    for each in new:
+        yield offsets.Told(each.sub_partition, each.tier, each.offsets, dict(each.windows))
+        if (known := before.get(each.key)) and known.offsets:
+            yield offsets.Told(each.sub_partition, each.tier, known.offsets, windows_of(known.windows), -1)
 
 
 def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:

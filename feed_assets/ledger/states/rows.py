@@ -8,15 +8,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from feed_assets.core.compared import Compared
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
 from feed_assets.core.windows import Window, WindowAddress
 from feed_assets.ledger import bulk, wanted
-from feed_assets.ledger.tables import report, watermark, window
+from feed_assets.ledger.tables import coverage, report, watermark, window, window_offsets
 
 _SAID = ("accepted", "issue", "marked", "flagged", "stale", "held")
-_STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data", "told")
+_OFFSETS = ("uncovered", "doubled")
+_STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data", "told", *_OFFSETS)
 
 DIGESTS = 1 << 62
 """Digests of what was reported are below this, also of several, added up."""
@@ -52,6 +54,10 @@ class Row:
     """A digest of the reports of ingested parts that are in it, whatever their order."""
     told: int | None = None
     """The same when its state changed last: what comes later is no news before it does again."""
+    uncovered: str | None = None
+    """The offsets between those that it names that no part holds, in words."""
+    doubled: str | None = None
+    """The offsets that several of its parts hold, in words."""
 
     @property
     def window(self) -> Window:
@@ -62,6 +68,15 @@ class Row:
     def counts(self) -> dict[str, int]:
         """Records by tier, of the sources that have told them."""
         return {tier: records for tier, (records, parts) in self.sources.items() if parts}
+
+    @property
+    def offsets(self) -> Compared:
+        """Issues with its offsets, in words."""
+        return Compared(self.uncovered, self.doubled)
+
+    @offsets.setter
+    def offsets(self, found: Compared) -> None:
+        self.uncovered, self.doubled = found.uncovered, found.doubled
 
     @property
     def is_kept(self) -> bool:
@@ -182,7 +197,7 @@ def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) ->
 
 def place(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> None:
     """Put levels of sub-partitions into the declared order, where they were reported before."""
-    for table in (report, window, watermark):
+    for table in (report, window, watermark, coverage, window_offsets):
         mine = table.c.dataset == str(dataset)
         known = connection.execute(sa.select(table.c.sub_partition).where(mine).distinct()).scalars().all()
         for path in (path for path in known if tracked.path_of(path) != path):

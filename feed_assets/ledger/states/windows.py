@@ -16,7 +16,7 @@ from feed_assets.ledger import log, quality
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
-from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states import datasets, offsets
 from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.states.reports import Reported, all_deltas
 from feed_assets.ledger.states.rows import Row, all_rows, place, remove, rows
@@ -130,10 +130,11 @@ def _redeclare(connection: sa.Connection, name: Feed, declared: Tracked, now: da
     kept = [row for row in kept if row.address.grain in new.grains]
     judging = Judging(connection, name, new, now, BY)
     if new.base == before.base:
-        judging.recount(kept)
+        judging.recount(kept, offsets.again(connection, name, new))
     else:
         _check_base(name, before, new, kept)
-        judging.count_again(kept, all_deltas(connection, name))
+        compared = offsets.rebuild(connection, name, new, judging.base_of)
+        judging.count_again(kept, all_deltas(connection, name), compared)
 
 
 BY = "declaration"

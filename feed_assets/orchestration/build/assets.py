@@ -29,6 +29,7 @@ from feed_assets.orchestration.declare.datasets import (
     spec_of,
     with_figures,
     with_profile,
+    with_windows,
 )
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
@@ -126,8 +127,6 @@ def feed_asset(
     """
     found = declared_feed(feed)
     read, tracked = resolve(found, partitions_def, inputs, version_in_key), tracked_of(found, completeness, regions)
-    if tracked and event_time is None:
-        raise InvalidDefinition(f"{found} has completeness and no event_time: expected the column that is counted by.")
     if wait and times_of(partitions_def) is None:
         raise InvalidDefinition(
             f"{found} has no partitions of time, from whose ends wait counts: expected partitions_def with a dimension "
@@ -140,7 +139,7 @@ def feed_asset(
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = recipe_of(found, function, read, checks, event_time, chart, code_version)
         recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
-        recipe = replace(recipe, is_by_events=by_events is not None)
+        recipe = with_windows(replace(recipe, is_by_events=by_events is not None), tracked)
         recipe = as_batches(recipe, profile, completeness) if appendable else recipe
         more = cadence, tracked, wait, reprocess, version_in_key
         declared = dataset_of(recipe, read, late or Late(), retention, by_events, *more)

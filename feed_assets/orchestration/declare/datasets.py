@@ -71,6 +71,20 @@ def with_profile(
     return found
 
 
+def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
+    """Return a recipe whose rows are counted by the smallest windows of its completeness, as they are written.
+
+    Raises InvalidDefinition for completeness without a column to count by.
+    """
+    if tracked is None:
+        return recipe
+    if recipe.event_time is None:
+        raise InvalidDefinition(
+            f"{recipe.feed} has completeness and no event_time: expected the column that is counted by."
+        )
+    return replace(recipe, grain=tracked.base)
+
+
 def as_batches(recipe: Recipe, profile: Profile | None, completeness: Completeness | None) -> Recipe:
     """A recipe whose increments are batches. Raises InvalidDefinition for what is measured or made of a whole."""
     others = [str(source.feed) for source in recipe.sources if not source.is_table]

@@ -1,0 +1,13 @@
+"""Comparison of the offsets of a window's parts with each other and with its sources."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The offsets of a window that are wrong, in words; None where nothing is."""
+
+    uncovered: str | None = None
+    """The offsets that no part holds."""
+    doubled: str | None = None
+    """The offsets that several parts of the window hold."""

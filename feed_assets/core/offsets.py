@@ -1,0 +1,143 @@
+"""Ranges of offsets of a topic's partitions: which of them no part holds, and which several do.
+
+Ranges are kept as steps: at which offset how many more parts, or fewer, hold it. Steps add up and are taken back in any
+order, and parts that follow each other leave two of them, however many they are.
+
+Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from feed_assets.core.compared import Compared
+from feed_assets.core.reports import start_at
+
+Range = tuple[int, int]
+"""First and last offset."""
+
+Ranges = Mapping[str, Range]
+"""Ranges by partition of a topic."""
+
+NAMED = 3
+"""Ranges that a sentence names; of the others it says how many there are."""
+
+
+@dataclass
+class Steps:
+    """Number of ranges that hold each offset, as the difference to the offset before."""
+
+    by_offset: dict[int, int] = field(default_factory=dict[int, int])
+
+    @classmethod
+    def of(cls, text: str | None) -> "Steps":
+        """Return the steps of a text that `text` made."""
+        found: list[tuple[int, int]] = json.loads(text) if text else []
+        return cls(dict(found))
+
+    @property
+    def text(self) -> str:
+        """The steps as JSON, by offset."""
+        return json.dumps(sorted(self.by_offset.items()))
+
+    def add(self, added: Range, sign: int = 1) -> None:
+        """Add a range, or take it back (-1)."""
+        first, last = added
+        for offset, change in ((first, sign), (last + 1, -sign)):
+            self._step(offset, change)
+
+    def merge(self, other: "Steps") -> None:
+        """Add the steps of other ranges."""
+        for offset, change in other.by_offset.items():
+            self._step(offset, change)
+
+    def _step(self, offset: int, change: int) -> None:
+        changed = self.by_offset.get(offset, 0) + change
+        if changed:
+            self.by_offset[offset] = changed
+        else:
+            self.by_offset.pop(offset, None)
+
+    def stretches(self) -> Iterator[tuple[int, int, int]]:
+        """Yield first offset, last offset and how many ranges hold these, from the first step to the last."""
+        depth = 0
+        for first, after in pairwise(sorted(self.by_offset)):
+            depth += self.by_offset[first]
+            yield first, after - 1, depth
+
+    @property
+    def hull(self) -> Range | None:
+        """The least and the greatest offset."""
+        return (min(self.by_offset), max(self.by_offset) - 1) if self.by_offset else None
+
+    @property
+    def doubled(self) -> list[Range]:
+        """The ranges that more than one of those added hold."""
+        return joined((first, last) for first, last, depth in self.stretches() if depth > 1)
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """Return ranges in order as they are, those that follow each other as one."""
+    found: list[Range] = []
+    for first, last in ranges:
+        if found and found[-1][1] + 1 == first:
+            found[-1] = found[-1][0], last
+        else:
+            found.append((first, last))
+    return found
+
+
+def hull_of(hulls: Iterable[Range | None]) -> Range | None:
+    """Return the least and the greatest offset of several ranges."""
+    known = [each for each in hulls if each]
+    return (min(first for first, _ in known), max(last for _, last in known)) if known else None
+
+
+def whole(offsets: str | None) -> Ranges:
+    """Return the ranges that a report names of all of its windows together."""
+    found: dict[str, Range] | list[Any] = json.loads(offsets) if offsets else {}
+    return {} if isinstance(found, list) else _ranges(found)
+
+
+def by_window(offsets: str | None, windows: Mapping[datetime, int]) -> dict[datetime, Ranges]:
+    """Return the ranges that a report names of each window that it has records of."""
+    found: dict[str, Range] | list[tuple[str, dict[str, Range]]] = json.loads(offsets) if offsets else {}
+    if isinstance(found, list):
+        named = {start_at(key): _ranges(ranges) for key, ranges in found}
+    else:
+        named = dict.fromkeys(windows, _ranges(found))
+    return {start: named[start] for start, records in windows.items() if records and named.get(start)}
+
+
+def _ranges(found: Mapping[str, Iterable[int]]) -> Ranges:
+    """Return ranges as JSON has them as pairs."""
+    pairs = {name: tuple(each) for name, each in found.items()}
+    return {name: (pair[0], pair[1]) for name, pair in pairs.items()}
+
+
+def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> Compared:
+    """Say in words what ranges of which partitions are in no part, and in several."""
+    none = _said(uncovered, "in no part")
+    several = _said(doubled, "in several parts")
+    return Compared(none, f"over-counted: {several}" if several else None)
+
+
+def _said(ranges: Mapping[str, Iterable[Range]], what: str) -> str | None:
+    named = [(name, each) for name in sorted(ranges, key=_in_order) for each in ranges[name]]
+    said = [f"{shown(each)} of partition {name} {'is' if each[0] == each[1] else 'are'} {what}" for name, each in named]
+    more = f"; and {len(said) - NAMED} more ranges" if len(said) > NAMED else ""
+    return "; ".join(said[:NAMED]) + more if said else None
+
+
+def _in_order(name: str) -> tuple[int, str]:
+    """Sort partitions by number where they are numbers."""
+    return (int(name), "") if name.isdecimal() else (-1, name)
+
+
+def shown(each: Range) -> str:
+    """A range in words."""
+    first, last = each
+    return f"offset {first}" if first == last else f"offsets {first}-{last}"

@@ -1,0 +1,266 @@
+"""The parts of windows: what each contributed, and what is missing or there twice."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import combinations
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE, INGESTED
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed
+from feed_assets.core.members import Tracked
+from feed_assets.core.offsets import Range, Ranges, by_window
+from feed_assets.core.reports import FOLDED, key_of, version_shown, window_named, windows_of
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger.states import datasets, offsets
+from feed_assets.ledger.states.flags import inside
+from feed_assets.ledger.states.rows import Row, empty, rows
+from feed_assets.ledger.states.shown import PartitionState, explained
+from feed_assets.ledger.tables import report
+
+
+@dataclass(frozen=True)
+class Part:
+    """One report about a window.
+
+    `records` are those of the window, `of` those of the whole part, if it says so. Times are UTC.
+    """
+
+    sub_partition: str
+    tier: str
+    part: str
+    version: str
+    records: int
+    of: int | None
+    first: datetime | None
+    last: datetime | None
+    offsets: Mapping[str, Range]
+    snapshot: str | None
+    batch: str | None
+    by: str | None
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Missing:
+    """One thing that a window lacks: a file that a tier counts and nobody ingested, or offsets that no part holds.
+
+    `after` and `before` are the parts next to these offsets, of those that the window has.
+    """
+
+    sub_partition: str
+    tier: str | None = None
+    part: str | None = None
+    records: int | None = None
+    partition: str | None = None
+    first: int | None = None
+    last: int | None = None
+    after: str | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True)
+class Twice:
+    """Offsets of a partition that two parts of one window hold."""
+
+    sub_partition: str
+    partition: str
+    first: int
+    last: int
+    parts: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class WindowParts:
+    """A window, its parts, and what is wrong with them. `folded`: older parts are one row, whose names are not kept."""
+
+    dataset: str
+    sub_partition: str
+    grain: str
+    partition: str
+    state: str
+    why: str
+    records: int | None
+    parts: Sequence[Part] = ()
+    more: int = 0
+    """Parts that are not listed."""
+    missing: Sequence[Missing] = ()
+    twice: Sequence[Twice] = ()
+    folded: bool = False
+
+
+@dataclass
+class _Base:
+    """One base window of those that are shown, with the reports that name it."""
+
+    row: Row
+    found: list[Any] = field(default_factory=list[Any])
+
+    @property
+    def start(self) -> datetime:
+        return self.row.start
+
+    def records(self, each: Any) -> int:
+        return windows_of(each.windows)[self.start]
+
+    def of_tier(self, tier: str) -> list[Any]:
+        return [each for each in self.found if each.tier == tier]
+
+    def ranges(self, each: Any) -> Ranges:
+        return by_window(each.offsets, windows_of(each.windows)).get(self.start, {})
+
+
+def parts(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[WindowParts, ...]:
+    """Return the windows of a dataset that have this key, with up to `limit` of their parts.
+
+    Reads every report of the dataset that names a day or hour of theirs. Raises InvalidName.
+    """
+    tracked = datasets.tracked(connection, [name]).get(name) or datasets.default()
+    windows = [each for each in explained(connection, name, key, limit) if each.grain]
+    if not windows:
+        raise InvalidName(f"{name} {key} is no window: expected one such as hour@2026-01-01-15:00, which parts fill.")
+    return tuple(_of_window(connection, name, tracked, each, limit) for each in windows)
+
+
+def _of_window(
+    connection: sa.Connection, name: Feed, tracked: Tracked, shown: PartitionState, limit: int
+) -> WindowParts:
+    at = WindowAddress(name, shown.sub_partition, shown.grain, shown.partition)
+    base = _base(connection, tracked, at)
+    missing = [each for one in base for each in _missing(connection, tracked, one)]
+    twice = [each for one in base for each in _twice(one)]
+    listed = _listed(base)
+    return WindowParts(
+        dataset=shown.dataset,
+        sub_partition=shown.sub_partition,
+        grain=shown.grain,
+        partition=shown.partition,
+        state=shown.state,
+        why=shown.why,
+        records=shown.records,
+        parts=listed[:limit],
+        more=max(len(listed) - limit, 0),
+        missing=[*dict.fromkeys(missing)],
+        twice=[*dict.fromkeys(twice)],
+        folded=any(one.row.folded for one in base),
+    )
+
+
+def _base(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> list[_Base]:
+    """The base windows in one, in order, with their reports."""
+    window = tracked.window(at.sub_partition, at.grain, at.key)
+    mine = [each for each in [at, *inside(tracked, at, window)] if each.grain == tracked.base]
+    known = rows(connection, mine)
+    found = {
+        (each.sub_partition, row.start): _Base(row)
+        for each in mine
+        if tracked.is_leaf(each.sub_partition, (row := known.get(each) or empty(tracked, each)).window)
+    }
+    for each in _reports(connection, at.dataset, found):
+        for start in windows_of(each.windows):
+            if (each.sub_partition, start) in found:
+                found[each.sub_partition, start].found.append(each)
+    return [found[each] for each in sorted(found)]
+
+
+def _reports(connection: sa.Connection, name: Feed, wanted: Iterable[tuple[str, datetime]]) -> list[Any]:
+    """The reports that may name some windows: by the text of their hours, or of their days if these are many."""
+    starts = {start for _, start in wanted}
+    hours, days = ({key_of(start)[:length] for start in starts} for length in (len("2026-01-01-15"), len("2026-01-01")))
+    named = sa.or_(*(report.c.windows.contains(f'"{each}') for each in sorted(hours if len(hours) == 1 else days)))
+    mine = report.c.sub_partition.in_(sorted({sub_partition for sub_partition, _ in wanted}))
+    query = sa.select(report).where(report.c.dataset == str(name), mine, report.c.part != FOLDED, named)
+    return [*connection.execute(query.order_by(report.c.sub_partition, report.c.tier, report.c.part))]
+
+
+def _listed(base: Sequence[_Base]) -> list[Part]:
+    """Every part of the windows once, with its records of them all; what was ingested first."""
+    found: dict[tuple[str, str, str], Part] = {}
+    for one in base:
+        for each in one.found:
+            key = each.sub_partition, each.tier, each.part
+            before = found[key].records if key in found else 0
+            found[key] = _part(each, before + one.records(each))
+    return [found[key] for key in sorted(found)]
+
+
+def _part(each: Any, records: int) -> Part:
+    return Part(
+        each.sub_partition,
+        each.tier,
+        each.part,
+        version_shown(each.version),
+        records,
+        each.records,
+        each.first,
+        each.last,
+        _hulls(each),
+        each.snapshot,
+        each.batch,
+        each.by,
+        each.at,
+    )
+
+
+def _hulls(each: Any) -> dict[str, Range]:
+    """The least and greatest offset by partition of all that a report names."""
+    found: dict[str, Range] = {}
+    for ranges in by_window(each.offsets, windows_of(each.windows)).values():
+        for partition, (first, last) in ranges.items():
+            known = found.get(partition, (first, last))
+            found[partition] = min(first, known[0]), max(last, known[1])
+    return found
+
+
+def _missing(connection: sa.Connection, tracked: Tracked, one: _Base) -> list[Missing]:
+    sub_partition = one.row.address.sub_partition
+    gaps = offsets.gaps(connection, tracked, one.row.address) if one.row.uncovered else {}
+    found = [
+        Missing(sub_partition, None, None, None, partition, *gap, *_next_to(one, partition, gap))
+        for partition, ranges in sorted(gaps.items())
+        for gap in ranges
+    ]
+    return [*(_files(tracked, one) if one.row.state not in DONE else ()), *found]
+
+
+def _files(tracked: Tracked, one: _Base) -> list[Missing]:
+    """Return the named counts of unreached tiers of which nothing is ingested."""
+    at = one.row.address
+    ingested = {each.part for each in one.of_tier(INGESTED)}
+    behind = {tier for tier, records in one.row.counts.items() if one.row.records < records}
+    return [
+        Missing(at.sub_partition, each.tier, each.part, one.records(each))
+        for each in one.found
+        if each.tier in behind
+        and each.tier in (tracked.tiers or behind)
+        and each.part not in ingested
+        and each.part != window_named(one.start)
+        and one.records(each)
+    ]
+
+
+def _next_to(one: _Base, partition: str, gap: Range) -> tuple[str | None, str | None]:
+    """The names of the parts of a window that end before a gap, and begin after it."""
+    held = [(one.ranges(each).get(partition), each.part) for each in one.of_tier(INGESTED)]
+    below = [(ranges[1], part) for ranges, part in held if ranges and ranges[1] < gap[0]]
+    above = [(ranges[0], part) for ranges, part in held if ranges and ranges[0] > gap[1]]
+    return max(below)[1] if below else None, min(above)[1] if above else None
+
+
+def _twice(one: _Base) -> list[Twice]:
+    """The offsets that two parts of a window hold: those that follow each other by their first offset."""
+    if not one.row.doubled:
+        return []
+    by_partition: dict[str, list[tuple[Range, str]]] = {}
+    for each in one.of_tier(INGESTED):
+        for partition, held in one.ranges(each).items():
+            by_partition.setdefault(partition, []).append((held, each.part))
+    found: list[Twice] = []
+    for partition, held in sorted(by_partition.items()):
+        for ((_, last), part), ((first, end), other) in combinations(sorted(held), 2):
+            if first <= last:
+                found.append(Twice(one.row.address.sub_partition, partition, first, min(last, end), (part, other)))
+    return found

@@ -1,0 +1,161 @@
+"""A mark stays until an output is made of good data: that nothing good is there in place of the bad ends none."""
+
+import dagster as dg
+import pytest
+
+from feed_assets import Completeness, foreign_feed, report_state, state_table
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.readiness import State
+from feed_assets.ledger import quality
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets.testing import Given, Harness
+from feed_assets_tests.orchestration import second_story as story
+from feed_assets_tests.orchestration.second_story import (
+    HOURS,
+    NOW,
+    OF_HOUR,
+    backfill,
+    checked,
+    counted,
+    made,
+    reader,
+)
+from feed_assets_tests.support.sum_projects import harness
+
+
+def counted_but(missing: int, version: int) -> None:
+    """Hour 15 again, as the source has it, and ingested without some records of its last window."""
+    starts = [story.MIDNIGHT + number * story.BASE for number in range(15 * 12, 16 * 12)]
+    whole = [{"start": start, "records": 100} for start in starts]
+    less = [*whole[:-1], {"start": starts[-1], "records": 100 - missing}]
+    line = {"dataset": "web/foo", "version": version}
+    lines = [{"kind": "source", "tier": "kafka", "windows": whole}, {"kind": "part", "part": "15", "windows": less}]
+    assert not report_state([{**each, **line} for each in lines]).rejected
+
+
+def sourced(records: int, version: int) -> None:
+    """What the source has of the last window of hour 15."""
+    start = story.MIDNIGHT + (16 * 12 - 1) * story.BASE
+    line = {"kind": "source", "tier": "kafka", "dataset": "web/foo", "version": version}
+    assert not report_state([{**line, "windows": [{"start": start, "records": records}]}]).rejected
+
+
+def invalid_hour() -> Harness:
+    """Hour 15 is invalid after what is derived of it was built, and before its report was."""
+    tested = story.world()
+    tested.run_until_idle()
+    counted(0, 15)
+    tested.run_until_idle()
+    counted(15, 16)
+    assert made(tested.tick()) == ["anyhow 15", "intraday 15", "preagg 15"]
+    checked("failed", story.BOTS)
+    assert made(tested.run_until_idle()) == []
+    return tested
+
+
+def flags() -> set[str | None]:
+    return {story.flag(name) for name in ("preagg", "anyhow", "intraday")}
+
+
+@pytest.mark.parametrize("is_backfill", [True, False])
+def test_an_hour_that_is_open_after_a_correction(is_backfill):
+    tested = invalid_hour()
+    before = flags()
+    if is_backfill:
+        backfill("started")
+    counted_but(1, version=1)
+    if is_backfill:
+        backfill("done")
+    assert made(tested.run_until_idle()) == []
+    assert story.states()["hour"] == "open"
+    assert flags() == before == {OF_HOUR}
+    assert story.verdict(tested, "report").state is State.WAITS_FOR_QUALITY
+
+    # Nor do checks that pass while it is open: they may be of another state of it.
+    checked("passed", version=1)
+    assert made(tested.run_until_idle()) == []
+    assert flags() == {OF_HOUR}
+
+    counted_but(0, version=2)
+    assert made(tested.run_until_idle()) == ["anyhow 15", "intraday 15", "preagg 15", "report 15"]
+    assert flags() == {None}
+
+
+def test_an_hour_whose_source_counts_more_for_a_while():
+    """Its rows are those that were read all the time: the mark goes with the check, once it is complete."""
+    tested = invalid_hour()
+    sourced(200, version=1)
+    assert made(tested.run_until_idle()) == []
+    assert (story.states()["hour"], flags()) == ("open", {OF_HOUR})
+    checked("passed", version=1)
+    assert made(tested.run_until_idle()) == []
+    assert flags() == {OF_HOUR}
+    sourced(100, version=2)
+    assert made(tested.run_until_idle()) == ["report 15"]
+    assert flags() == {None}
+
+
+def test_an_hour_of_which_all_reports_are_taken_back():
+    tested = invalid_hour()
+    assert not report_state(
+        [{"kind": "part", "dataset": "web/foo", "part": "15", "windows": [], "version": 1}]
+    ).rejected
+    assert made(tested.run_until_idle()) == []
+    assert flags() == {OF_HOUR}
+
+
+def test_what_is_never_made_again_is_marked_as_long_as_the_hour_is_open():
+    foo = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
+    tested = harness(foo, reader("kept", HOURS, foo, reprocess="never"), give=story.give, now=lambda: NOW)
+    tested.run_until_idle()
+    counted(0, 15)
+    counted(15, 16)
+    tested.run_until_idle()
+    checked("failed", story.BOTS)
+    tested.run_until_idle()
+    backfill("started")
+    counted_but(1, version=1)
+    backfill("done")
+    checked("passed", version=1)
+    tested.run_until_idle()
+    assert story.flag("kept") == OF_HOUR
+    counted_but(0, version=2)
+    assert made(tested.run_until_idle()) in ([], ["kept 15"])
+    assert story.flag("kept") is None
+
+
+RAW, MADE, BELOW = "web/raw/v1.0", "web/made/v1.0", "web/below/v1.0"
+DAY, DAYS = "2026-01-01", dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-02")
+
+
+def flag_of(name: str) -> str | None:
+    at = Partition(Feed.parse(name), DAY)
+    with open_ledger(settings().ledger).read() as connection:
+        return quality.failed(connection, [at], (quality.MARKED,)).get(at)
+
+
+def test_a_feed_whose_bad_update_is_withdrawn_and_no_other_is_valid():
+    """The check passes, of nothing: what was made of the update that is gone is no better for it."""
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema="n int")
+    made_of_raw = reader("made", DAYS, raw)
+    tested = harness(
+        raw, made_of_raw, reader("below", DAYS, made_of_raw), give=lambda task: Given([{"n": 1}]), now=lambda: NOW
+    )
+    first = tested.drop(RAW, DAY, "n\n1\n")
+    assert [run.assets[0] for run in tested.tick()] == ["web/made"]
+    quality_of_raw("failed", "half of it")
+    assert tested.run_until_idle() == []
+    assert flag_of(MADE)
+    tested.invalidate(RAW, DAY, first)
+    quality_of_raw("passed", None)
+    assert tested.run_until_idle() == []
+    assert flag_of(MADE)
+    tested.drop(RAW, DAY, "n\n2\n")
+    assert {run.assets[0] for run in tested.run_until_idle()} == {"web/made", "web/below"}
+    assert flag_of(MADE) is None
+
+
+def quality_of_raw(state: str, reason: str | None) -> None:
+    with open_ledger(settings().ledger).change() as connection:
+        quality.report(connection, Partition(Feed.parse(RAW), DAY), "rows", state, reason, "dq", NOW)
