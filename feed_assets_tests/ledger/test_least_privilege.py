@@ -21,12 +21,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 BEFORE = (
     "UPDATE alembic_version SET version_num = '0006'",
     "DROP VIEW partition_state",
-    "DROP TABLE waiver, closure, profile, api_key, idempotency, intake_file, forgotten",
+    "DROP TABLE waiver, closure, profile, api_key, idempotency, intake_file, forgotten, coverage, window_offsets",
     "DROP INDEX window_backfilling, change_late, run_of_feed_by_end, consumed_by_input, taken_by_event",
     "ALTER TABLE change DROP COLUMN detail",
     "ALTER TABLE consumed DROP COLUMN modified",
     'ALTER TABLE "window" DROP COLUMN marked, DROP COLUMN flagged, DROP COLUMN stale, DROP COLUMN held, '
-    "DROP COLUMN data, DROP COLUMN told",
+    "DROP COLUMN data, DROP COLUMN told, DROP COLUMN uncovered, DROP COLUMN doubled",
     "ALTER TABLE run DROP COLUMN why",
     "ALTER TABLE update_ DROP COLUMN without, DROP COLUMN audit, DROP COLUMN columns, DROP COLUMN modified, "
     "DROP COLUMN figures",

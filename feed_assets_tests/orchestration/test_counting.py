@@ -70,7 +70,8 @@ class World:
         if self.fails and str(task.recipe.feed) == CLEAN:
             raise ValueError("it fails")
         self.made.append(str(task.recipe.feed))
-        return Given([{"n": len(self.made)}], windows=self.counts, counted={"read": self.counts})
+        own = self.counts if task.recipe.grain else None
+        return Given([{"n": len(self.made)}], windows=own, counted={"read": self.counts})
 
     def state(self, feed: str, grain: str = "day", key: str = DAY) -> str | None:
         at = WindowAddress(Feed.parse(feed), "", grain, key)

@@ -53,7 +53,7 @@ class World:
     def give(self, task) -> Given:
         name, self.rows = str(task.recipe.feed), self.rows + self.step
         failed = {"not_empty": self.finds[name]} if self.finds.get(name) else {}
-        return Given([{"n": self.rows}], failed=failed, windows=WHOLE)
+        return Given([{"n": self.rows}], failed=failed, windows=WHOLE if task.recipe.grain else None)
 
     def says(self, state: str, reason: str | None = None, feed: str = RAW, check: str = "seen") -> None:
         """Somebody has looked at a day of a feed."""
