@@ -32,6 +32,8 @@ _UNMARKED_UTF_16 = re.compile(rb"(?:[ -~]\0){2}|(?:\0[ -~]){2}")
 SHORT = 4
 """Columns of a header whose difference from the schema is seen at once."""
 
+_OTHER_FORMATS = {b"PAR1\x15": "Parquet", b"PK\x03\x04": "a ZIP archive, as Excel writes"}
+"""By their first bytes, which no text has."""
 _BOMS: Mapping[bytes, Encoding] = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -175,6 +177,8 @@ def misplaced_quote(record: str) -> str | None:
 def _encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
     if data.startswith(b"\x1f\x8b"):
         return "it is packed by gzip, and its name does not end in .gz: have the producer name it so"
+    if form := next((form for mark, form in _OTHER_FORMATS.items() if data.startswith(mark)), None):
+        return f"it is {form}: expected CSV"
     if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
         return f"it is UTF-32: expected {dialect.encoding}. Have the producer write UTF-8"
     marked = next((encoding for mark, encoding in _BOMS.items() if data.startswith(mark)), None)

@@ -19,6 +19,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
+from feed_assets_tests.support.each_case import each_case
 
 SUMMARY, DAY = "retail/daily_summary/v1.0", "2010-12-03"
 TABLES = [f"retail/{name}/v1.0" for name in ("purchases", "num_purchases_per_day", "purchases_per_buyer")]
@@ -54,7 +55,7 @@ def test_without_a_correlation_id_it_is_that_of_table_partition_and_marker() -> 
     assert done["correlation_id"] == foreign_correlation(Partition(Feed.parse("shop/orders")), "20240101.060000")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("more", "error", "reason"),
     [
         (["--marker", "6"], EventOutOfOrder, "marker 6 does not come after 7"),

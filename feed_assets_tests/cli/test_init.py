@@ -20,6 +20,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.project_names import NAME_LENGTH
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets_tests.support.each_case import each_case
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -102,7 +103,7 @@ def test_settings_that_lead_elsewhere_are_said_and_nothing_is_put_there(here, mo
     assert [*elsewhere.iterdir()] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "reason", "what_to_do"),
     [
         ("My-Shop", "expected that of a Python package", "Take 'my_shop', for example."),

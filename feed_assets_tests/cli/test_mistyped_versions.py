@@ -84,7 +84,7 @@ def part(home, tmp_path, monkeypatch) -> str:
     return "a.csv"
 
 
-@pytest.mark.parametrize(("text", "near"), MISTYPED.items())
+@each_case(("text", "near"), MISTYPED.items())
 def test_nothing_is_published_under_a_mistyped_version(part, text, near):
     Path("tree").mkdir(exist_ok=True)
     Path("tree", part).write_text("k\n1\n")

@@ -18,6 +18,7 @@ from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.write import publish
 from feed_assets.runs.fits import check_file
 from feed_assets.settings import settings
+from feed_assets_tests.support.each_case import each_case
 
 pytestmark = pytest.mark.usefixtures("home", "project")
 
@@ -75,7 +76,7 @@ def test_what_fits_is_published_under_its_path_or_its_key_in_the_ui(key: str) ->
     assert texts("2020-01-02/north") == [GOOD]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "key", "text", "says"),
     [
         (ORDERS, "2020-01-02/nroth", GOOD, "'2020-01-02/nroth' is no partition of shop/orders/v1.0: expected north"),
@@ -201,7 +202,7 @@ def test_packed_and_parquet_files_are_looked_at_too(tmp_path: Path) -> None:
         check_file(parquet, "parquet", "id string, m int")
     with pytest.raises(FeedAssetsError, match="it cannot be read as parquet"):
         check_file(packed, "parquet", "id string")
-    with pytest.raises(FeedAssetsError, match="it cannot be read as csv"):
+    with pytest.raises(FeedAssetsError, match="it is Parquet: expected CSV"):
         check_file(parquet, "csv", "id string")
 
 

@@ -109,6 +109,8 @@ UTF_16, LATIN_1, BARE = CsvDialect(encoding="UTF-16"), CsvDialect(encoding="Lati
     ("data", "dialect", "problem"),
     [
         (b"id,name\n1,a\n", RFC_4180, None),
+        (b"PAR1\x15\x04", RFC_4180, "it is Parquet: expected CSV"),
+        (b"PK\x03\x04\x14", BARE, "it is a ZIP archive, as Excel writes: expected CSV"),
         (b"ID,Name\r\n", RFC_4180, None),
         (b'\xef\xbb\xbf"id",name\n', RFC_4180, None),
         (b"\n\nid,name\n", RFC_4180, None),

@@ -167,7 +167,7 @@ def test_what_is_in_a_range_between_its_windows_is_read_too(local_lake):
     assert [*found.update_ids] == ["2026-06-01-22:00", "2026-06-01-22:15", "2026-06-01-23:00"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("args", "says"),
     [
         ((MONDAY, MONDAY), "is empty: expected an end after its beginning"),
