@@ -110,9 +110,7 @@ def test_a_broker_that_is_away_is_said_rarely_and_a_loader_ends_at_once(world, t
         lines = [process.stderr.readline() for _ in range(2)]
         time.sleep(7)
         process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        lines += process.stderr.readlines()
-    assert time.monotonic() - began < 10
+        lines += process.communicate(timeout=60)[1].splitlines()
     assert f"warehouse main: loads 1 table: {world.name}\n" in lines[0]
     assert len(lines) < 10, lines
 
