@@ -58,14 +58,20 @@ def _as_times(mapping: dg.PartitionMapping, child: _Part, parent: _Part) -> tupl
     """Return both dimensions if the mapping between them is decided by windows of time."""
     if isinstance(child, Times) and isinstance(parent, Times):
         decided = isinstance(mapping, dg.TimeWindowPartitionMapping | dg.IdentityPartitionMapping)
-        return (child, parent) if decided else None
+        return (child, parent) if decided and _is_dagsters_own(mapping) else None
     return None
+
+
+def _is_dagsters_own(mapping: dg.PartitionMapping) -> bool:
+    """Return whether nobody has derived the mapping's class: a class of somebody's may map otherwise."""
+    return type(mapping).__module__.startswith("dagster.")
 
 
 def _edges(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) -> list[_Edge]:
     if child is None or parent is None:
         return []
-    if isinstance(mapping, dg.MultiPartitionMapping | dg.MultiToSingleDimensionPartitionMapping):
+    has_dimensions = isinstance(mapping, dg.MultiPartitionMapping | dg.MultiToSingleDimensionPartitionMapping)
+    if has_dimensions and _is_dagsters_own(mapping):
         return [
             _Edge(
                 each.upstream_dimension_name or "partition",
