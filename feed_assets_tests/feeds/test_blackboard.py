@@ -314,6 +314,16 @@ def test_credentials_that_cannot_be_renewed_are_refused(s3_url, s3_env):
         Blackboard.open(s3_url, endpoint=s3_env.endpoint, credentials=expired).files("u")
 
 
+def test_a_listing_takes_the_credentials_of_its_moment(s3_board, s3_url, s3_env):
+    s3_board.put("u/1/k", b"1")
+    given = [keys("admin", "of-before"), keys(s3_env.access_key, s3_env.secret_key)]
+    board = Blackboard.open(s3_url, endpoint=s3_env.endpoint, credentials=lambda: given[0]())
+    with pytest.raises(BlackboardRefused):
+        board.page("u", "")
+    del given[0]
+    assert board.page("u", "").names == ("1",)
+
+
 def test_a_server_that_is_down_is_unavailable_and_not_empty(tmp_path):
     with seaweedfs_server(tmp_path / "weed") as server:
         server.client().create_bucket(Bucket="lake")
