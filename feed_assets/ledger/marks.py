@@ -2,7 +2,7 @@
 
 A level, not an edge: whatever changes, it is looked at what the newest update was made of, and whether that is bad now.
 A mark stays until the data that the output was made of are known to be good: that nothing is known of them, as their
-window is open or their update is withdrawn, ends none.
+window is open, their update is withdrawn, or a mapping raises, ends none.
 A mark is a change of the log, by which the outputs below hear of it, in the same pass (`ledger/fan_out.py`).
 """
 
@@ -33,8 +33,11 @@ BY = "lineage"
 NAMED = 24
 """Bad inputs that a mark names; of the others it says how many there are."""
 
-WindowsRead = Callable[[Partition, Collection[Partition]], Iterable[WindowAddress]]
-"""By output and the partitions of feeds that it was made of: the windows of these feeds that it waited for."""
+WindowsRead = Callable[[Partition, Collection[Partition]], Iterable[WindowAddress] | None]
+"""By output and the partitions of feeds that it was made of: the windows of these feeds that it waited for.
+
+None if that cannot be told.
+"""
 
 _NEVER = CheckState("", None)
 _GOOD = {None, WindowState.OPEN, WindowState.COMPLETE}
@@ -88,11 +91,13 @@ def look(
     published = sets.newest(connection, outputs)
     consumed = sets.consumed(connection, published)
     failed = _failed(connection, {at for pins in consumed.values() for at in _of_feeds(pins)})
-    read = {output: _windows(output, pins, failed, made.windows_read) for output, pins in consumed.items()}
+    of_feeds = {output: made.windows_read(output, _good_feeds(pins, failed)) for output, pins in consumed.items()}
+    read = {output: [*_of_tables(pins), *(of_feeds[output] or ())] for output, pins in consumed.items()}
     known = window_facts.known_at(connection, read.values())
     found = {output: _why(consumed.get(output, ()), failed, read.get(output, ()), known) for output in published}
     good = marked(connection, [output for output, why in found.items() if not why])
-    stays = _made_again(connection, {output: read[output] for output in good if output in read})
+    stays = {output for output in good if of_feeds.get(output, ()) is None}
+    stays |= _made_again(connection, {output: read[output] for output in good if output in read})
     pins_of = {output: consumed.get(output, ()) for output in good}
     stays |= {output for output in good if _is_open(pins_of[output], read.get(output, ()), known)}
     stays |= _made_of_withdrawn(connection, pins_of)
@@ -169,13 +174,14 @@ def _failed(connection: sa.Connection, read: Collection[Partition]) -> dict[Part
     return {at: why for at in read for each in (at, at.parent) if each and (why := found.get(each))}
 
 
-def _windows(
-    output: Partition, pins: Iterable[Pin], failed: Mapping[Partition, str], windows_read: WindowsRead
-) -> list[WindowAddress]:
-    """The windows that an output was made of: of a feed whose partition is bad itself nothing more is to be said."""
-    of_tables = [at for pin in pins if (at := address_of(pin.partition))]
+def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
+    return [at for pin in pins if (at := address_of(pin.partition))]
+
+
+def _good_feeds(pins: Collection[Pin], failed: Mapping[Partition, str]) -> set[Partition]:
+    """Return the partitions of feeds that were read; of a feed of which one is bad nothing more is to be said."""
     bad = {at.feed for at in _of_feeds(pins) if at in failed}
-    return [*of_tables, *windows_read(output, {at for at in _of_feeds(pins) if at.feed not in bad})]
+    return {at for at in _of_feeds(pins) if at.feed not in bad}
 
 
 def _of_feeds(pins: Iterable[Pin]) -> set[Partition]:

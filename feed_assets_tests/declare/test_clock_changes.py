@@ -69,7 +69,7 @@ BEFORE = {"10 minutes": 3, "hours": 70, "days": 70}
 LEFT_OUT = {"2011-12-30"}
 """A day of Apia that no clock showed: Dagster lists it."""
 NO_SUCH_DAY = {("Africa/Casablanca", "2026-03-22"), ("Pacific/Apia", "2011-12-30")}
-"""Changes at which Dagster itself loses a day that begins at 2:00: it lists the key, and refuses a run of it."""
+"""Changes at which Dagster lists a day from 2:00 and refuses a run of it: such a feed is refused at declaration."""
 PAIRS = [
     ("hours", "days"),
     ("hours", "hours"),

@@ -1,6 +1,5 @@
 """Offsets that parts and sources report: what no part holds keeps a window open, and what several hold is an issue."""
 
-import json
 import random
 from collections import Counter
 from datetime import timedelta
@@ -14,56 +13,11 @@ from feed_assets.core.errors import InvalidReport
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
 from feed_assets.core.offsets import compared, joined
-from feed_assets.core.report_lines import parse_report
-from feed_assets.ledger.states import datasets, reports, windows
-from feed_assets.ledger.states.lacking import whys
+from feed_assets.ledger.states import reports, windows
 from feed_assets.ledger.tables import coverage, window_offsets
+from feed_assets_tests.ledger.offset_reports import W, parsed, part, said, source, state
 from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW
 from feed_assets_tests.support.ledger_records import scanned, statements
-
-W = [*HOUR_15][:6]
-"""Windows of five minutes."""
-
-
-def said(ledger, *lines):
-    """Report lines as they are sent: of the windows `at` 100 records each, unless they say another number."""
-    found = [each for line in lines for each in parsed(line)]
-    outcome = reports.report(ledger, found, NOW)
-    assert not outcome.rejected, outcome.rejected
-    return outcome
-
-
-def parsed(line, dataset=FOO):
-    more = {name: value for name, value in line.items() if name != "at"}
-    counts = [{"start": f"{at:%Y-%m-%dT%H:%MZ}", "records": n} for at, n in line["at"].items()]
-    return parse_report(json.dumps({"dataset": str(dataset), "windows": counts, **more}))
-
-
-def part(name, at, offsets=None, **more):
-    counts = at if isinstance(at, dict) else dict.fromkeys(at, 100)
-    return {"kind": "part", "part": name, "at": counts, **({"offsets": offsets} if offsets else {}), **more}
-
-
-def source(at, offsets=None, records=100, **more):
-    return {
-        "kind": "source",
-        "tier": "kafka",
-        "at": dict.fromkeys(at, records),
-        **({"offsets": offsets} if offsets else {}),
-        **more,
-    }
-
-
-def state(ledger, at=W[0], grain="5min", sub_partition=""):
-    address = windows.WindowAddress(FOO, sub_partition, grain, f"{at:%Y-%m-%d-%H:%M}")
-    with ledger.read() as connection:
-        found = windows.known(connection, [address])
-        why = whys(connection, found.values(), {FOO: tracked(connection)})
-    return str(found[address].state), why[address].partition("%); ")[2]
-
-
-def tracked(connection):
-    return datasets.tracked(connection, [FOO])[FOO]
 
 
 def test_offsets_that_no_part_holds_keep_a_window_open(ledger):

@@ -1,13 +1,17 @@
 """A mark stays until an output is made of good data: that nothing good is there in place of the bad ends none."""
 
+from datetime import datetime, timedelta
+
 import dagster as dg
 import pytest
 
 from feed_assets import Completeness, foreign_feed, report_state, state_table
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.ledger import quality
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
 from feed_assets_tests.orchestration import second_story as story
@@ -159,3 +163,37 @@ def test_a_feed_whose_bad_update_is_withdrawn_and_no_other_is_valid():
 def quality_of_raw(state: str, reason: str | None) -> None:
     with open_ledger(settings().ledger).change() as connection:
         quality.report(connection, Partition(Feed.parse(RAW), DAY), "rows", state, reason, "dq", NOW)
+
+
+def test_nobody_can_tell_which_windows_it_was_made_of(monkeypatch, caplog):
+    """Such as after a change of the declaration: then nobody knows that they are good."""
+    raw = foreign_feed(
+        RAW, partitions_def=DAYS, schema="n int", completeness=Completeness(tiers=("kafka",), grains=("hour", "day"))
+    )
+    made_of_raw = reader("made", DAYS, raw)
+    tested = harness(
+        raw, made_of_raw, reader("below", DAYS, made_of_raw), give=lambda task: Given([{"n": 1}]), now=lambda: NOW
+    )
+    tested.run_until_idle()
+    tested.drop(RAW, DAY, "n\n1\n")
+    midnight = datetime.fromisoformat(f"{DAY}T00:00Z")
+    whole = [{"start": midnight + timedelta(hours=hour), "records": 1} for hour in range(24)]
+    reported({"kind": "source", "tier": "kafka", "windows": whole}, {"kind": "part", "part": "p", "windows": whole})
+    assert [run.assets[0] for run in tested.tick()] == ["web/made"]
+    hour = {"kind": "quality", "grain": "hour", "start": f"{DAY}T15:00:00Z", "check": "bots", "state": "failed"}
+    reported({**hour, "reason": "bots", "version": 1})
+    assert tested.run_until_idle() == []
+    assert flag_of(MADE)
+    monkeypatch.setattr(Graph, "windows_read", refused)
+    reported({**hour, "reason": "more bots", "version": 2})
+    assert tested.run_until_idle() == []
+    assert flag_of(MADE)
+    assert f"the mapping of {MADE} {DAY} to the windows that it was made of cannot be told" in caplog.text
+
+
+def refused(*_):
+    raise InvalidDefinition("found no windows that fill this time")
+
+
+def reported(*lines) -> None:
+    assert not report_state([{"dataset": RAW, **line} for line in lines]).rejected

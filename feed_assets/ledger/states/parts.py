@@ -1,9 +1,10 @@
 """The parts of windows: what each contributed, and what is missing or there twice."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import combinations
+from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +15,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
 from feed_assets.core.offsets import Range, Ranges, by_window
 from feed_assets.core.reports import FOLDED, key_of, version_shown, window_named, windows_of
-from feed_assets.core.windows import WindowAddress
+from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger.states import datasets, offsets
 from feed_assets.ledger.states.flags import inside
 from feed_assets.ledger.states.rows import Row, empty, rows
@@ -92,25 +93,25 @@ class WindowParts:
     folded: bool = False
 
 
+@dataclass(frozen=True)
+class _Share:
+    """The share of a report in one base window: its records and its offsets by partition."""
+
+    report: Any
+    records: int
+    ranges: Ranges
+
+
 @dataclass
 class _Base:
-    """One base window of those that are shown, with the reports that name it."""
+    """One base window of those that are shown, with the shares of the reports that name it."""
 
     row: Row
-    found: list[Any] = field(default_factory=list[Any])
+    shares: list[_Share] = field(default_factory=list[_Share])
 
     @property
-    def start(self) -> datetime:
-        return self.row.start
-
-    def records(self, each: Any) -> int:
-        return windows_of(each.windows)[self.start]
-
-    def of_tier(self, tier: str) -> list[Any]:
-        return [each for each in self.found if each.tier == tier]
-
-    def ranges(self, each: Any) -> Ranges:
-        return by_window(each.offsets, windows_of(each.windows)).get(self.start, {})
+    def ingested(self) -> list[_Share]:
+        return [each for each in self.shares if each.report.tier == INGESTED]
 
 
 def parts(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[WindowParts, ...]:
@@ -160,10 +161,22 @@ def _base(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> lis
         if tracked.is_leaf(each.sub_partition, (row := known.get(each) or empty(tracked, each)).window)
     }
     for each in _reports(connection, at.dataset, found):
-        for start in windows_of(each.windows):
+        for start, share in _shares(each, tracked).items():
             if (each.sub_partition, start) in found:
-                found[each.sub_partition, start].found.append(each)
+                found[each.sub_partition, start].shares.append(share)
     return [found[each] for each in sorted(found)]
+
+
+def _shares(report: Any, tracked: Tracked) -> dict[datetime, _Share]:
+    """Return a report's shares by the start of the base window, whatever grain it was reported by."""
+    counts, zone = windows_of(report.windows), tracked.zone_of(report.sub_partition)
+    named = by_window(report.offsets, counts)
+    found: dict[datetime, _Share] = {}
+    for start, records in counts.items():
+        at = window_of(tracked.base, start, zone).start
+        before = found.get(at, _Share(report, 0, {}))
+        found[at] = _Share(report, before.records + records, _hulls([before.ranges, named.get(start, {})]))
+    return found
 
 
 def _reports(connection: sa.Connection, name: Feed, wanted: Iterable[tuple[str, datetime]]) -> list[Any]:
@@ -180,10 +193,10 @@ def _listed(base: Sequence[_Base]) -> list[Part]:
     """Every part of the windows once, with its records of them all; what was ingested first."""
     found: dict[tuple[str, str, str], Part] = {}
     for one in base:
-        for each in one.found:
-            key = each.sub_partition, each.tier, each.part
+        for share in one.shares:
+            key = share.report.sub_partition, share.report.tier, share.report.part
             before = found[key].records if key in found else 0
-            found[key] = _part(each, before + one.records(each))
+            found[key] = _part(share.report, before + share.records)
     return [found[key] for key in sorted(found)]
 
 
@@ -197,7 +210,7 @@ def _part(each: Any, records: int) -> Part:
         each.records,
         each.first,
         each.last,
-        _hulls(each),
+        _hulls(by_window(each.offsets, windows_of(each.windows)).values()),
         each.snapshot,
         each.batch,
         each.by,
@@ -205,10 +218,10 @@ def _part(each: Any, records: int) -> Part:
     )
 
 
-def _hulls(each: Any) -> dict[str, Range]:
-    """The least and greatest offset by partition of all that a report names."""
+def _hulls(named: Iterable[Ranges]) -> Ranges:
+    """Return the least and greatest offset of each partition."""
     found: dict[str, Range] = {}
-    for ranges in by_window(each.offsets, windows_of(each.windows)).values():
+    for ranges in named:
         for partition, (first, last) in ranges.items():
             known = found.get(partition, (first, last))
             found[partition] = min(first, known[0]), max(last, known[1])
@@ -219,9 +232,9 @@ def _missing(connection: sa.Connection, tracked: Tracked, one: _Base) -> list[Mi
     sub_partition = one.row.address.sub_partition
     gaps = offsets.gaps(connection, tracked, one.row.address) if one.row.uncovered else {}
     found = [
-        Missing(sub_partition, None, None, None, partition, *gap, *_next_to(one, partition, gap))
+        Missing(sub_partition, None, None, None, partition, *gap, *names)
         for partition, ranges in sorted(gaps.items())
-        for gap in ranges
+        for gap, names in _with_neighbours(one, partition, ranges)
     ]
     return [*(_files(tracked, one) if one.row.state not in DONE else ()), *found]
 
@@ -229,25 +242,29 @@ def _missing(connection: sa.Connection, tracked: Tracked, one: _Base) -> list[Mi
 def _files(tracked: Tracked, one: _Base) -> list[Missing]:
     """Return the named counts of unreached tiers of which nothing is ingested."""
     at = one.row.address
-    ingested = {each.part for each in one.of_tier(INGESTED)}
+    ingested = {each.report.part for each in one.ingested}
     behind = {tier for tier, records in one.row.counts.items() if one.row.records < records}
     return [
-        Missing(at.sub_partition, each.tier, each.part, one.records(each))
-        for each in one.found
-        if each.tier in behind
-        and each.tier in (tracked.tiers or behind)
-        and each.part not in ingested
-        and each.part != window_named(one.start)
-        and one.records(each)
+        Missing(at.sub_partition, each.report.tier, each.report.part, each.records)
+        for each in one.shares
+        if each.report.tier in behind
+        and each.report.tier in (tracked.tiers or behind)
+        and each.report.part not in ingested
+        and each.report.part != window_named(one.row.start)
+        and each.records
     ]
 
 
-def _next_to(one: _Base, partition: str, gap: Range) -> tuple[str | None, str | None]:
-    """The names of the parts of a window that end before a gap, and begin after it."""
-    held = [(one.ranges(each).get(partition), each.part) for each in one.of_tier(INGESTED)]
-    below = [(ranges[1], part) for ranges, part in held if ranges and ranges[1] < gap[0]]
-    above = [(ranges[0], part) for ranges, part in held if ranges and ranges[0] > gap[1]]
-    return max(below)[1] if below else None, min(above)[1] if above else None
+def _with_neighbours(
+    one: _Base, partition: str, gaps: Iterable[Range]
+) -> Iterator[tuple[Range, tuple[str | None, str | None]]]:
+    """Yield each gap with the names of the parts that end before it, and begin after it."""
+    held = [(ranges, each.report.part) for each in one.ingested if (ranges := each.ranges.get(partition))]
+    firsts, lasts = (sorted((ranges[end], part) for ranges, part in held) for end in (0, 1))
+    for first, last in gaps:
+        below, above = bisect_left(lasts, (first, "")), bisect_left(firsts, (last + 1, ""))
+        before = lasts[below - 1][1] if below else None
+        yield (first, last), (before, firsts[above][1] if above < len(firsts) else None)
 
 
 def _twice(one: _Base) -> list[Twice]:
@@ -255,12 +272,20 @@ def _twice(one: _Base) -> list[Twice]:
     if not one.row.doubled:
         return []
     by_partition: dict[str, list[tuple[Range, str]]] = {}
-    for each in one.of_tier(INGESTED):
-        for partition, held in one.ranges(each).items():
-            by_partition.setdefault(partition, []).append((held, each.part))
-    found: list[Twice] = []
-    for partition, held in sorted(by_partition.items()):
-        for ((_, last), part), ((first, end), other) in combinations(sorted(held), 2):
-            if first <= last:
-                found.append(Twice(one.row.address.sub_partition, partition, first, min(last, end), (part, other)))
-    return found
+    for each in one.ingested:
+        for partition, held in each.ranges.items():
+            by_partition.setdefault(partition, []).append((held, each.report.part))
+    return [
+        Twice(one.row.address.sub_partition, partition, first, last, names)
+        for partition, held in sorted(by_partition.items())
+        for first, last, names in _overlaps(sorted(held))
+    ]
+
+
+def _overlaps(held: Sequence[tuple[Range, str]]) -> Iterator[tuple[int, int, tuple[str, str]]]:
+    """Yield what two of some ranges, sorted by their first offset, have in common, and the names of both."""
+    for number, ((_, last), part) in enumerate(held):
+        for (first, end), other in islice(held, number + 1, None):
+            if first > last:
+                break
+            yield first, min(last, end), (part, other)

@@ -33,6 +33,7 @@ from feed_assets.orchestration.declare.datasets import (
 )
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
+from feed_assets.orchestration.declare.lost_windows import check_windows
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
 from feed_assets.orchestration.declare.resolved import check_late, resolve
 from feed_assets.runs.checks import Check
@@ -134,6 +135,7 @@ def feed_asset(
         )
 
     check_cadence(found, cadence, partitions_def)
+    check_windows(found, partitions_def)
     check_late(found, partitions_def, [late, *(each.late for each in read.values())])
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:

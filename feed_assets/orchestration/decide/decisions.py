@@ -1,5 +1,6 @@
 """From what is on the list to a verdict: the step 'decide' for the datasets of one code location."""
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from feed_assets.settings import settings
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
+_log = logging.getLogger(__name__)
 DECISIONS_AT_ONCE = 100
 """Outputs that are decided about at a time: then the time is looked at."""
 
@@ -220,11 +222,13 @@ def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledge
     known |= {node.feed for node in datasets}
 
 
-def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress]:
-    """The windows of feeds that an output waits for; none if that cannot be said: nor can it be decided about then."""
-    with failing_alone({}, f"the mapping of {output} to the windows that it was made of"):
-        return graph.windows_read(output, read)  # A declaration may have changed since it was made.
-    return []
+def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
+    """Return the windows of feeds that an output waits for; None if that cannot be told, and then its mark stays."""
+    problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made of"
+    with failing_alone(problems, mapping):  # A declaration may have changed since it was made.
+        return graph.windows_read(output, read)
+    _log.warning("%s cannot be told, so that a mark of it stays: %s", mapping, problems[mapping])
+    return None
 
 
 def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) -> Affected:

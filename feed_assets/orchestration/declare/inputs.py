@@ -34,6 +34,7 @@ from feed_assets.orchestration.declare.declarations import (
     declaration_of,
     metadata_of,
 )
+from feed_assets.orchestration.declare.lost_windows import check_windows
 from feed_assets.orchestration.declare.mappings import BySpan, Previous, Within
 from feed_assets.orchestration.declare.partitions import (
     Partitions,
@@ -150,6 +151,7 @@ def foreign_feed(
     if isinstance(intake, Pull):
         _check_pulled(found, intake, partitions_def)
     check_cadence(found, cadence, partitions_def)
+    check_windows(found, partitions_def)
     appendable = appendable or intake is not None
     tracked = tracked_of(found, completeness, regions)
     if blackboard:

@@ -88,9 +88,16 @@ def is_kept(times: Times, window: Bounds) -> bool:
     return window[0] >= times.start and (times.end is None or window[1] <= times.end)
 
 
+def is_window(times: Times, key: str) -> bool:
+    """Return whether a key names a window of time."""
+    with suppress(ValueError):
+        return bool(bounds(times, key))
+    return False
+
+
 def is_partition(times: Times, key: str, now: datetime) -> bool:
     """Return whether a key is a partition at a moment (timezone-aware): its window is kept, and over."""
-    if not _is_window(times, key):
+    if not is_window(times, key):
         return False
     window = bounds(times, key)
     over = moved(times, window[1], -times.end_offset) if times.end_offset else window[1]
@@ -197,17 +204,11 @@ def _keys_upto(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
     while back < 2 * _LONGEST:
         begin = start - back if repeats_hourly(times) else _noon(times, start - back)
         listed = times.get_partition_keys_in_time_window(dg.TimeWindow(begin, end))
-        keys = [key for key in listed if _is_window(times, key)]
+        keys = [key for key in listed if is_window(times, key)]
         if keys and bounds(times, keys[0])[0] <= start:
             return tuple(keys)
         back *= 4
     raise ValueError(f"{times} has no window that begins at or before {start:%Y-%m-%d %H:%M} UTC.")
-
-
-def _is_window(times: Times, key: str) -> bool:
-    with suppress(ValueError):
-        return bool(bounds(times, key))
-    return False
 
 
 def _noon(times: Times, moment: datetime) -> datetime:
