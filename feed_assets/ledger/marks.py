@@ -101,7 +101,8 @@ def look(
     pins_of = {output: consumed.get(output, ()) for output in good}
     stays |= {output for output in good if _is_open(pins_of[output], read.get(output, ()), known)}
     stays |= _made_of_withdrawn(connection, pins_of)
-    remade = {output: pins for output, pins in pins_of.items() if output.feed not in made.kept}
+    kept = {output for output in good if output.feed in made.kept and _is_backfilled(read.get(output, ()), known)}
+    remade = {output: pins for output, pins in pins_of.items() if output not in kept}
     stays |= _made_of_older(connection, remade, known)
     return {output: why for output, why in found.items() if output not in stays}
 
@@ -114,6 +115,11 @@ def _is_open(pins: Iterable[Pin], windows: Iterable[WindowAddress], known: Mappi
     tables = {pin.partition for pin in pins}
     found = ((at.partition in tables, known.get(at.partition) or _UNKNOWN) for at in windows)
     return any(at.state not in DONE and (is_table or at.is_suspect) for is_table, at in found)
+
+
+def _is_backfilled(windows: Iterable[WindowAddress], known: Mapping[Partition, KnownWindow]) -> bool:
+    """Say whether a window that was read was backfilled: what its dataset never makes again for that stays older."""
+    return any((known.get(at.partition) or _UNKNOWN).state is WindowState.BACKFILLED for at in windows)
 
 
 def _made_of_withdrawn(connection: sa.Connection, consumed: Mapping[Partition, Collection[Pin]]) -> set[Partition]:

@@ -1,6 +1,7 @@
 """A mark stays until an output is made of good data: that nothing good is there in place of the bad ends none."""
 
 from datetime import datetime, timedelta
+from itertools import count
 
 import dagster as dg
 import pytest
@@ -157,6 +158,22 @@ def test_a_feed_whose_bad_update_is_withdrawn_and_no_other_is_valid():
     assert flag_of(MADE)
     tested.drop(RAW, DAY, "n\n2\n")
     assert {run.assets[0] for run in tested.run_until_idle()} == {"web/made", "web/below"}
+    assert flag_of(MADE) is None
+
+
+def test_what_no_backfill_makes_again_is_made_again_by_late_data_and_marked_until_then():
+    raw, numbers = foreign_feed(RAW, partitions_def=DAYS, schema="n int"), count()
+    made_of_raw = reader("made", DAYS, raw, reprocess="never")
+    below = reader("below", DAYS, made_of_raw)
+    tested = harness(raw, made_of_raw, below, give=lambda task: Given([{"n": next(numbers)}]), now=lambda: NOW)
+    tested.drop(RAW, DAY, "n\n1\n")
+    assert [run.assets[0] for run in tested.tick()] == ["web/made"]
+    quality_of_raw("failed", "half of it")
+    assert tested.run_until_idle() == []
+    tested.drop(RAW, DAY, "n\n2\n")
+    assert tested.run_until_idle() == []
+    quality_of_raw("passed", None)
+    assert [run.assets[0] for run in tested.run_until_idle()] == ["web/made", "web/below"]
     assert flag_of(MADE) is None
 
 
