@@ -57,7 +57,7 @@ Quote = Annotated[
 """The character around a field that holds delimiters or line breaks; twice within, it is itself."""
 
 NullValue = Annotated[
-    str, rule(lambda text: text and not set(text) & set("\r\n"), r"a text in one line, such as '\N' or 'NULL'")
+    str, rule(lambda text: text and text.isprintable(), r"a text without control characters, such as '\N' or 'NULL'")
 ]
 """A text that means NULL."""
 

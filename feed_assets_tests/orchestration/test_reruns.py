@@ -1,6 +1,7 @@
 """What late data have changed is told once, to whoever owns the inputs that they came from."""
 
 import json
+from dataclasses import replace
 
 import dagster as dg
 import pytest
@@ -16,6 +17,7 @@ from feed_assets.ledger.reruns import Again
 from feed_assets.ledger.tables import alert
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.reruns import report_reruns
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
 from feed_assets_tests.support.alert_channels import SECRET, web_server
@@ -132,10 +134,11 @@ def test_two_ticks_at_once_tell_a_partition_once_also_after_the_first_was_delive
 def test_partitions_whose_updates_have_one_id_are_told_each_by_its_own_report(posted, monkeypatch):
     monkeypatch.setattr("feed_assets.orchestration.ticks.reruns.UPDATES_PER_TICK", 1)
     made = world()
-    clock = made.now()
+    clock, of = made.now(), Services.of
     made.now = lambda: clock
     with monkeypatch.context() as patch:
         patch.setattr("feed_assets.orchestration.ticks.watch.report_reruns", lambda *_: None)
+        patch.setattr(Services, "of", lambda *given, **named: replace(of(*given, **named), now=lambda: clock))
         for numbers in ([1], [1, 5]):
             for day in (DAY, NEXT_DAY):
                 made.drop(RAW, day, rows(*numbers))
