@@ -177,6 +177,13 @@ def test_lines_are_not_too_long(name):
     assert long == []
 
 
+def test_the_title_of_a_decision_begins_with_its_number():
+    titles = {name: TEXTS[name].partition("\n")[0] for name in TEXTS if re.match(r"docs/decisions/\d{4}-", name)}
+    assert len(titles) > 100
+    numbers = {name: int(name.rpartition("/")[2][:4]) for name in titles}
+    assert {name: title for name, title in titles.items() if not title.startswith(f"# {numbers[name]}. ")} == {}
+
+
 RUN_BY_ITS_OWN_TEST = "docs/reading.md"
 """A page whose code needs a lake: `test_reading_page.py` has one."""
 

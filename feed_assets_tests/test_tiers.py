@@ -1,5 +1,6 @@
 """Every test has one tier, every promise its tests, and `make test` stays small."""
 
+import os
 import re
 import subprocess
 import sys
@@ -48,6 +49,43 @@ def test_a_parameter_raises_the_tier_if_it_names_an_implementation_and_nothing_e
 def test_a_fast_test_that_got_a_server_is_refused(names, refused):
     item = SimpleNamespace(_request=SimpleNamespace(_fixture_defs=dict.fromkeys(names)))
     assert servers_of(item) == refused
+
+
+SMALL_CONFTEST = """
+from pathlib import Path
+import pytest
+from feed_assets_tests import tiers
+
+tiers.TESTS = Path(__file__).parent
+tiers.TIERS["test_small.py"] = tiers.Tier.FAST
+
+@pytest.fixture
+def broker():
+    return "a server"
+"""
+SMALL_TESTS = """
+def test_needs_no_server():
+    pass
+
+def test_names_its_server(broker):
+    pass
+
+def test_gets_a_server_while_it_runs(request):
+    request.getfixturevalue("broker")
+"""
+
+
+def test_a_fast_test_that_gets_a_server_while_it_runs_fails(tmp_path):
+    (tmp_path / "conftest.py").write_text(SMALL_CONFTEST)
+    (tmp_path / "test_small.py").write_text(SMALL_TESTS)
+    plugins = ["-p", "feed_assets_tests.conftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    settings = ["-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", *plugins, *settings, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    printed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False).stdout
+    assert "3 passed, 1 error" in printed, printed
+    assert "found ['broker'] in a test of the tier fast; expected none" in printed
+    assert "ERROR at teardown of test_gets_a_server_while_it_runs" in printed
 
 
 @pytest.fixture(scope="module")

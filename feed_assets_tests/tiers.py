@@ -197,13 +197,20 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "orchestration/test_late_policies.py::test_what_comes_after_the_cut_off_is_never_run_again",
         "orchestration/test_profiles.py::test_an_anomaly_whose_deep_checks_pass_is_a_warning_and_consumers_go_on",
     ),
+    "windows are complete by counts and offsets, of topics and of what we make ourselves": (
+        "kafka/test_counts.py",
+        "orchestration/test_own_counts.py::test_what_a_run_writes_is_counted_by_the_declaration_alone",
+        "sources/test_topic_counts.py::test_a_window_of_a_counted_topic_stays_open_while_its_parts_miss_offsets",
+    ),
     "a message is signalled, and its row loaded, within a few steps": (
         "kafka/test_chunk_latency.py",
         "warehouse/test_row_latency.py",
     ),
     "CSV, JSON and Parquet are read as they are, and what does not parse is rejected with its reason": (
         "intake/test_as_runs_read.py",
+        "reading/test_readers_agree.py::test_all_have_equal_values_or_refuse",
         "runs/test_whole_inputs.py",
+        "spark/test_whole_files.py",
         "spark/test_parse.py",
         "spark/test_read_csv.py",
         "spark/test_read_json.py",

@@ -35,7 +35,7 @@ def _looked(board: "Blackboard", update: "Update", published: "Callable[[Update]
 
 
 def _published(*, is_ours: bool) -> "Callable[[Update], Published]":
-    """Return what has the ledger's facts about an update; without a ledger there are none."""
+    """Return a lookup of ledger facts. Without a ledger every update is `UNKNOWN`."""
     from feed_assets.runs.deep import UNKNOWN, published_of
 
     try:

@@ -8,7 +8,7 @@ DIGITS = 38
 """Digits up to which a run takes a number as it stands; of a longer one it keeps a double."""
 
 LONG_NUMBER = rb"(?:[0-9.]{17}|[0-9.]+[eE])"
-"""How a number begins, behind its sign, whose float may not have its digits."""
+"""Pattern of numbers that a float may not hold exactly."""
 
 _PLAIN = re.compile(r"-?0*([0-9]*)(?:\.([0-9]*))?")
 

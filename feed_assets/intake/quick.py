@@ -24,7 +24,7 @@ DECIMALS = ("decimal", "dec", "numeric")
 """Names of the types with digits after the point."""
 
 _SPACES = (b"\t", b"\r", b'" ')
-"""What a key has before its colon if anything, but for a line break, which is in no line."""
+"""Whitespace or quote that may precede the colon."""
 
 _OPEN, _CLOSE = ord("{"), ord("}")
 

@@ -37,7 +37,7 @@ _GZIP = 31
 
 
 class OutOfTime(Exception):
-    """The time is over before all was read."""
+    """Time ran out before the update was read."""
 
 
 @dataclass(frozen=True)

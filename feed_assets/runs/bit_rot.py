@@ -1,4 +1,4 @@
-"""Read some old updates of our own feeds to the last byte, each day others: bits change at rest, and nobody sees it."""
+"""Read newest updates of our own feeds to the last byte, some each day: bits change at rest, and nobody sees it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ def look_in_turn(
     now: datetime,
     out_of_time: Callable[[], bool],
 ) -> Rotten | None:
-    """Read what was damaged once more, then the old updates whose turn it is; the next look goes on there.
+    """Read what was damaged once more, then the newest updates whose turn it is; the next look goes on there.
 
     Returns None if the last look was less than a day ago. An interrupt before its end has the next one begin again.
     """

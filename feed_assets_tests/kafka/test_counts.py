@@ -10,7 +10,8 @@ import pytest
 from feed_assets.core.chunks import line_before
 from feed_assets.core.errors import LogTrimmed
 from feed_assets.kafka import counts
-from feed_assets.kafka.counts import by_offsets, by_reading, refusal
+from feed_assets.kafka.counts import by_offsets, by_reading, moment_of, refusal
+from feed_assets.kafka.log import read
 from feed_assets_tests.support.counted_topics import START, CountedTopic, minutes, start_of
 
 HOUR = timedelta(hours=1)
@@ -38,11 +39,13 @@ def test_windows_by_offsets_are_those_of_the_messages_wherever_one_goes_on(broke
     log.produce(sent)
     truth = Counter(start_of(at) for _, at in sent)
     bounds = minutes(*range(0, 65, 5))
-    found, after, cut = {}, {}, dice.randrange(1, len(bounds) - 1)
+    found, ranges, after, cut = {}, {}, {}, dice.randrange(1, len(bounds) - 1)
     for some in (bounds[: cut + 1], bounds[cut:]):
         counted = by_offsets(log.clients, log.topic, after, some)
-        found, after = found | counted.windows, counted.after
+        found, ranges, after = found | counted.windows, ranges | counted.ranges, counted.after
     assert found == {each: truth[each] for each in bounds[:-1]}
+    offsets = ranges_of((part, number % 30, at) for number, (part, at) in enumerate(sent))
+    assert ranges == {each: offsets.get(each, {}) for each in bounds[:-1]}
     assert after == {0: 30, 1: 30}
 
 
@@ -89,6 +92,22 @@ def test_cells_are_the_same_however_the_reads_are_cut_and_have_each_committed_me
     anew, _, _ = by_reading(log.clients, log.topic, {}, 10_000, 30, start_of)
     assert {(cell.partition, cell.start): cell for cell in anew} == cells
     assert all(line_before(cell.next_offset - 1, 10) == cell.start for cell in anew)
+    read_back = [
+        (part, each.offset, moment_of(each))
+        for part, each in read(log.clients, log.topic, {}, 10_000, 1 << 20, 30).messages
+    ]
+    for cell in anew:
+        inside = (each for each in read_back if (each[0], line_before(each[1], 10)) == (cell.partition, cell.start))
+        assert cell.ranges == {start: ranges[cell.partition] for start, ranges in ranges_of(inside).items()}
+
+
+def ranges_of(messages):
+    """Return the first and last offset of each window by partition, of messages (partition, offset, moment)."""
+    ranges = {}
+    for partition, offset, moment in messages:
+        window = ranges.setdefault(start_of(moment), {})
+        window[partition] = window.get(partition, (offset,))[0], offset
+    return ranges
 
 
 def keeps(cells, cell):

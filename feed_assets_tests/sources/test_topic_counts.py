@@ -6,8 +6,10 @@ from datetime import timedelta
 import pytest
 
 from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.feeds import Feed
 from feed_assets.core.limits import as_text
 from feed_assets.kafka import counts as kafka_counts
+from feed_assets.ledger.states import shown
 from feed_assets.sources.state import record
 from feed_assets.sources.topic_counts import SourceCounts
 from feed_assets_tests.support.counted_topics import START, CountedTopic, minutes, start_of
@@ -45,6 +47,11 @@ def told(reports):
     return sum((Counter({each["start"]: each["records"] for each in said["windows"]}) for said in reports), Counter())
 
 
+def offsets_of(report):
+    """Return the offsets that a report has, by the minute at which each window starts."""
+    return {each["start"].minute: each.get("offsets", {}) for each in report["windows"]}
+
+
 def recorded(ledger, reports):
     (outcome,) = record(ledger, map(as_text, reports), "test")
     assert outcome.rejected == []
@@ -60,12 +67,14 @@ def test_the_broker_tells_of_windows_that_are_over_quiet_ones_too_and_goes_on(lo
     assert {each["start"]: each["records"] for each in report["windows"]} == dict(
         zip(minutes(0, 5, 10), (3, 0, 1), strict=True)
     )
+    assert offsets_of(report) == {0: {"0": [0, 1], "1": [0, 0]}, 5: {}, 10: {"0": [2, 2]}}
     assert recorded(ledger, first.reports) == 3
     assert source.read(first.position).reports == ()
     log.produce([(1, each) for each in minutes(18, 26)])
     clock.now += 2 * STEP
     second = source.read(first.position)
     assert told(second.reports) == Counter({minutes(15)[0]: 3, minutes(25)[0]: 0})
+    assert [*map(offsets_of, second.reports)] == [{15: {"1": [1, 3]}, 20: {}}]
     clock.now -= 2 * STEP
     assert recorded(ledger, source.read(None).reports) == 0, "what was told is known"
 
@@ -110,5 +119,30 @@ def test_a_reader_tells_of_what_comes_into_any_window_and_a_repeated_report_chan
         reports += found.reports
     assert source.read(position).reports == ()
     assert told(reports[-1:]) == Counter(start_of(each) for each in minutes(1, 2, 11, 1, 7, 59))
+    # Offsets 3, 6 and 8 are ends of transactions.
+    assert offsets_of(reports[0]) == {0: {"0": [0, 1]}, 10: {"0": [2, 2]}}
+    assert offsets_of(reports[-1]) == {0: {"0": [0, 4]}, 5: {"0": [5, 5]}, 10: {"0": [2, 2]}, 55: {"0": [7, 7]}}
     assert recorded(ledger, reports) > 0
     assert recorded(ledger, source.read(None).reports) == 0
+
+
+@pytest.mark.parametrize("tier", ["broker", "reader"])
+def test_a_window_of_a_counted_topic_stays_open_while_its_parts_miss_offsets(log, ledger, trusted, tier):
+    log.produce([(0, each) for each in minutes(1, 2, 3, 4, 6)] + [(1, each) for each in minutes(2, 7)])
+    assert recorded(ledger, counts(log, tier, Clock(*minutes(16))).read(None).reports) > 0
+    reported(ledger, part="a", windows=[{"start": START, "records": 5}], offsets={"0": [0, 1]})
+    missing = "offsets 2-3 of partition 0 are in no part; offset 0 of partition 1 is in no part"
+    assert first_window(ledger) == ("open", missing)
+    reported(ledger, part="b", windows=[], offsets={"0": [2, 4], "1": [0, 1]})
+    assert first_window(ledger) == ("complete", "")
+
+
+def reported(ledger, **part):
+    assert recorded(ledger, [{"kind": "part", "dataset": "web/clicks", **part}]) == 1
+
+
+def first_window(ledger):
+    """Return the state of the first five minutes, and which offsets they lack."""
+    with ledger.read() as connection:
+        (found,) = shown.explained(connection, Feed.parse("web/clicks"), f"5min@{START:%Y-%m-%d-%H:%M}", 1)
+    return found.state, found.why.partition("%); ")[2]

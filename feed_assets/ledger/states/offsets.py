@@ -1,7 +1,7 @@
 """Offsets of what was ingested, compared: with each other, and with what sources say that a window has.
 
-From the least to the greatest offset that a window's parts and sources name, each offset of the partition is to be in a
-part, of whichever window, and in one of the window's own. Windows of whose parts none names offsets are not compared.
+Every offset between the least and the greatest that a window names, by its parts and sources, must be in some part, of
+any window. At most one part of the window itself may hold it. A window whose parts name no offsets is not compared.
 
 What is kept adds up, so that the order of the reports is of no matter: the table `coverage` says of each partition how
 many parts hold an offset, `window_offsets` which offsets a window names. A report changes the rows that its ranges
@@ -36,7 +36,7 @@ _LEVELS = range(64 // _LEVEL + 1)
 
 
 @dataclass(frozen=True)
-class Told:
+class OffsetChange:
     """Offsets that a report adds (1) or takes back (-1)."""
 
     sub_partition: str
@@ -71,7 +71,7 @@ _Windows = dict[WindowAddress, dict[str, _Named]]
 
 
 def record(
-    connection: sa.Connection, dataset: Feed, tracked: Tracked, changes: Iterable[Told], address_of: AddressOf
+    connection: sa.Connection, dataset: Feed, tracked: Tracked, changes: Iterable[OffsetChange], address_of: AddressOf
 ) -> dict[WindowAddress, Compared]:
     """Keep what reports tell of offsets, and compare each window that this may make another.
 
@@ -105,8 +105,8 @@ def rebuild(
     columns = (report.c[name] for name in ("sub_partition", "tier", "offsets", "windows"))
     mine = (report.c.dataset == str(dataset)) & report.c.offsets.is_not(None)
     found = connection.execute(sa.select(*columns).where(mine)).all()
-    told = [Told(each.sub_partition, each.tier, each.offsets, windows_of(each.windows)) for each in found]
-    added = _added(told, address_of)
+    changes = [OffsetChange(each.sub_partition, each.tier, each.offsets, windows_of(each.windows)) for each in found]
+    added = _added(changes, address_of)
     _write(connection, added, added)
     return _compared(connection, dataset, tracked, added)
 
@@ -117,7 +117,7 @@ def gaps(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> dict
     return _wrong(connection, at.dataset, tracked, known)[at][0] if at in known else {}
 
 
-def _covered(changes: Iterable[Told]) -> dict[_Line, Steps]:
+def _covered(changes: Iterable[OffsetChange]) -> dict[_Line, Steps]:
     """Return the steps by which parts hold more, or less, of each partition."""
     found: dict[_Line, Steps] = {}
     for each in changes:
@@ -126,7 +126,7 @@ def _covered(changes: Iterable[Told]) -> dict[_Line, Steps]:
     return found
 
 
-def _added(changes: Iterable[Told], address_of: AddressOf) -> _Windows:
+def _added(changes: Iterable[OffsetChange], address_of: AddressOf) -> _Windows:
     found: _Windows = {}
     for each in changes:
         for start, ranges in by_window(each.offsets, each.windows).items():
@@ -137,7 +137,7 @@ def _added(changes: Iterable[Told], address_of: AddressOf) -> _Windows:
 
 
 def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps]) -> list[tuple[_Line, Range]]:
-    """Change how many parts hold each offset; the ranges that one holds now and none did, or the other way round."""
+    """Update the coverage, and return the ranges that became covered or uncovered."""
     stretches = {line: _runs(steps) for line, steps in added.items()}
     asked = [(line, first - 1, last + 1) for line, runs in stretches.items() for first, last in runs]
     known = _depths(connection, dataset, asked)
@@ -164,7 +164,7 @@ def _runs(steps: Steps) -> list[Range]:
 
 
 class _Changed:
-    """Return the depths between two offsets after some steps."""
+    """Depths between two offsets after some steps, and the ranges that became covered or uncovered."""
 
     def __init__(self, known: Mapping[int, int], added: Steps, first: int, last: int) -> None:
         self.kept: dict[int, int] = {}
@@ -213,7 +213,7 @@ def _on_line(table: sa.FromClause, asked: sa.FromClause) -> sa.ColumnElement[boo
 
 
 def _near(connection: sa.Connection, dataset: Feed, moved: Iterable[tuple[_Line, Range]]) -> set[WindowAddress]:
-    """The windows whose offsets reach into some ranges: by levels of how far they reach, so that each is a seek."""
+    """Return the windows whose offsets overlap the given ranges. One seek for each level of how far windows reach."""
     values = [
         (str(dataset), *line, level, max(first - (1 << level * _LEVEL), -1), first, last)
         for line, (first, last) in moved

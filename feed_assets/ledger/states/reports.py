@@ -125,7 +125,9 @@ class _Recording:
         is_by_others = self.by != COUNTER and any(each.tier == INGESTED for each in new)
         if is_by_others and datasets.put_reported(self.connection, self.dataset):
             self._take_back(deltas)
-        compared = offsets.record(self.connection, self.dataset, self.tracked, _told(new, before), judging.base_of)
+        compared = offsets.record(
+            self.connection, self.dataset, self.tracked, _offset_changes(new, before), judging.base_of
+        )
         self.outcome.transitions += judging.count(deltas, compared)
         self.outcome.accepted += len(new)
         if named := [each for each in new if each.schema]:
@@ -293,12 +295,12 @@ def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
     return deltas
 
 
-def _told(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterator[offsets.Told]:
-    """Return the offsets that are reported now, and those that they replace."""
+def _offset_changes(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterator[offsets.OffsetChange]:
+    """Yield the offsets that are reported now, and those that they replace."""
     for each in new:
-        yield offsets.Told(each.sub_partition, each.tier, each.offsets, dict(each.windows))
+        yield offsets.OffsetChange(each.sub_partition, each.tier, each.offsets, dict(each.windows))
         if (known := before.get(each.key)) and known.offsets:
-            yield offsets.Told(each.sub_partition, each.tier, known.offsets, windows_of(known.windows), -1)
+            yield offsets.OffsetChange(each.sub_partition, each.tier, known.offsets, windows_of(known.windows), -1)
 
 
 def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:

@@ -100,7 +100,7 @@ class Many:
             log_result(self.context, key, result, self.made_of[key])
 
     def _tell_what_stands(self) -> None:
-        """Else Dagster would show as failed what a run that fails has left as it is."""
+        """Report unchanged partitions again; otherwise Dagster shows them as failed."""
         if self.tells_unchanged:
             return
         for key in (key for key, end in self.ended.items() if isinstance(end, Unchanged)):

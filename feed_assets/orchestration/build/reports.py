@@ -58,7 +58,10 @@ def materialized(
 
 
 def standing(node: Node, row: updates.Row, version: str | None = None) -> dg.MaterializeResult[Any]:
-    """The result that tells once more of an update that stands; `version` is that of all batches, if it is of one."""
+    """Return a materialization that reports an existing update again.
+
+    `version` is the data version of all batches together, if the update is one batch.
+    """
     told = dg.DataVersion(version or row.data_version)
     return dg.MaterializeResult(asset_key=node.key, metadata=recorded(node, row), data_version=told)
 

@@ -20,7 +20,7 @@ INSTANT = timedelta(microseconds=1)
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _NOON = time(12)
 _LONGEST = timedelta(days=3000)
-"""Between two ticks of any cron that has ticks: of 29 February are some eight years."""
+"""Longest time between two ticks of a cron (29 February: eight years)."""
 
 
 @lru_cache(maxsize=16_384)
@@ -167,7 +167,7 @@ def _named(times: Times, local: datetime) -> str:
 
 
 def _midnights(times: Times, day: date) -> Bounds:
-    """Of a midnight that occurs twice the first; one that is left out is the moment at which clocks jump over it."""
+    """Return the start of a day and of the next: the first of two midnights, or the moment that clocks jump to."""
     first, last = (
         datetime.combine(each, time(), ZoneInfo(times.timezone)).astimezone(UTC) for each in (day, day + _DAY)
     )

@@ -1,6 +1,6 @@
 """The slow sensor: once an hour it sweeps what attempts left, and looks for what nobody reads.
 
-Once a day it prunes the ledger, and reads some old updates of ours to the last byte.
+Once a day it prunes the ledger, and reads some newest updates of ours to the last byte.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ orphans_sensor = dg.SensorDefinition(
     description=(
         "Once an hour: removes what dead and refused attempts left on the blackboard a day before, and old claims; "
         "opens alerts for feeds and partitions that belong to no declaration; once a day: removes what is old in the "
-        "ledger, and reads some old updates to the last byte. "
+        "ledger, and reads some newest updates to the last byte. "
         "Requests nothing; a tick's message says what was done."
     ),
 )
@@ -98,7 +98,7 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
 
 
 def _look_for_bit_rot(services: Services, graph: Graph, ours: Ours) -> Rotten | None:
-    """Read some old updates, in time of its own: what is read slowly would have no turn at all."""
+    """Read some newest updates, in time of its own: what is read slowly would have no turn at all."""
     with services.ledger.read() as connection:
         known = {alert.name: alert.reason for alert in alerts.open_alerts(connection)}
     names = {name.removeprefix(f"{DAMAGED}:"): why for name, why in known.items() if name.startswith(f"{DAMAGED}:")}
