@@ -14,6 +14,7 @@ from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
 from feed_assets.core.words import first_line, sentence
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.parquet_metadata import check_columns
 from feed_assets.feeds.read import check_served
 
 _AT_A_TIME = 8
@@ -68,7 +69,7 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
         if wrong := _wrong(group.num_rows, spans, list(zip(values, flat, strict=True)), file.size, end):
             raise UnreadableUpdate(_refused(file, f"row group {number} of {metadata.num_row_groups}: {wrong}"))
         rows += group.num_rows
-        taken += spans if group.num_rows else []  # pyarrow tells of no place for a column without values
+        taken += spans
     if rows != metadata.num_rows:
         raise UnreadableUpdate(_refused(file, f"it announces {metadata.num_rows} rows, its row groups hold {rows}"))
     ordered = sorted(span for span in taken if span[1])
@@ -80,8 +81,7 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
 
 
 def _rows(board: Blackboard, file: File) -> int:
-    metadata, end = _metadata(board, file)
-    return check_footer(file, metadata, end)
+    return metadata_of(board, file).num_rows
 
 
 def metadata_of(board: Blackboard, file: File) -> Any:
@@ -89,41 +89,52 @@ def metadata_of(board: Blackboard, file: File) -> Any:
 
     Raises UnreadableUpdate, UpdateChanged and BlackboardError.
     """
-    metadata, end = _metadata(board, file)
-    check_footer(file, metadata, end)
-    return metadata
+    return metadata_in(file, footer_of(board, file))
 
 
-def _metadata(board: Blackboard, file: File) -> tuple[Any, int]:
-    """Return the footer of a file, and the byte at which it begins."""
+def metadata_in(file: File, end: bytes) -> Any:
+    """Return the footer at the end of a file, if it fits the file: the one place where foreign footers are parsed.
+
+    `end` are the file's last bytes from the footer on, or more. Raises UnreadableUpdate.
+    """
     # Here, not above: who reads CSV and JSON alone does not pay for it.
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
     pa, pq = (pyarrow, parquet)  # They have no types.
-    footer = footer_of(board, file)
+    size = int.from_bytes(end[-_END:-_START], "little")
     try:
-        metadata = pq.read_metadata(pa.BufferReader(footer))
+        metadata = pq.read_metadata(pa.BufferReader(end))
+        # A signature follows a footer in the clear whose columns are encrypted.
+        if size != metadata.serialized_size:
+            raise UnreadableUpdate(
+                f"{file.key} has {size - metadata.serialized_size:,} bytes after its footer, as with encrypted "
+                "columns: expected Parquet in the clear. Have it published without encryption."
+            )
+        check_columns(metadata)
     except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
         raise UnreadableUpdate(
             f"{file.key} has a footer that cannot be read: {sentence(first_line(str(error)))} Have it published again."
         ) from error
-    # A signature follows a footer in the clear whose columns are encrypted: pyarrow would end the process at these.
-    if (size := len(footer) - _END) != metadata.serialized_size:
-        raise UnreadableUpdate(
-            f"{file.key} has {size - metadata.serialized_size:,} bytes after its footer, as with encrypted columns: "
-            "expected Parquet in the clear. Have it published without encryption."
-        )
-    return metadata, file.size - len(footer)
+    check_footer(file, metadata, file.size - size - _END)
+    return metadata
 
 
 def footer_of(board: Blackboard, file: File) -> bytes:
-    """Return the end of a file, from its footer on. Raises UnreadableUpdate for one that does not end as Parquet does.
+    """Return the end of a file, from its footer on.
 
-    Raises UpdateChanged if the file is not the one that was listed.
+    Raises:
+        UnreadableUpdate: The file is encrypted; NoFooter if it does not end as Parquet does.
+        UpdateChanged: The file is not the one that was listed.
+        BlackboardError: The store refuses, or does not answer.
     """
     tail = _bytes(board, file, max(file.size - _TAIL, 0)) if file.size else b""
     size = int.from_bytes(tail[-_END:-_START], "little") + _END
+    if tail[-_START:] == b"PARE":
+        raise UnreadableUpdate(
+            f"{file.key} is encrypted Parquet: expected it in the clear. Have it published without encryption, or "
+            "read its `feed_assets.read(…).paths` with a program that has the key."
+        )
     if tail[-_START:] != b"PAR1" or not _END < size <= file.size - _START:
         raise NoFooter(
             f"{file.key} is no Parquet file: expected a footer at its end, found {file.size:,} bytes that end in "
@@ -152,10 +163,10 @@ def _wrong(
     if rows < 0 or any(length < 0 for _, length in spans):
         return f"it announces {rows} rows in {[length for _, length in spans]} bytes"
     for number, (start, length) in enumerate(spans):
-        if rows and length and not _START <= start <= start + length <= end:
+        if length and not _START <= start <= start + length <= end:
             return f"column {number} is at bytes {start:,} to {start + length:,} of {size:,}, the footer at {end:,}"
     middle = spans[0][0] + sum(length for _, length in spans) // 2 if spans else 0
-    if rows and not 0 <= middle < size:
+    if not 0 <= middle < size:
         return f"its middle is at byte {middle:,} of {size:,}: Spark would leave it out"
     for number, (count, is_flat) in enumerate(values):
         if count != rows if is_flat else count < rows:

@@ -28,9 +28,7 @@ from feed_assets.core.feeds import File
 from feed_assets.core.words import some
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
-
-CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4", "LZ4_RAW"})
-"""Codecs that every reader has."""
+from feed_assets.feeds.parquet_metadata import wrong_codecs
 
 DIGITS = 38
 """Digits of a decimal at most."""
@@ -48,13 +46,14 @@ Wrong = tuple[str, str]
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of one file: `types` as readers have them, `stored` as Spark has to ask for them first.
+    """The columns and rows of one file: `types` as readers have them, `stored` as Spark has to ask for them first.
 
     `old` are the columns with days or moments that Spark wrote in its old calendar, `int96` those with moments of that
     form, `variants` those of type VARIANT, which only Spark reads whole.
     """
 
     key: str
+    rows: int
     types: Any
     stored: Any
     old: frozenset[str]
@@ -89,11 +88,12 @@ def columns_of(key: str, metadata: Any) -> Columns:
     walk = _Walk(pa, leaves, _old(metadata.metadata or {}))
     pairs = [walk.column(field) for field in fields]
     shape = _Shape(str(metadata.schema), sum(_maps(pa, each.type) for each in fields))
-    wrong = [*walk.wrong, *_names(fields, pa), *shape.wrong(), *_codecs(metadata)]
+    wrong = [*walk.wrong, *_names(fields, pa), *shape.wrong(), *wrong_codecs(metadata)]
     if wrong:
         raise UnreadableUpdate(_refused(key, wrong))
     types, stored = (pa.schema([pair[number] for pair in pairs]) for number in (0, 1))
-    return Columns(key, types, stored, frozenset(walk.old), frozenset(walk.int96), frozenset(shape.variants))
+    names = (frozenset(each) for each in (walk.old, walk.int96, shape.variants))
+    return Columns(key, metadata.num_rows, types, stored, *names)
 
 
 def _read(board: Blackboard, file: File) -> Columns:
@@ -256,18 +256,6 @@ def _inner(pa: Any, kind: Any) -> Iterator[Any]:
         yield from _inner(pa, kind.value_type)
 
 
-def _codecs(metadata: Any) -> Iterator[Wrong]:
-    """Yield the columns of the first row group that are packed by a codec that Spark lacks."""
-    if not metadata.num_row_groups:
-        return
-    group = metadata.row_group(0)
-    for number in range(group.num_columns):
-        chunk = group.column(number)
-        if chunk.compression not in CODECS:
-            known = ", ".join(sorted(CODECS))
-            yield chunk.path_in_schema, f"found the codec {chunk.compression}, expected one of {known}"
-
-
 class _Shape:
     """Groups of a schema, by its text: pyarrow shows their annotations nowhere else.
 
@@ -285,11 +273,14 @@ class _Shape:
     def wrong(self) -> Iterator[Wrong]:
         for name in self._deep_variants:
             yield name, "found VARIANT inside of a column, expected it as a column"
-        if self._maps != sum(note == "Map" for *_, note in self._lines):
-            yield "a map", "found a map without values, expected keys and values"
         above: dict[int, tuple[str, str | None]] = {}
+        maps = 0
         for depth, repeats, kind, name, note in self._lines:
             parent, parent_note = above.get(depth - 1, ("", None))
+            # Old Hive and Impala annotate the repeated group inside of a map as well (MAP_KEY_VALUE).
+            maps += note == "Map" and not (repeats == "repeated" and parent_note == "Map")
             if repeats == "repeated" and parent == "repeated" and parent_note is None:
                 yield name, "found a list right inside of a list, expected LIST groups around both"
             above[depth] = (repeats, note if kind == "group" else None)
+        if self._maps != maps:
+            yield "a map", "found a map without values, expected keys and values"

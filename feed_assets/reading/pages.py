@@ -16,7 +16,7 @@ from feed_assets.core.feeds import File, Update
 from feed_assets.core.readable import format_of
 from feed_assets.core.words import first_line, sentence
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.footers import check_footer, footer_of
+from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.read import check_served
 from feed_assets.reading.row_digest import RowDigest
 
@@ -120,14 +120,12 @@ class _Ranges:
 
 def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_time: Callable[[], bool] | None) -> int:
     """Read every page of a Parquet file, and return its rows."""
+    metadata = metadata_of(board, file)
     _check_start(board, file)
-    end = file.size - len(footer_of(board, file))
+    buffer = min(max(_BUFFERS // max(metadata.num_columns, 1), _LEAST_BUFFER), _MOST_BUFFER)
+    rows = 0
     try:
-        columns = max(_opened(board, file, _LEAST_BUFFER).metadata.num_columns, 1)
-        buffer = min(max(_BUFFERS // columns, _LEAST_BUFFER), _MOST_BUFFER)
-        with _opened(board, file, buffer) as opened:
-            announced = check_footer(file, opened.metadata, end)
-            rows = 0
+        with _opened(board, file, metadata, buffer) as opened:
             for batch in _batches(opened, out_of_time):
                 rows += batch.num_rows
                 if digest:
@@ -137,16 +135,16 @@ def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_tim
             f"{file.key} is damaged: {sentence(first_line(str(error)))} Invalidate the update, and have it published "
             "or built again."
         ) from error
-    if rows != announced:
+    if rows != metadata.num_rows:
         raise UnreadableUpdate(
-            f"{file.key} is damaged: its footer announces {announced:,} rows, its pages hold {rows:,}."
+            f"{file.key} is damaged: its footer announces {metadata.num_rows:,} rows, its pages hold {rows:,}."
         )
     return rows
 
 
-def _opened(board: Blackboard, file: File, buffer: int) -> Any:
+def _opened(board: Blackboard, file: File, metadata: Any, buffer: int) -> Any:
     how = {"page_checksum_verification": True, "buffer_size": buffer, "coerce_int96_timestamp_unit": "us"}
-    return pq.ParquetFile(_Ranges(board, file), pre_buffer=False, **how)
+    return pq.ParquetFile(_Ranges(board, file), metadata=metadata, pre_buffer=False, **how)
 
 
 def _batches(opened: Any, out_of_time: Callable[[], bool] | None) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from feed_assets.core.parquet_values import NO_TEXT, TOO_FINE, too_long
 from feed_assets.core.readable import Format, check_readable, format_of, formats_of
 from feed_assets.core.words import first_line, sentence, some
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.footers import NoFooter, metadata_of
+from feed_assets.feeds.footers import NoFooter, metadata_in, metadata_of
 from feed_assets.feeds.parquet_columns import Columns, columns_of
 from feed_assets.feeds.read import check_served
 from feed_assets.reading.calendar import check_years, in_todays_calendar
@@ -90,13 +90,14 @@ def _readable(board: Blackboard, file: File) -> Columns:
     except NoFooter as error:
         if error.end == b"PAR1":
             raise
-        raise UnreadableUpdate(_no_parquet(file, error.end)) from error
+        raise UnreadableUpdate(_no_parquet(file)) from error
 
 
 def _rows(board: Blackboard, schema: Any, file: File) -> Any:
     data, how = _bytes(board, file, 0), {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
-    with _decoding(file), pq.ParquetFile(pa.BufferReader(data), **how) as opened:
-        columns = columns_of(file.key, opened.metadata)
+    metadata = metadata_in(file, data)
+    columns = columns_of(file.key, metadata)
+    with _decoding(file), pq.ParquetFile(pa.BufferReader(data), metadata=metadata, **how) as opened:
         if shredded := sorted(name for name in columns.variants if _is_shredded(columns.types.field(name).type)):
             raise UnreadableUpdate(
                 f"{file.key} has a variant in several columns, {shredded[0]}: expected metadata and value alone. "
@@ -104,7 +105,7 @@ def _rows(board: Blackboard, schema: Any, file: File) -> Any:
             )
         fit = in_todays_calendar(fitted(opened.read(), schema, partial(_misfit, file)), columns)
     if columns.int96:
-        with pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="s") as opened:
+        with pq.ParquetFile(pa.BufferReader(data), metadata=metadata, coerce_int96_timestamp_unit="s") as opened:
             check_years(opened.read([*columns.int96]), file.key)
     return fit
 
@@ -139,9 +140,7 @@ def _decoding(file: File) -> Generator[None]:
         ) from error
 
 
-def _no_parquet(file: File, end: bytes) -> str:
-    if end == b"PARE":
-        return f"{file.key} is encrypted Parquet: expected it in the clear. `.paths` has it for who has the key."
+def _no_parquet(file: File) -> str:
     told = {"csv": "CSV", "json": "JSON"}.get(format_of(file.key) or "", "no Parquet, by its last bytes")
     return (
         f"{file.key} is {told}: rows are those of Parquet, as text has no types. Read its `.paths` with what reads it, "

@@ -119,12 +119,13 @@ class _Transform:
         """
         updates = self.task.updates[source.name]
         board = self.task.boards.get(source.name, self.board)
+        columns = None
         if source.format == "parquet" and self.task.recipe.rejects and not source.tagged:
-            self.announced[source.name] = announced(board, updates)
-        counts = self.announced.get(source.name)
+            columns = read.columns_of(board, updates)
+            self.announced[source.name] = read.announced(columns)
         dialect = source.dialect or RFC_4180
         schema = source.schema or ""
-        tagged = read.read(self.spark, board, updates, source.format, schema, counts=counts, dialect=dialect)
+        tagged = read.read(self.spark, board, updates, source.format, schema, columns=columns, dialect=dialect)
         if source.fans_in:
             tagged = tagged.withColumn("_partition", _partition_of_file(source, updates))
         is_used_twice = not source.tagged or source.name in self.task.uncounted

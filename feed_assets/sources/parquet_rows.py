@@ -9,6 +9,7 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.feeds import File
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.parquet_metadata import check_columns
 from feed_assets.sources.records import Place, Record, Unfinished, check_header, gone, shrunk
 from feed_assets.sources.rows import Columns
 
@@ -36,7 +37,8 @@ def parquet_records(
         if served is None:
             raise gone(file.key)
         try:
-            with pq.ParquetFile(path, read_dictionary=_texts(read_metadata(path))) as opened:
+            check_columns(metadata := read_metadata(path))
+            with pq.ParquetFile(path, metadata=metadata, read_dictionary=_texts(metadata)) as opened:
                 yield from _records(opened, served, place, columns)
         except (ValueError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
             raise SourceUnavailable(

@@ -13,7 +13,6 @@ from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Update
 from feed_assets.core.readable import Format, check_readable
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.footers import announced
 from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.csv_heads import line_ends
 from feed_assets.spark.errors import reading
@@ -36,7 +35,7 @@ def read(
     schema: str,
     *,
     required: Sequence[str] = (),
-    counts: Mapping[str, int] | None = None,
+    columns: "Mapping[str, Columns] | None" = None,
     dialect: CsvDialect = RFC_4180,
 ) -> DataFrame:
     """The tagged frame of some updates: the schema's columns in its order, then `_raw`, `_file`, `_reasons`.
@@ -46,8 +45,8 @@ def read(
     not as declared, UpdateChanged for one that is gone. Spark reads at the action: wrap that in `reading(updates)`. A
     CSV file and a .gz file are one task each, so big feeds want files of some hundred megabytes.
 
-    `counts` are the rows that the footers announce (`feeds.footers`), of a caller who compares them with the rows that
-    are read. Without it Spark counts those of Parquet files here, by the footers alone.
+    `columns` are those of Parquet files (`columns_of`), of a caller who compares the rows that their footers announce
+    with the rows that are read. Without it Spark counts them here, by the footers alone.
     """
     declared = ddl(spark, schema)
     if unknown := sorted(set(required) - set(declared.fieldNames())):
@@ -62,9 +61,10 @@ def read(
             return read_csv(spark, {paths[key]: ends[key] for key in paths}, declared, required, file, dialect)
         if format == "json":
             return read_json(spark, [*paths.values()], declared, required, file)
-        frame = read_parquet(spark, _columns(board, updates), paths, declared, required, file)
-        if counts is None:
-            check_counts(announced(board, updates), rows_by_file(spark, paths, declared, file))
+        found = columns or columns_of(board, updates)
+        frame = read_parquet(spark, found, paths, declared, required, file)
+        if columns is None:
+            check_counts(announced(found), rows_by_file(spark, paths, declared, file))
         return frame
 
 
@@ -89,7 +89,7 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
     """The columns of a `pyarrow.Schema` of Parquet updates, NULL where a part lacks one; nothing is tagged."""
     keys = _keys(updates, "parquet")
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
-    columns = _columns(board, updates)
+    columns = columns_of(board, updates)
     types = {name: kind for each in columns.values() for name, kind in types_of(each).items()}
     wanted = StructType([StructField(name, types[name]) for name in schema.names])
     file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board)).alias("_file")
@@ -97,13 +97,18 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
         return rows_of(spark, columns, paths, wanted, file)
 
 
-def _columns(board: Blackboard, updates: Sequence[Update]) -> "dict[str, Columns]":
-    """The columns of Parquet files by key. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
+def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, Columns]":
+    """Return the columns of Parquet files by key. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
     # Here, not above: who reads CSV and JSON alone does not pay for it.
     from feed_assets.feeds.parquet_columns import read_columns
 
     files = {file.key: file for update in updates for file in update.files}
     return read_columns(board, [files[key] for key in sorted(files)])
+
+
+def announced(columns: "Mapping[str, Columns]") -> dict[str, int]:
+    """Return the rows that the footers of Parquet files announce, by key."""
+    return {key: each.rows for key, each in columns.items()}
 
 
 def ddl(spark: SparkSession, schema: str) -> StructType:

@@ -9,6 +9,7 @@ from feed_assets.core.errors import UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import announced, check_footer
+from feed_assets.feeds.parquet_columns import read_columns
 from feed_assets_tests.support import damaged_parquet as damaged
 from feed_assets_tests.support.each_case import each_case
 
@@ -51,12 +52,22 @@ def test_whole_files_are_read_as_they_are(board, table, options):
         (damaged.parquet(damaged.numbers())[:-1], "no Parquet file: expected a footer"),
         (damaged.parquet(damaged.numbers())[-600:], "column 0 is at bytes"),
         (b"PAR1" + b"\x00" * 100 + b"\xff\xff\xff\x7fPAR1", "no Parquet file: expected a footer"),
+        (b"PARE" + b"x" * 20 + b"PARE", "is encrypted Parquet: expected it in the clear"),
         (b"PAR1" + b"\xff" * 20 + (20).to_bytes(4, "little") + b"PAR1", "has a footer that cannot be read"),
     ],
 )
 def test_a_file_of_which_a_part_is_missing_is_refused_with_its_figures(data, says):
     with pytest.raises(UnreadableUpdate, match=rf"^{KEY} .*{says}"):
         rows_of(data)
+
+
+@each_case(("says", "data"), damaged.footers_that_end_processes().items())
+def test_a_footer_at_which_pyarrow_would_end_the_process_is_refused(says, data):
+    board = Blackboard.open("memory://")
+    with pytest.raises(UnreadableUpdate, match=rf"^{KEY} has .*{says}"):
+        rows_of(data, board)
+    with pytest.raises(UnreadableUpdate, match=rf"^{KEY} has .*{says}"):
+        read_columns(board, board.files(AT.path))
 
 
 @each_case("occurrence", [0, 1, -1])

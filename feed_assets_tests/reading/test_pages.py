@@ -15,6 +15,7 @@ from feed_assets_tests.support.each_case import each_case
 AT = Partition(Feed.parse("ads/raw/v1.0"), "2019-11-24")
 GOOD = damaged.parquet(damaged.numbers())
 TEXT = b"id\n" + b"".join(b"%d\n" % number for number in range(50_000))
+FOOTERS = damaged.footers_that_end_processes()
 PACKED = gzip.compress(TEXT, mtime=0)
 
 
@@ -45,6 +46,8 @@ def _flipped(data: bytes, at: int) -> bytes:
         ({"p_parquet": damaged.without_second_group()}, "p.parquet cannot be read whole"),
         ({"p_parquet": b"XXXX" + GOOD[4:]}, r"p.parquet is damaged: .* begin with b'PAR1', found b'XXXX'"),
         ({"p_parquet": GOOD[:-1]}, "p.parquet is no Parquet file"),
+        *(({"p_parquet": data}, f"p.parquet has .*{why}") for why, data in FOOTERS.items()),
+        ({"p_parquet": b"PARE" + b"x" * 20 + b"PARE"}, "p.parquet is encrypted Parquet: expected it in the clear"),
         ({"p_csv_gz": _flipped(PACKED, -6)}, "p.csv.gz is damaged: .*incorrect data check"),
         ({"p_csv_gz": PACKED[:-20]}, "p.csv.gz is damaged: it ends within a gzip member"),
         ({"p_csv_gz": PACKED + b"garbage"}, "p.csv.gz is damaged: .*incorrect header"),

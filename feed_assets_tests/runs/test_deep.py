@@ -13,6 +13,7 @@ from feed_assets.ledger import updates
 from feed_assets.runs.deep import UNKNOWN, look_deep, published_of
 from feed_assets.runs.services import Services
 from feed_assets_tests.support import damaged_parquet as damaged
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.own_updates import of, publish_own, rewrite
 
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
@@ -55,6 +56,12 @@ def test_what_changed_in_place_is_said_with_the_file(services, data, says):
     assert re.search(says, found.damage), found.damage
     assert "part-0.parquet was written again in place since it was published." in found.damage
     assert found.damage.count("Invalidate the update") == 1
+
+
+@each_case(("says", "data"), damaged.footers_that_end_processes().items())
+def test_a_footer_that_would_end_the_process_is_damage(says, data):
+    board = Blackboard.open("memory://")
+    assert says in look_deep(board, publish(board, AT, {"part-0.parquet": data}, NOW)).damage
 
 
 def test_rows_of_other_numbers_are_said(services):

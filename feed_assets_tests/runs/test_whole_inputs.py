@@ -6,6 +6,7 @@ import pytest
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import Partition
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
 from feed_assets.runs.phases import Published
 from feed_assets.runs.recipe import Source
@@ -62,6 +63,21 @@ def test_a_monitor_of_others_rows_reads_them_whole_too(lake):
     drop(lake, damaged.with_group_that_spark_leaves_out())
     with pytest.raises(UnreadableUpdate, match="20,000 rows"):
         clean(lake, "all", tagged=False, rejects=None)
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+def test_the_footer_of_a_file_is_read_once(lake, monkeypatch, tagged):
+    keys, stream = [], Blackboard.stream
+
+    def counted(board, key, *start):
+        keys.append(key)
+        return stream(board, key, *start)
+
+    drop(lake, WHOLE)
+    monkeypatch.setattr(Blackboard, "stream", counted)
+    clean(lake, "all", tagged=tagged)
+    found = [key.removeprefix(f"{Partition(RAW, DAY).path}/").split("/", 1)[1] for key in keys if "part.parquet" in key]
+    assert sorted(found) == ["a/part.parquet", "part.parquet"]
 
 
 @pytest.mark.parametrize("data", [damaged.without_second_group(), damaged.without_middle(WHOLE, 0.2, 0.25)])

@@ -9,6 +9,8 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.files import FileEvents
 from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.damaged_parquet import footers_that_end_processes
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 
 FOLDER = "their/events"
@@ -168,6 +170,14 @@ def test_a_file_that_cannot_be_read_does_not_hold_up_those_before_it(local_board
     assert (names(batch.events), batch.is_complete) == (["c-1"], False)
     with pytest.raises(SourceUnavailable, match=f"{FOLDER}/2 cannot be read as Parquet: .*Have it put right"):
         source.read(batch.position, 10)
+
+
+@each_case("data", footers_that_end_processes().values())
+def test_a_footer_at_which_pyarrow_would_end_the_process_is_refused(data):
+    board = Blackboard.open("memory://")
+    put(board, "1", data)
+    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/1 cannot be read as Parquet: .*Have it put right"):
+        FileEvents(board, FOLDER, "parquet").read(None, 10)
 
 
 def test_csv_may_have_a_bom_either_newline_and_newlines_in_quotes(local_board):

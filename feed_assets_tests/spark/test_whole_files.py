@@ -74,7 +74,7 @@ def test_our_own_files_have_checksums_and_a_session_cannot_be_told_otherwise(spa
         data = board.get(file.key)
         board.put(file.key, damaged.with_flipped_bit(data))
         update = Update(PARTITION, "20210201.000000", board.files(f"{PARTITION.path}/20210201.000000"))
-        for rows in (read_own, lambda *all_of: read_parts(*all_of[:2], [all_of[2]], ["id"], merge=False)):
+        for rows in (read_own, lambda *all_of: read_parts(*all_of[:2], [all_of[2]], damaged.numbers(0).schema)):
             with pytest.raises(UnreadableUpdate, match=r"is damaged: .*checksum"), reading([update]):
                 rows(spark, board, update).collect()
     finally:

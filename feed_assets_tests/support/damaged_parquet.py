@@ -1,6 +1,7 @@
 """Parquet files, and the ways in which copies of them go wrong."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -60,6 +61,42 @@ def with_group_that_spark_leaves_out() -> bytes:
     data = two_groups()
     size = pq.read_metadata(io.BytesIO(data)).row_group(1).column(0).total_compressed_size
     return with_other_number(data, size, 1_000_000, -1)
+
+
+ENCRYPTED = Path(__file__).parents[1] / "reading/parquet_testing/encrypt_columns_plaintext_footer.parquet.encrypted"
+
+
+def footers_that_end_processes() -> dict[str, bytes]:
+    """Files by what is wrong: at each of them pyarrow ends the process once a column's metadata are looked at."""
+    plain = {"compression": "none", "use_dictionary": False, "store_schema": False}
+    groups = parquet(numbers(4), **plain, row_group_size=2)
+    histogram = groups.rindex(b"\x29\x06\x19\x26\x00\x04")  # of no repetition levels, and of two definition levels
+    other = groups[:histogram] + b"\x29\x26\x00\x04\x19\x06" + groups[histogram + 6 :]
+    codec = (b"\x19\x18\x02id\x15\x00", b"\x19\x18\x02id\x15\x10")  # after the column's path
+    columns = pa.table({"a": [1, 2], "b": [1, 2]})
+    without_b = [
+        (b"\x15\x04\x25\x02\x18\x01b\x00", b""),
+        (b"\x19\x3c", b"\x19\x2c"),
+        (b"\x18\x06schema\x15\x04", b"\x18\x06schema\x15\x02"),
+        (b"\x19\x2c\x1c\x00\x00\x1c\x00\x00", b"\x19\x1c\x1c\x00\x00"),
+    ]
+    return {
+        "encrypted columns": ENCRYPTED.read_bytes(),
+        "histogram size mismatch": other,
+        "expected 1, as in the schema": with_other_footer(parquet(columns, **plain), *without_b),
+        "Unsupported compression codec value": with_other_footer(parquet(numbers(2), **plain), codec),
+        "codec value: 8": with_other_footer(parquet(numbers(0), **plain), codec),
+    }
+
+
+def with_other_footer(data: bytes, *changes: tuple[bytes, bytes]) -> bytes:
+    """A file whose footer has other bytes in places that are there once."""
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[start:-8]
+    for old, new in changes:
+        assert footer.count(old) == 1
+        footer = footer.replace(old, new)
+    return data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
 def _thrift(number: int) -> bytes:
