@@ -28,6 +28,7 @@ from feed_assets.ledger.database import drop_cursor, open_ledger
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.settings import settings
 from feed_assets.testing import Given
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import POISON
 from feed_assets_tests.support.sum_projects import harness
 from feed_assets_tests.support.topic_projects import TABLE, chunk, declared, kafka_world, loop
@@ -252,7 +253,7 @@ def test_limits_and_key_travel_with_the_asset():
     assert spec.freshness_policy.fail_window.to_timedelta().total_seconds() == 3 * 3600
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("values", "said"),
     [
         ({"topic": "no topic"}, "topic 'no topic': expected up to 200 letters"),

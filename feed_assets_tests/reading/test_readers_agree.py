@@ -17,6 +17,7 @@ from feed_assets.feeds.parquet_columns import read_columns
 from feed_assets.spark.errors import reading
 from feed_assets.spark.parquet_files import types_of
 from feed_assets.spark.read import clean, read
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.odd_parquet import FILES, PARQUET_TESTING, REFUSED, SCHEMAS, SPARK_2, crafted, one
 from feed_assets_tests.support.parquet_lake import MONDAY, Lake
 
@@ -70,7 +71,7 @@ def assert_agreed(lake: Lake, spark: Any, expected: Any) -> None:
         assert (found if found == REFUSED else [next(iter(row.values())) for row in found]) == expected
 
 
-@pytest.mark.parametrize("name", FILES)
+@each_case("name", FILES)
 def test_all_have_equal_values_or_refuse(local_lake, spark, name):
     data, expected = FILES[name]
     local_lake.put(MONDAY, data)
@@ -84,7 +85,7 @@ def test_schemas_that_other_libraries_write(local_lake, spark, tmp_path, name):
     assert_agreed(local_lake, spark, expected)
 
 
-@pytest.mark.parametrize("name", PARQUET_TESTING)
+@each_case("name", PARQUET_TESTING)
 def test_files_of_apache_parquet_testing(local_lake, spark, name):
     local_lake.put(MONDAY, (FOLDER / name).read_bytes())
     found, expected = answers(local_lake, spark), PARQUET_TESTING[name]

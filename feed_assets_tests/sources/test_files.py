@@ -215,7 +215,7 @@ BAD_CSV = [
 ]
 
 
-@pytest.mark.parametrize(("line", "reason"), BAD_CSV, ids=[reason for _, reason in BAD_CSV])
+@each_case(("line", "reason"), BAD_CSV, ids=[reason for _, reason in BAD_CSV])
 def test_a_bad_line_of_csv_is_kept_with_its_number_and_its_reason(local_board, line, reason):
     put(local_board, "1", encoded("csv", rows(1)) + line + b"\r\n" + encoded("csv", rows(2)).split(b"\r\n", 1)[1])
     found, rejected, _ = read_all(FileEvents(local_board, FOLDER, "csv"))
@@ -230,7 +230,7 @@ BAD_JSON = [b"[1]", b"{", b'{"a": 1} {', b"\xff", b"[" * 100_000, b"1", b"{}", b
 BAD_JSON += [b'{"table_name": "a", "marker": 1, "correlation_id": "\\ud800"}', b'{"marker": 1' + b"0" * 5000 + b"}"]
 
 
-@pytest.mark.parametrize("line", BAD_JSON, ids=range(len(BAD_JSON)))
+@each_case("line", BAD_JSON, ids=[*range(len(BAD_JSON))])
 def test_a_bad_line_of_json_is_kept_with_its_number(local_board, line):
     put(local_board, "1", encoded("jsonl", rows(1)) + b" \n" + line + b"\n" + encoded("jsonl", rows(2)))
     found, rejected, _ = read_all(FileEvents(local_board, FOLDER, "jsonl"))
