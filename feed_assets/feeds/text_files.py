@@ -25,7 +25,7 @@ def check_text_files(board: Blackboard, files: Iterable[File]) -> None:
 def check_unaltered(board: Blackboard, files: Iterable[File]) -> None:
     """Raise UpdateChanged for a file that is not as listed any more. Costs a request without a body for each file."""
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        list(pool.map(lambda file: check_served(file, board.file(file.key)), files))
+        list(pool.map(partial(_check_listed, board), files))
 
 
 def first_part(board: Blackboard, file: File, size: int) -> bytes:
@@ -49,7 +49,11 @@ def _check(board: Blackboard, file: File) -> None:
     if file.size:
         first_part(board, file, MAGIC_BYTES)
     else:
-        check_served(file, board.file(file.key))
+        _check_listed(board, file)
+
+
+def _check_listed(board: Blackboard, file: File) -> None:
+    check_served(file, board.file(file.key))
 
 
 def _part(board: Blackboard, file: File, start: int, size: int) -> bytes:

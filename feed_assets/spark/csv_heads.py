@@ -4,7 +4,7 @@ import bz2
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from typing import Literal, Protocol
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
@@ -16,7 +16,18 @@ from feed_assets.core.packed import FORMS, ending_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.text_files import AT_A_TIME, first_part
 
-_UNPACKERS: Mapping[str, Callable[[], "zlib._Decompress | bz2.BZ2Decompressor"]] = {
+
+class _Unpacker(Protocol):
+    """The part of `zlib`'s and `bz2`'s objects that is used here."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
+
+
+_UNPACKERS: Mapping[str, Callable[[], _Unpacker]] = {
     ".gz": lambda: zlib.decompressobj(31),
     ".deflate": zlib.decompressobj,
     ".bz2": bz2.BZ2Decompressor,
