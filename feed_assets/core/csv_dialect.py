@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.limits import READ_BYTES
+from feed_assets.core.packed import packing_problem
 from feed_assets.core.rules import rule
 from feed_assets.core.typed import typed
 
@@ -23,6 +24,9 @@ DELIMITERS = (",", ";", "\t", "|")
 
 HEAD_BYTES = 65_536
 """Bytes of a file that are looked at; more where they have no line end."""
+
+LINE_END_BYTES = 6
+"""Bytes of CR CR LF in UTF-16: of a line end that is nearer to the end, a part may be missing."""
 
 _QUOTED = re.compile(r'(?:\A|(?<=,))"[^"]*+(?:""[^"]*+)*+"(?=,|\r?\n?\Z)')
 _AFTER_BLANKS = re.compile(r'[ \t]+"')
@@ -118,7 +122,8 @@ def first_bytes(read: Callable[[int], bytes]) -> bytes:
     """
     for size in (HEAD_BYTES, READ_BYTES + 1):
         data = read(size)
-        if len(data) < size or b"\n" in data or b"\r" in data:
+        looked_at = data[:-LINE_END_BYTES]
+        if len(data) < size or b"\n" in looked_at or b"\r" in looked_at:
             return data
     raise ValueError(f"a line has more than {READ_BYTES} characters: expected at most so many")
 
@@ -150,7 +155,17 @@ def beginning_of(data: bytes, names: Sequence[str], dialect: CsvDialect = RFC_41
     if problem := _encoding_problem(data, dialect):
         return Beginning(problem)
     text = data.decode(CODECS[dialect.encoding], errors="replace").removeprefix("\ufeff").lstrip("\n")
-    line_end = "\r" if _ends_as_on_old_macs(text, dialect) else "\n"
+    line_end = _line_end(text, dialect)
+    if line_end == "\r\r\n":
+        return Beginning(
+            "its lines end with CR CR LF, as Python writes CSV on Windows into a file in text mode: have the producer "
+            "open the file with `newline=''`"
+        )
+    if line_end == "\r" and "\n" in _outside_quotes(text, dialect):
+        return Beginning(
+            "its first record ends with CR alone, and others end with LF: expected one of both. Have the producer end "
+            "all lines with LF, or all with CR LF"
+        )
     try:
         fields = next(_reader(text, dialect), list[str]())
     except csv.Error as error:
@@ -175,8 +190,8 @@ def misplaced_quote(record: str) -> str | None:
 
 
 def _encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
-    if data.startswith(b"\x1f\x8b"):
-        return "it is packed by gzip, and its name does not end in .gz: have the producer name it so"
+    if problem := packing_problem("", data, len(data)):
+        return problem
     if form := next((form for mark, form in _OTHER_FORMATS.items() if data.startswith(mark)), None):
         return f"it is {form}: expected CSV"
     if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
@@ -191,10 +206,17 @@ def _encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
     return None
 
 
-def _ends_as_on_old_macs(text: str, dialect: CsvDialect) -> bool:
+def _line_end(text: str, dialect: CsvDialect) -> Literal["\n", "\r", "\r\r\n"]:
+    """Return the end of the first record: LF also where it is CR LF, or none is there."""
     quote = re.escape(dialect.quote or "")
     in_quotes = rf"|{quote}[^{quote}]*{quote}" if quote else ""
-    return re.match(rf"(?:[^{quote}\r\n]{in_quotes})++\r(?!\n|\Z)", text) is not None
+    found = re.match(rf"(?:[^{quote}\r\n]{in_quotes})++(\r\r\n|\r(?!\n|\Z))", text)
+    return "\n" if found is None else "\r" if found[1] == "\r" else "\r\r\n"
+
+
+def _outside_quotes(text: str, dialect: CsvDialect) -> str:
+    quote = re.escape(dialect.quote or "")
+    return re.sub(rf"{quote}[^{quote}]*(?:{quote}|\Z)", "", text) if quote else text
 
 
 def _reader(text: str, dialect: CsvDialect) -> Iterator[list[str]]:
@@ -210,13 +232,21 @@ def _header_problem(fields: Sequence[str], names: Sequence[str], dialect: CsvDia
         return f"its first line is blank: expected the header {dialect.delimiter.join(names)}"
     if hint := _other_delimiter(fields, names, dialect, "the header"):
         return hint
+    bare = [field.strip(" \t") for field in fields]
+    if fields != bare and _is_alike([_without_quotes(field, dialect.quote) for field in bare], names):
+        shown = dialect.delimiter.join(fields)
+        return f"blanks stand before or after names in its header: found `{shown}`. Have the producer write none"
     for quote in sorted({'"', "'"} - {dialect.quote}):
-        if _is_alike([field.strip().removeprefix(quote).removesuffix(quote) for field in fields], names):
+        if _is_alike([_without_quotes(field.strip(), quote) for field in fields], names):
             return f"the names in its header stand between {quote}: {_declare('quote', quote)}"
     wanted, found = dialect.delimiter.join(names), dialect.delimiter.join(fields)
     is_data = not {*map(str.lower, names)} & {*map(str.lower, fields)}
     hint = f"; without a header {_declare('header', False)}" if is_data else ""
     return f"its header is {found}: expected {wanted}{_first_difference(fields, names)}{hint}"
+
+
+def _without_quotes(field: str, quote: str | None) -> str:
+    return field.removeprefix(quote).removesuffix(quote) if quote else field
 
 
 def _first_difference(fields: Sequence[str], names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, beginning_of, fir
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import PACKED
 from feed_assets.core.limits import READ_BYTES
+from feed_assets.core.packed import BZIP2_END, MAGIC_BYTES, end_problem, packing_problem
 from feed_assets.core.readable import Format
 from feed_assets.core.schemas import column_names
 
@@ -27,6 +28,8 @@ def check_file(file: Path, form: Format, schema: str, dialect: CsvDialect = RFC_
     names of the columns.
     """
     names = column_names(schema)
+    if form != "parquet" and (problem := _packing(file)):
+        raise UnreadableUpdate(f"{file}: {problem}. Nothing is published. Correct the file, or the declaration.")
     try:
         others = {"json": _json, "parquet": _parquet}
         problem = _csv(file, names, dialect) if form == "csv" else others[form](file, names)
@@ -34,6 +37,14 @@ def check_file(file: Path, form: Format, schema: str, dialect: CsvDialect = RFC_
         problem = f"it cannot be read as {form}: {' '.join(str(error).split())}"
     if problem:
         raise UnreadableUpdate(f"{file}: {problem}. Nothing is published. Correct the file, or the declaration.")
+
+
+def _packing(file: Path) -> str | None:
+    size = file.stat().st_size
+    with file.open("rb") as data:
+        head = data.read(MAGIC_BYTES)
+        data.seek(max(size - BZIP2_END, 0))
+        return (packing_problem(file.name, head, size) or end_problem(file.name, data.read())) if size else None
 
 
 def _csv(file: Path, names: Sequence[str], dialect: CsvDialect) -> str | None:

@@ -15,6 +15,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import announced
+from feed_assets.feeds.text_files import check_unaltered
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import PREVIOUS, Source
 from feed_assets.spark import read
@@ -45,6 +46,7 @@ def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator
     with reading([*own, *(update for updates in task.updates.values() for update in updates)]):
         try:
             yield transform.frames()
+            transform.check_unaltered()
         except OF_ITS_OWN:
             transform.give_back()
             raise
@@ -76,6 +78,17 @@ class _Transform:
         if self.task.recipe.is_companion:
             rows = self._keep(rows)  # Others' rows may change between the jobs that measure and check them.
         return Frames(inputs, {**inputs, **tagged}, rows, rejected)
+
+    def check_unaltered(self) -> None:
+        """Raise UpdateChanged if a CSV or JSON file is not as listed any more: its rows may be those of another file.
+
+        Parquet files are left out: their footers were compared, and their rows are counted.
+        """
+        for source in self.task.recipe.sources:
+            if source.schema and source.format != "parquet":
+                updates = self.task.updates.get(source.name, ())
+                board = self.task.boards.get(source.name, self.board)
+                check_unaltered(board, [file for update in updates for file in update.files])
 
     def give_back(self) -> None:
         """Have Spark keep nothing more; not after an interrupt, when it answers nobody."""

@@ -88,7 +88,9 @@ def _read(
         frame = in_one_task(frame)
     # A blank line that ends with CR and LF; a condition on `_corrupt` alone is none that Spark takes.
     is_blank = (sf.coalesce("_corrupt", sf.lit("?")) == "") & (sf.coalesce("_text0", sf.lit("")) == "\r")
-    frame = frame.select("*", file).where(~is_blank)
+    # Of a file that is a byte order mark alone Spark makes a record with NUL.
+    is_mark = (sf.coalesce("_corrupt", sf.lit("?")) == "\ufeff") & (sf.coalesce("_text0", sf.lit("")) == "\0")
+    frame = frame.select("*", file).where(~is_blank & ~is_mark)
     return reduce(lambda made, step: made.select(*step), columns.steps, frame)
 
 
@@ -101,8 +103,8 @@ def _columns(
     texts = [each.text for each in fields]
     more = [f"_more{n}" for n in range(MORE)]
     scanned = StructType([StructField(name, StringType()) for name in (*texts, *more, "_corrupt")])
-    grammar = Grammar(texts, dialect)
-    raw = grammar.raw(line_end).alias("_raw")
+    grammar = Grammar(texts, dialect, line_end)
+    raw = grammar.raw().alias("_raw")
     kept = [sf.col("_file"), sf.col("_raw"), sf.col("_is_plain")]
     nulled = [grammar.nulled(each.text).alias(each.text) for each in fields]
     values = [value(sf.col(each.text), each.kind).alias(each.value) for each in fields]

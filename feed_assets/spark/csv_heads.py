@@ -4,60 +4,98 @@ import bz2
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from typing import Literal, Protocol
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
-from feed_assets.core.csv_dialect import Beginning, CsvDialect, beginning_of, first_bytes
-from feed_assets.core.errors import UnreadableUpdate, UpdateChanged
-from feed_assets.core.feeds import PACKED
+from feed_assets.core.csv_dialect import HEAD_BYTES, Beginning, CsvDialect, beginning_of, first_bytes
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.feeds import File
+from feed_assets.core.packed import FORMS, ending_of
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.text_files import AT_A_TIME, first_part
 
-_UNPACKED: Mapping[str, Callable[[bytes, int], bytes]] = {
-    ".gz": lambda data, size: zlib.decompressobj(31).decompress(data, size),
-    ".deflate": lambda data, size: zlib.decompressobj().decompress(data, size),
-    ".bz2": lambda data, size: bz2.BZ2Decompressor().decompress(data, size),
+
+class _Unpacker(Protocol):
+    """The part of `zlib`'s and `bz2`'s objects that is used here."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
+
+
+_UNPACKERS: Mapping[str, Callable[[], _Unpacker]] = {
+    ".gz": lambda: zlib.decompressobj(31),
+    ".deflate": zlib.decompressobj,
+    ".bz2": bz2.BZ2Decompressor,
 }
 """Packings that are unpacked here; of the others Spark is asked for the first line."""
 
-_NAMES = {".gz": "gzip", ".deflate": "zlib", ".bz2": "bzip2"}
+_BLOCK = 1 << 20
+"""Bytes that hold a whole block of bzip2, whatever is in it: nothing of a part of one is unpacked."""
 
 
 def line_ends(
-    spark: SparkSession, board: Blackboard, paths: Mapping[str, str], names: Sequence[str], dialect: CsvDialect
+    spark: SparkSession, board: Blackboard, paths: Mapping[File, str], names: Sequence[str], dialect: CsvDialect
 ) -> Mapping[str, Literal["\n", "\r"]]:
     """Return what the records of each file end with, by key.
 
-    Raises UnreadableUpdate for a file that is not as declared, UpdateChanged for one that is gone.
+    Raises UnreadableUpdate for a file that is not as declared, UpdateChanged for one that is not as listed.
     """
 
-    def beginning(key: str) -> Beginning:
-        return beginning_of(_head(spark, board, key, paths[key]), names, dialect)
+    def beginning(file: File) -> Beginning:
+        return beginning_of(_head(spark, board, file, paths[file]), names, dialect)
 
-    with ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
         beginnings = dict(zip(paths, pool.map(beginning, paths), strict=True))
-    for key, each in beginnings.items():
+    for file, each in beginnings.items():
         if each.problem:
             raise UnreadableUpdate(
-                f"{key} is not as declared: {each.problem}. Correct the declaration, or invalidate the update "
+                f"{file.key} is not as declared: {each.problem}. Correct the declaration, or invalidate the update "
                 "(`feed-assets feed invalidate`) and have the producer send it right: a file that is pulled under "
                 "another name."
             )
-    return {key: each.line_end for key, each in beginnings.items()}
+    return {file.key: each.line_end for file, each in beginnings.items()}
 
 
-def _head(spark: SparkSession, board: Blackboard, key: str, path: str) -> bytes:
-    packing = next((ending for ending in PACKED if key.endswith(ending)), "")
-    if packing and packing not in _UNPACKED:
-        return "\n".join(row.value for row in spark.read.text(path).head(1)).encode()
+def _head(spark: SparkSession, board: Blackboard, file: File, path: str) -> bytes:
+    packing = ending_of(file.key)
+    if packing and packing not in _UNPACKERS:
+        first_part(board, file, HEAD_BYTES)
+        return _first_line(spark, path)
 
     def read(size: int) -> bytes:
-        if (data := board.get(key, size)) is None:
-            raise UpdateChanged(f"{key} is gone or altered since it was listed: pin the newest and read again.")
-        return _UNPACKED[packing](data, size) if packing else data
+        data = first_part(board, file, max(size, _BLOCK) if packing == ".bz2" else size)
+        return _unpacked(packing, data, size, is_all=len(data) == file.size) if packing else data
 
     try:
         return first_bytes(read)
     except (zlib.error, OSError, ValueError) as error:
-        why = f"not a {_NAMES[packing]} file ({error})" if packing and not isinstance(error, ValueError) else error
-        raise UnreadableUpdate(f"{key} cannot be read: {why}. Invalidate it, or correct the format.") from error
+        why = f"not a {FORMS[packing]} file ({error})" if packing and not isinstance(error, ValueError) else error
+        raise UnreadableUpdate(f"{file.key} cannot be read: {why}. Invalidate it, or correct the format.") from error
+
+
+def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
+    """Return the first bytes of a packed file. Raises ValueError if it ends before there are any."""
+    unpacker = _UNPACKERS[packing]()
+    text = unpacker.decompress(data, size)
+    while not text and unpacker.eof and (rest := unpacker.unused_data):  # An empty file before others.
+        unpacker = _UNPACKERS[packing]()
+        text = unpacker.decompress(rest, size)
+    if not text and not unpacker.eof and is_all:
+        raise ValueError(f"it is cut short: found {len(data):,} bytes, expected a whole block of {FORMS[packing]}")
+    return text
+
+
+def _first_line(spark: SparkSession, path: str) -> bytes:
+    """Return all up to the first LF, with any CR in it: Spark alone can unpack the file.
+
+    Where a CR is within it nobody knows whether LF follows: the file's records may end with CR alone.
+    """
+    lines = spark.read.option("lineSep", "\n").text(path).where("value != ''")
+    begins = sf.substring("value", 1, HEAD_BYTES).alias("value")
+    text = "".join(row.value for row in lines.select(begins).head(1))
+    return (text if "\r" in text.rstrip("\r") else f"{text}\n").encode()

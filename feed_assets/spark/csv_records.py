@@ -14,6 +14,9 @@ from feed_assets.core.csv_dialect import CsvDialect
 _PAIR = "\0"
 """In place of a doubled quote while a record is held against the grammar; a record that holds it has a reason."""
 
+_MARK = "\ufeff"
+"""The byte order mark: Spark takes it off the first record of a file in UTF-8, Java's decoder off one in UTF-16."""
+
 _SIMPLE = 64
 """Columns up to which one pattern is held against a record: Java's patterns call themselves for each column."""
 
@@ -26,8 +29,9 @@ class Grammar:
 
     texts: Sequence[str]
     dialect: CsvDialect
+    line_end: Literal["\n", "\r"]
 
-    def raw(self, line_end: Literal["\n", "\r"]) -> Column:
+    def raw(self) -> Column:
         """Return the text of the record without its line end.
 
         Spark gives none for a record that has as many fields as are declared to it: all that is known are the first.
@@ -36,7 +40,7 @@ class Grammar:
         as_is = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
         first = sf.concat(sf.to_csv(sf.struct(*self.texts), {**form, **as_is}), sf.lit(f"{self.dialect.delimiter}…"))
         # Spark has taken off LF, and CR before it.
-        text = sf.col("_corrupt") if line_end == "\n" else _without_cr(sf.col("_corrupt"))
+        text = sf.col("_corrupt") if self.line_end == "\n" else self._without_line_end(sf.col("_corrupt"))
         return sf.coalesce(text, first)
 
     def last(self) -> Column:
@@ -59,7 +63,9 @@ class Grammar:
         lengths = " + ".join(f"coalesce(octet_length({text}), 0)" for text in self.texts)
         width = len(self.dialect.delimiter.encode()) * (len(self.texts) - 1)
         raw = sf.col("_raw")
-        plain = sf.expr(f"octet_length(_raw) = {width} + {lengths}") & ~raw.contains("\r")
+        plain = sf.expr(f"octet_length(_raw) = {width} + {lengths}") & ~raw.contains("\r") & ~raw.startswith(_MARK)
+        if self.line_end == "\r":
+            plain &= ~raw.contains("\n")
         return plain & ~raw.contains(self._quote) if self._quote else plain
 
     def nulled(self, text: str) -> Column:
@@ -129,7 +135,7 @@ class Grammar:
         """A pattern for records in which no quote is doubled, and without NUL."""
         quoted = rf"{self._mark}[^{self._mark}{_PAIR}]*+{self._mark}"
         field = rf"(?:{quoted}|[^{self._mark}{self._delimiter}{_PAIR}\r\n]*+)"
-        return rf"\A{field}(?:{self._delimiter}{field}){{{len(self.texts) - 1}}}\z"
+        return rf"\A(?!{_MARK}){field}(?:{self._delimiter}{field}){{{len(self.texts) - 1}}}\z"
 
     @property
     def _unquoted(self) -> Column:
@@ -142,18 +148,27 @@ class Grammar:
         pattern = rf"(?:\A|(?<={self._delimiter}))(?:{quoted})(?={self._delimiter}|\z)"
         return sf.regexp_replace(pairs, sf.lit(pattern), sf.lit(""))
 
+    def _without_line_end(self, raw: Column) -> Column:
+        """Return the text of a record that ends with CR. The LF at a file's end, which Spark took off, is put back."""
+        last, raw = sf.col(self.texts[-1]), _without_cr(raw)
+        is_without = last.endswith("\n") & ~raw.endswith("\n")
+        if self._quote:
+            is_without &= ~raw.endswith(self._quote) | last.startswith(self._quote)
+        return sf.when(is_without, sf.concat(raw, sf.lit("\n"))).otherwise(raw)
+
     def _problem(self, raw: Column, unquoted: Column) -> Column:
         """Return the first rule that a record breaks."""
         count = len(self.texts)
         has_other_count = _count(unquoted, self.dialect.delimiter) != count - 1
-        cases: list[tuple[Column, str]] = []
+        joined = "a byte order mark at its beginning: were files put together?"
+        cases: list[tuple[Column, str]] = [(raw.startswith(_MARK), joined)]
         if self._quote:
             at, any_quote, quote = rf"(?:\A|{self._delimiter})", f"[{self._mark}{_PAIR}]", self._quote
             begins = unquoted.rlike(at + any_quote)
             within = sf.regexp_replace(
                 unquoted, sf.lit(rf"{self._mark}[^{self._mark}{self._delimiter}]*+{self._mark}"), sf.lit("")
             )
-            cases = [
+            cases += [
                 (raw.contains(_PAIR) & raw.contains(quote), "a NUL character in a record with quotes"),
                 (
                     unquoted.rlike(rf"{at}{_PAIR}*+{self._mark}[^{self._mark}]*+\z"),
@@ -171,6 +186,10 @@ class Grammar:
                 (unquoted.rlike(rf"{at}[ \t]++{any_quote}"), "blanks before an opening quote"),
                 (within.contains(quote), "a quote within a field that is not in quotes"),
             ]
+        if self.line_end == "\r":
+            cases.append(
+                (unquoted.contains("\n"), "a line feed outside quotes, in a file whose first record ends with CR alone")
+            )
         cases += [
             (unquoted.contains("\r"), "a carriage return outside quotes"),
             (has_other_count, f"expected {count} fields"),

@@ -13,6 +13,7 @@ from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Update
 from feed_assets.core.readable import Format, check_readable
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.text_files import check_text_files
 from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.csv_heads import line_ends
 from feed_assets.spark.errors import reading
@@ -42,8 +43,8 @@ def read(
 
     `schema` is DDL; `parse` has the table of what each type accepts; timestamps are UTC. A NULL in a `required` column
     is a reason. `dialect` is how CSV is written. Raises UnreadableUpdate for files that Spark would skip, or that are
-    not as declared, UpdateChanged for one that is gone. Spark reads at the action: wrap that in `reading(updates)`. A
-    CSV file and a .gz file are one task each, so big feeds want files of some hundred megabytes.
+    not as declared, UpdateChanged for one that is not as listed. Spark reads at the action: wrap that in
+    `reading(updates)`. A CSV file and a .gz file are one task each, so big feeds want files of some hundred megabytes.
 
     `columns` are those of Parquet files (`columns_of`), of a caller who compares the rows that their footers announce
     with the rows that are read. Without it Spark counts them here, by the footers alone.
@@ -53,13 +54,15 @@ def read(
         raise InvalidDefinition(f"required columns {unknown} are not in the schema ({schema}).")
     keys = _keys(updates, format)
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
+    files = {file.key: file for update in updates for file in update.files}
     # Of one file the key is known: Spark adds no URL to each row, which is taken apart again.
     file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board)).alias("_file")
     with reading(updates):
         if format == "csv":
-            ends = line_ends(spark, board, paths, declared.names, dialect)
+            ends = line_ends(spark, board, {files[key]: path for key, path in paths.items()}, declared.names, dialect)
             return read_csv(spark, {paths[key]: ends[key] for key in paths}, declared, required, file, dialect)
         if format == "json":
+            check_text_files(board, files.values())
             return read_json(spark, [*paths.values()], declared, required, file)
         found = columns or columns_of(board, updates)
         frame = read_parquet(spark, found, paths, declared, required, file)

@@ -1,13 +1,22 @@
 """How CSV is written: what a declaration may say, and what the first bytes of a file show of it."""
 
+import bz2
 import gzip
+import lzma
 from datetime import date
 
 import dagster as dg
 import pytest
 
 from feed_assets import ForeignFeedsComponent, PartnerComponent, Pull, foreign_feed
-from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, beginning_of, misplaced_quote
+from feed_assets.core.csv_dialect import (
+    HEAD_BYTES,
+    RFC_4180,
+    CsvDialect,
+    beginning_of,
+    first_bytes,
+    misplaced_quote,
+)
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Feed
 from feed_assets.orchestration.declare.declarations import declaration_of, specs_of
@@ -94,6 +103,12 @@ def test_a_file_that_is_published_is_held_to_its_dialect(tmp_path):
         packed.write(b"id;name\n")
     with pytest.raises(UnreadableUpdate, match="found one column"):
         check_file(tmp_path / "a.csv.gz", "csv", SCHEMA)
+    (tmp_path / "a.csv.bz2").write_bytes(bz2.compress(b"id,name\n")[:-1])
+    with pytest.raises(UnreadableUpdate, match=r"a\.csv\.bz2: it is cut short, or something follows it"):
+        check_file(tmp_path / "a.csv.bz2", "csv", SCHEMA)
+    (tmp_path / "a.json").write_bytes(lzma.compress(b"{}"))
+    with pytest.raises(UnreadableUpdate, match="it is packed by xz, which Spark does not read"):
+        check_file(tmp_path / "a.json", "json", SCHEMA)
 
 
 def test_a_table_in_glue_is_read_as_its_feed_declares():
@@ -135,6 +150,21 @@ UTF_16, LATIN_1, BARE = CsvDialect(encoding="UTF-16"), CsvDialect(encoding="Lati
         ("id,name\n".encode("utf-32"), RFC_4180, "it is UTF-32: expected UTF-8"),
         (b"\x1f\x8b\x08", RFC_4180, "it is packed by gzip, and its name does not end in .gz"),
         (b'"id"x,name\n', RFC_4180, "its header is no CSV"),
+        (b"BZh91AY&SY\x00", BARE, "it is packed by bzip2, and its name does not end in .bz2"),
+        (b"\xfd7zXZ\x00\x00", BARE, "it is packed by xz, which Spark does not read. Have the producer pack it by"),
+        (b"id, name\n", RFC_4180, "blanks stand before or after names in its header: found `id, name`. Have"),
+        (b'id, "name"\n', RFC_4180, "blanks stand before or after names in its header"),
+        (b"id, name\n", CsvDialect(quote="'"), "blanks stand before or after names in its header"),
+        (b"id, name\n", CsvDialect(quote=None), "blanks stand before or after names in its header"),
+        (b"id,name\r\r\n1,a\r\r\n", RFC_4180, "its lines end with CR CR LF, as Python writes CSV on Windows"),
+        (b'"id","name"\r\r\n', RFC_4180, "its lines end with CR CR LF"),
+        (b"1,a\r\r\n2,b\r\r\n", BARE, "have the producer open the file with `newline=''`"),
+        (b"id,name\r\r\n1,a\r\r\n", CsvDialect(quote=None), "its lines end with CR CR LF"),
+        ("id,name\r\r\n1,a\r\r\n".encode("utf-16"), UTF_16, "its lines end with CR CR LF"),
+        (b"id,name\r1,a\n2,b\n", RFC_4180, "its first record ends with CR alone, and others end with LF: expected"),
+        (b"1,a\r2,b\r\n", BARE, "its first record ends with CR alone, and others end with LF"),
+        (b"id,name\r1,a\r\n", CsvDialect(null_value="a"), "its first record ends with CR alone"),
+        (b'id,name\r1,"a\nb"\r2,"\n', RFC_4180, None),
     ],
 )
 def test_the_first_bytes_show_what_is_not_as_declared(data, dialect, problem):
@@ -154,6 +184,15 @@ def test_the_first_bytes_show_what_is_not_as_declared(data, dialect, problem):
 )
 def test_records_that_end_as_on_old_macs_are_seen_at_the_first(data, end):
     assert beginning_of(data, ["i\rd", "name"]).line_end == end
+
+
+@each_case(
+    ("content", "end"), [(b"x" * (HEAD_BYTES - 1) + b"\rx\r", "\r"), (b"x" * (HEAD_BYTES - 1) + b"\r\nx\r\n", "\n")]
+)
+def test_a_line_end_at_the_end_of_the_first_bytes_is_seen_whole(content, end):
+    """Else a file whose lines end with CR would be all header, and no rows."""
+    data = first_bytes(lambda size: content[:size])
+    assert beginning_of(data, ["x" * (HEAD_BYTES - 1)]).line_end == end
 
 
 def test_quotes_without_a_dialect_of_quotes_end_no_line():

@@ -6,7 +6,13 @@ import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 from obstore import exceptions
 
-from feed_assets.core.errors import AlreadyRunning, BlackboardUnavailable, InvalidDefinition, SparkUnavailable
+from feed_assets.core.errors import (
+    AlreadyRunning,
+    BlackboardUnavailable,
+    InvalidDefinition,
+    SparkUnavailable,
+    UpdateChanged,
+)
 from feed_assets.core.feeds import MANIFEST, Partition
 from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import log, runs, updates
@@ -102,6 +108,18 @@ def test_a_run_that_fails_after_its_parts_were_written_leaves_none_of_them(lake)
         lake.clean(services=stepping(lake, fail))
     assert lake.objects() == before
     assert lake.states() == [updates.ABANDONED]
+
+
+def test_a_run_whose_csv_file_is_replaced_while_it_is_read_publishes_nothing(lake):
+    def replace_file(step):
+        if step == "audited":
+            lake.services.board.put(update.files[0].key, f"id,at\n{TWO}\n".encode())
+
+    update = lake.drop(ONE)
+    with pytest.raises(UpdateChanged, match=r"part-0\.csv has \d+ bytes .* when it was listed"):
+        lake.clean(services=stepping(lake, replace_file))
+    assert lake.states() == [updates.ABANDONED]
+    assert lake.valid() is None
 
 
 @pytest.mark.parametrize("step", [f"manifest of {CLEAN} written", "published"])

@@ -17,7 +17,6 @@ from feed_assets.core.errors import (
     UnreadableUpdate,
     UpdateChanged,
 )
-from feed_assets.core.feeds import File, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.clients import ObstoreClient
 from feed_assets.spark.csv_files import MORE
@@ -281,12 +280,11 @@ STORES = {
 
 @pytest.mark.parametrize(("bucket", "options", "error"), [(name, *told) for name, told in STORES.items()])
 def test_a_store_that_says_no_or_nothing_is_neither_missing_nor_damaged_data(spark, bucket, options, error):
-    update = Update(PARTITION, "20191124.000000", (File(f"{PARTITION.path}/20191124.000000/part.csv", 9),))
     hasty = {"attempts.maximum": "1", "retry.limit": "1", "retry.interval": "1ms"}
     for key, value in {**hasty, **options}.items():
         spark.conf.set(f"fs.s3a.bucket.{bucket}.{key}", value)
     board = Blackboard(f"s3://{bucket}", ObstoreClient(MemoryStore()))
-    board.put(update.files[0].key, b"id\n1\n")  # Our own look at it succeeds.
+    update = put_update(board, {"part.csv": "id\n1\n"})  # Our own look at it succeeds.
     with pytest.raises(error, match="Check "):
         read(spark, board, [update], "csv", "id int")
 
@@ -338,6 +336,67 @@ DIALECTS = {
 @each_case(("dialect", "content", "rows"), DIALECTS.values(), ids=list(DIALECTS))
 def test_csv_as_its_feed_declares_it(told, dialect, content, rows):
     assert told(content, dialect=dialect) == rows
+
+
+FILLED = "".join(f"{n},{'x' * 90}\r" for n in range(1000))
+"""More than the driver looks at."""
+FEED = "malformed: a line feed outside quotes, in a file whose first record ends with CR alone"
+HALF = "malformed: expected 2 fields"
+
+
+@each_case(
+    ("content", "rows"),
+    [
+        ("1,x\n2,y\r3,z\r", [("1", "x\n2", [FEED]), ("3", "z", [])]),
+        ("1,x\r2,y\n", [("1", "x", []), ("2", "y\n", [FEED])]),
+        ("1,x\r2,y\r\n", [("1", "x", []), ("2", "y", []), ("\n", None, [HALF])]),
+        ("1,NA\r2,NA\n", [("1", None, []), ("2", "NA\n", [FEED])]),
+        ("1,x\r\n2,y\r\n", [("1", "x", []), ("\n2", "y", [FEED]), ("\n", None, [HALF])]),
+    ],
+)
+@pytest.mark.parametrize("quote", ['"', None])
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16"])
+@pytest.mark.parametrize("header", [True, False])
+def test_a_line_feed_in_a_file_of_carriage_returns_is_no_part_of_a_value(told, content, rows, quote, encoding, header):
+    data = ("a,b\r" if header else "") + FILLED + content
+    dialect = CsvDialect(quote=quote, encoding=encoding, header=header, null_value="NA")
+    found = told(data.encode(encoding), "a string, b string", dialect=dialect)
+    assert len(found) == 1000 + len(rows)
+    assert found[1000:] == rows
+
+
+@each_case(
+    ("content", "rows"),
+    [
+        ("1\n2\r3\r\n4\n", [("1\n2", [FEED]), ("3", []), ("\n4\n", [FEED])]),
+        ("3\r\n", [("3", []), ("\n", [FEED])]),
+        ('"1\n2"\r"3\n"', [("1\n2", []), ("3\n", [])]),
+    ],
+)
+def test_a_line_feed_in_a_column_of_carriage_returns_is_no_part_of_a_value(told, content, rows):
+    assert told("a\r" + "x" * 70_000 + "\r" + content, "a string")[1:] == rows
+
+
+JOINED = "malformed: a byte order mark at its beginning: were files put together?"
+BARE = CsvDialect(header=False)
+
+
+@each_case(
+    ("content", "dialect", "rows"),
+    [
+        ("\ufeff", BARE, []),
+        ("\ufeff\n", BARE, []),
+        ("\ufeff\r\n", BARE, []),
+        ("\0\n\ufeff\n", BARE, [("\0", []), ("\ufeff", [JOINED])]),
+        ("\ufeffa\n1\n\ufeffa\n2\n", RFC_4180, [("1", []), ("\ufeffa", [JOINED]), ("2", [])]),
+        ('\ufeffa\n1\n\ufeff"a"\n', CsvDialect(quote=None), [("1", []), ('\ufeff"a"', [JOINED])]),
+        ("\ufeff\ufeff1\n2\n", BARE, [("\ufeff1", [JOINED]), ("2", [])]),
+        ("a\n1\n".encode("utf-16") * 2, CsvDialect(encoding="UTF-16"), [("1", []), ("\ufeffa", [JOINED]), ("1", [])]),
+        ('\ufeff"1"\n', BARE, [("1", [])]),
+    ],
+)
+def test_a_byte_order_mark_is_no_value_and_no_part_of_one(told, content, dialect, rows):
+    assert told(content, "a string", dialect=dialect) == rows
 
 
 QUOTES = {

@@ -44,6 +44,14 @@ class Counting:
         self._passed("get", key)
         return self.client.get(key, start)
 
+    def part(self, key, start, length, /):
+        self._passed("part", key)
+        return self.client.part(key, start, length)
+
+    def head(self, key, /):
+        self._passed("head", key)
+        return self.client.head(key)
+
     def put(self, key, data, /, *, create):
         self._passed("create" if create else "put", key)
         self.client.put(key, data, create=create)

@@ -1,0 +1,79 @@
+"""Problems of packed files, seen by their first and last bytes: a packing that Spark cannot read, or reads in part."""
+
+import re
+from collections.abc import Mapping
+
+from feed_assets.core.feeds import PACKED
+from feed_assets.core.limits import READ_BYTES
+
+FORMS: Mapping[str, str] = {".gz": "gzip", ".bz2": "bzip2", ".zst": "Zstandard", ".deflate": "zlib"}
+"""Packings that Spark reads as others write them, by the ending of a name."""
+
+_MAGIC = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
+    "Zstandard": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+    "xz": re.compile(rb"\xfd7zXZ\0"),
+    "LZ4 in frames": re.compile(rb"\x04\x22\x4d\x18"),
+    "Snappy in frames": re.compile(rb"\xff\x06\0\0sNaPpY"),
+}
+_CURE = "Have the producer pack it by gzip (.gz), bzip2 (.bz2) or Zstandard (.zst)"
+
+MAGIC_BYTES = 16
+"""Bytes at the beginning of a file that show how it is packed."""
+
+BZIP2_END = 11
+"""Bytes at the end of a bzip2 file that hold the end of its last stream: a mark, a checksum, up to 7 bits of zero."""
+_MARK = 0x177245385090
+_MARK_BITS, _CHECKSUM_BITS = 48, 32
+
+
+def packing_problem(name: str, head: bytes, size: int) -> str | None:
+    """Return why Spark cannot read a file for its packing; None if it can, or the file is not packed.
+
+    Args:
+        name: The file's name, whose ending says to Spark how it is packed.
+        head: The first bytes: `MAGIC_BYTES` or more, or all.
+        size: The file's bytes.
+    """
+    form = next((form for form, magic in _MAGIC.items() if magic.match(head)), None)
+    ending = ending_of(name)
+    begins = form or f"the bytes {head[:8].hex(' ')} at its beginning"
+    if ending and ending not in FORMS:
+        wanted = f"blocks of Hadoop's format, as Spark writes {ending}"
+        return (
+            None if _is_of_hadoop(head, size) else f"it is packed otherwise: found {begins}, expected {wanted}. {_CURE}"
+        )
+    if ending:
+        expected = FORMS[ending]
+        return f"it is not a {expected} file: found {begins}" if expected in _MAGIC and form != expected else None
+    if form is None:
+        return None
+    right = next((ending for ending, each in FORMS.items() if each == form), None)
+    if right:
+        return f"it is packed by {form}, and its name does not end in {right}: have the producer name it so"
+    return f"it is packed by {form}, which Spark does not read. {_CURE}"
+
+
+def ending_of(name: str) -> str:
+    """Return the ending of a name that says how the file is packed; an empty text if it is not."""
+    return next((ending for ending in PACKED if name.endswith(ending)), "")
+
+
+def end_problem(name: str, tail: bytes) -> str | None:
+    """Return why a file is not whole, by its last `BZIP2_END` bytes; None if bzip2 ends so, or did not pack it.
+
+    Hadoop takes the end of a file for the end of its stream wherever a block of bzip2 ends.
+    """
+    bits = int.from_bytes(tail, "big") >> _CHECKSUM_BITS
+    is_whole = any(bits >> padding & ((1 << _MARK_BITS) - 1) == _MARK for padding in range(8))
+    if is_whole or ending_of(name) != ".bz2":
+        return None
+    return "it is cut short, or something follows it: expected the end mark of bzip2 in its last bytes"
+
+
+def _is_of_hadoop(head: bytes, size: int) -> bool:
+    """Return whether a file begins with the sizes of a block, and of its first chunk: Java allots as much memory."""
+    block, chunk = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
+    is_empty = block == 0 and size == 4
+    return is_empty or (0 < block <= READ_BYTES and 0 < chunk <= size - 8)
