@@ -78,7 +78,7 @@ def test_gets_a_server_while_it_runs(request):
 def test_a_fast_test_that_gets_a_server_while_it_runs_fails(tmp_path):
     (tmp_path / "conftest.py").write_text(SMALL_CONFTEST)
     (tmp_path / "test_small.py").write_text(SMALL_TESTS)
-    plugins = ["-p", "feed_assets_tests.conftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    plugins = ["-p", f"{TESTS.name}.conftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
     settings = ["-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", str(tmp_path)]
     command = [sys.executable, "-m", "pytest", *plugins, *settings, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
