@@ -139,8 +139,12 @@ def test_a_run_of_one_partition_waits_and_says_for_whom(tmp_path):
 
 
 def on_disk(folder) -> dg.DagsterInstance:
-    """An instance whose log one thread reads while another writes it, as those in memory do not bear."""
-    return dg.DagsterInstance.local_temp(str(folder))
+    """An instance whose log one thread reads while another writes it, as those in memory do not bear.
+
+    It keeps no output: capturing that is the whole process's, and two runs in one process wait for each other's.
+    """
+    keeps_nothing = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+    return dg.DagsterInstance.local_temp(str(folder), overrides={"compute_logs": keeps_nothing})
 
 
 def all_logs(world) -> str:
