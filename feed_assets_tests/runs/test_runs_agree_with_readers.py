@@ -1,0 +1,47 @@
+"""A whole run publishes the values that all readers have of a Parquet file, or refuses what they refuse."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import feed_assets
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.feeds.parquet_columns import read_columns
+from feed_assets.feeds.write import publish
+from feed_assets.runs.phases import Published
+from feed_assets.runs.recipe import Source
+from feed_assets.spark.parquet_files import types_of
+from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, Lake
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.odd_parquet import FILES, REFUSED
+
+
+def schema_of(lake: Lake, update: Update) -> str:
+    """The columns of a file as a feed of it is declared; of a file that is refused any."""
+    try:
+        columns = next(iter(read_columns(lake.services.board, update.files).values()))
+    except UnreadableUpdate:
+        return "x bigint"
+    return ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in types_of(columns).items())
+
+
+def published(lake: Lake, name: str) -> Sequence[Any] | str:
+    """The values of the one column that a run has published, or REFUSED."""
+    raw = publish(lake.services.board, Partition(RAW, DAY), {"part-0.parquet": FILES[name][0]}, NOW)
+    source = Source("raw", RAW, "parquet", schema_of(lake, raw))
+    try:
+        outcome = lake.clean(sources=(source,), event_time=None, code_version=name)
+    except UnreadableUpdate as error:
+        return REFUSED if "part-0.parquet" in str(error) else str(error)
+    assert isinstance(outcome, Published)
+    rows = feed_assets.read(str(CLEAN), DAY, blackboard=lake.services.board.url).to_arrow().to_pylist()
+    return [next(iter(row.values())) for row in rows]
+
+
+NO_MAPS = [name for name in FILES if name != "nanoseconds in a map"]
+"""Runs publish no maps, which have no digest."""
+
+
+@each_case("name", NO_MAPS)
+def test_a_run_publishes_what_all_readers_have(lake, name):
+    assert published(lake, name) == FILES[name][1]
