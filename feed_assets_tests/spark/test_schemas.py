@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from feed_assets.core.csv_dialect import RFC_4180
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.schemas import SCALARS, check_schema
@@ -145,7 +146,7 @@ def test_what_is_made_of_a_schema_is_made_once_and_of_another_one_anew(spark):
     first, equal, other = (ddl(spark, schema) for schema in ("k string, n int", "k string,n int", "k string, n long"))
     assert first is not equal
     for made in (
-        lambda schema: _columns(spark, schema, ("k",)),
+        lambda schema: _columns(spark, schema, ("k",), RFC_4180, "\n"),
         lambda schema: _statistics(spark, schema, None, None),
     ):
         assert made(first) is made(equal)

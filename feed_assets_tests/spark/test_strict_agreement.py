@@ -123,10 +123,14 @@ def _quoted(text: str) -> str:
 
 
 def _records(choices: Choices, width: int) -> Iterator[str]:
-    """Rows in which each column has texts for any type, and rows in which one has, and nothing else is odd."""
+    """Rows in which each column has texts for any type, and rows in which one has, and nothing else is odd.
+
+    None begins with a byte order mark, which the first implementation took for text.
+    """
     for number in range(ROWS):
         odd = range(width) if number % 4 == 0 else [choices.number(width)]
-        yield ",".join(_quoted(_text(choices)) if at in odd else FINE[at] for at in range(width))
+        row = ",".join(_quoted(_text(choices)) if at in odd else FINE[at] for at in range(width))
+        yield row.lstrip("\ufeff")
 
 
 def _told(frame: DataFrame, kinds: dict[str, str]) -> list[tuple[object, ...]]:
