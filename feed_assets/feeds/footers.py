@@ -36,8 +36,8 @@ class NoFooter(UnreadableUpdate):
         self.end = end
 
 
-def announced(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
-    """Return the rows that the footer of each file announces, by the file's key.
+def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
+    """Return the rows that the footer of each file announces, by the file's key, once it was compared with the file.
 
     Costs a request of at most 64 KiB for each file, rarely two.
 

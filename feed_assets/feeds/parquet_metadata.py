@@ -7,6 +7,8 @@ its `RowGroupMetaData.column` catches nothing that its C++ library throws, its r
 from collections.abc import Iterator
 from typing import Any
 
+from feed_assets.feeds.read_only import ReadOnlyFile
+
 CODECS = {each: each for each in ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")} | {"LZ4": "LZ4_RAW", "UNKNOWN": "LZ4"}
 """Codecs that every reader has: pyarrow's name, and Parquet's own. pyarrow has no name for LZ4 with Hadoop's frames."""
 
@@ -62,10 +64,8 @@ class _PageReached(Exception):
     """pyarrow has looked at all metadata, and reads a page."""
 
 
-class _NoPages:
+class _NoPages(ReadOnlyFile):
     """A file of which nothing can be read."""
-
-    closed = False
 
     def read(self, _size: int = -1) -> bytes:
         raise _PageReached
@@ -75,18 +75,3 @@ class _NoPages:
 
     def tell(self) -> int:
         return _SIZE
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Do nothing: the file is only read."""
-
-    def close(self) -> None:
-        self.closed = True

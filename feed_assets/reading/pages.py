@@ -18,6 +18,7 @@ from feed_assets.core.words import first_line, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.read import check_served
+from feed_assets.feeds.read_only import ReadOnlyFile
 from feed_assets.reading.row_digest import RowDigest
 
 pq: Any = pyarrow.parquet  # It has no types.
@@ -78,12 +79,11 @@ def is_parquet(board: Blackboard, file: File) -> bool:
     return end == b"PAR1"
 
 
-class _Ranges:
+class _Ranges(ReadOnlyFile):
     """A file on a blackboard as pyarrow reads one: by ranges, each of the file that was listed."""
 
     def __init__(self, board: Blackboard, file: File) -> None:
         self._board, self._file, self._at = board, file, 0
-        self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         left = self._file.size - self._at
@@ -101,21 +101,6 @@ class _Ranges:
 
     def tell(self) -> int:
         return self._at
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Do nothing: the file is only read."""
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_time: Callable[[], bool] | None) -> int:

@@ -14,7 +14,7 @@ from feed_assets.core.csv_dialect import RFC_4180
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.footers import announced
+from feed_assets.feeds.footers import check_footers
 from feed_assets.feeds.text_files import check_unaltered
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import PREVIOUS, Source
@@ -116,7 +116,7 @@ class _Transform:
         update = self.task.previous
         if update is None:
             return None
-        announced(self.board, [update])
+        check_footers(self.board, [update])
         return read.read_own(self.spark, self.board, update)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
@@ -148,7 +148,7 @@ class _Transform:
         """The frame that the function gets of an input."""
         if source.name in tagged:
             return tagged[source.name] if source.tagged else read.clean(tagged[source.name])
-        announced(self.board, self.task.updates[source.name])  # Refuses what Spark would read in part.
+        check_footers(self.board, self.task.updates[source.name])  # Refuses what Spark would read in part.
         frames: list[DataFrame] = []
         for update in self.task.updates[source.name]:
             frame = read.read_own(self.spark, self.board, update)

@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.errors import UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.footers import announced, check_footer
+from feed_assets.feeds.footers import check_footer, check_footers
 from feed_assets.feeds.parquet_columns import read_columns
 from feed_assets_tests.support import damaged_parquet as damaged
 from feed_assets_tests.support.each_case import each_case
@@ -22,7 +22,7 @@ def rows_of(data: bytes, board: Blackboard | None = None) -> int:
     board = board or Blackboard.open("memory://")
     board.put(KEY, data)
     update = Update(AT, "20191125.060000", board.files(AT.path))
-    return announced(board, [update])[KEY]
+    return check_footers(board, [update])[KEY]
 
 
 @each_case(
@@ -116,4 +116,4 @@ def test_a_file_that_is_another_one_by_now_is_changed(local_board):
     update = Update(AT, "20191125.060000", local_board.files(AT.path))
     local_board.put(KEY, damaged.parquet(damaged.numbers(7)))
     with pytest.raises(UpdateChanged):
-        announced(local_board, [update])
+        check_footers(local_board, [update])

@@ -13,31 +13,22 @@ import pytest
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.parquet_values import REBASED
-from feed_assets.feeds.parquet_columns import read_columns
 from feed_assets.spark.errors import reading
-from feed_assets.spark.parquet_files import types_of
 from feed_assets.spark.read import clean, read
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.odd_parquet import FILES, PARQUET_TESTING, REFUSED, SCHEMAS, SPARK_2, crafted, one
 from feed_assets_tests.support.parquet_lake import MONDAY, Lake
+from feed_assets_tests.support.parquet_schemas import schema_of
 
 FOLDER = Path(__file__).parent / "parquet_testing"
-_DATA = "x bigint"
-
-
-def schema_of(lake: Lake) -> str:
-    """The columns of a file as a feed of it is declared; of a file that is refused any."""
-    try:
-        columns = next(iter(read_columns(lake.board, lake.read(MONDAY).updates[0].files).values()))
-    except UnreadableUpdate:
-        return _DATA
-    return ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in types_of(columns).items())
 
 
 def in_a_run(lake: Lake, spark: Any) -> list[Any]:
     updates = lake.read(MONDAY).updates
     with reading(updates):
-        return clean(read(spark, lake.board, updates, "parquet", schema_of(lake))).toArrow().to_pylist()
+        return (
+            clean(read(spark, lake.board, updates, "parquet", schema_of(lake.board, updates[0]))).toArrow().to_pylist()
+        )
 
 
 def by_a_session(lake: Lake, spark: Any) -> list[Any]:

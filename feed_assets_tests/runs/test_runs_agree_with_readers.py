@@ -5,30 +5,20 @@ from typing import Any
 
 import feed_assets
 from feed_assets.core.errors import UnreadableUpdate
-from feed_assets.core.feeds import Partition, Update
-from feed_assets.feeds.parquet_columns import read_columns
+from feed_assets.core.feeds import Partition
 from feed_assets.feeds.write import publish
 from feed_assets.runs.phases import Published
 from feed_assets.runs.recipe import Source
-from feed_assets.spark.parquet_files import types_of
 from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, Lake
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.odd_parquet import FILES, REFUSED
-
-
-def schema_of(lake: Lake, update: Update) -> str:
-    """The columns of a file as a feed of it is declared; of a file that is refused any."""
-    try:
-        columns = next(iter(read_columns(lake.services.board, update.files).values()))
-    except UnreadableUpdate:
-        return "x bigint"
-    return ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in types_of(columns).items())
+from feed_assets_tests.support.parquet_schemas import schema_of
 
 
 def published(lake: Lake, name: str) -> Sequence[Any] | str:
     """The values of the one column that a run has published, or REFUSED."""
     raw = publish(lake.services.board, Partition(RAW, DAY), {"part-0.parquet": FILES[name][0]}, NOW)
-    source = Source("raw", RAW, "parquet", schema_of(lake, raw))
+    source = Source("raw", RAW, "parquet", schema_of(lake.services.board, raw))
     try:
         outcome = lake.clean(sources=(source,), event_time=None, code_version=name)
     except UnreadableUpdate as error:
