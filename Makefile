@@ -8,7 +8,8 @@ UV := .cache/uv/bin/uv
 UV_READY := .cache/uv/$(UV_VERSION).ready
 SYNCED := .venv/.synced
 PORT ?= 3000
-PYTEST := .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST = .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+WORKERS := 2
 
 export PYRIGHT_PYTHON_CACHE_DIR ?= $(CURDIR)/.cache/pyright
 unexport PYTHONDONTWRITEBYTECODE  # images set it, and then each process compiles Dagster and PySpark anew: 2 to 4 s
@@ -29,6 +30,8 @@ test: minutes java $(SYNCED) ## the answer in ten minutes: all fast tests, and t
 test-fast: $(SYNCED) ## what needs no server and no JVM, for every change
 	@$(PYTEST) -m "fast and not soak"
 
+# Half of their time these tests wait for servers and daemons.
+test-rest test-all: WORKERS := 3
 test-rest: java $(SYNCED) ## what `make test` leaves out
 	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
 	@$(PYTEST) -m "not (fast or promise or soak)"
