@@ -11,6 +11,7 @@ from benchmarks import (
     events,
     feeds,
     increments,
+    large,
     late,
     loads,
     notified,
@@ -46,6 +47,7 @@ BENCHMARKS = [
     *loads.BENCHMARKS,
     *rows.BENCHMARKS,
     *transforms.BENCHMARKS,
+    *large.BENCHMARKS,
     *increments.BENCHMARKS,
     *service.BENCHMARKS,
 ]

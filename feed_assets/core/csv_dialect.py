@@ -210,7 +210,7 @@ def _line_end(text: str, dialect: CsvDialect) -> Literal["\n", "\r", "\r\r\n"]:
     """Return the end of the first record: LF also where it is CR LF, or none is there."""
     quote = re.escape(dialect.quote or "")
     in_quotes = rf"|{quote}[^{quote}]*{quote}" if quote else ""
-    found = re.match(rf"(?:[^{quote}\r\n]{in_quotes})++(\r\r\n|\r(?!\n|\Z))", text)
+    found = re.match(rf"(?>(?:[^{quote}\r\n]{in_quotes})+)(\r\r\n|\r(?!\n|\Z))", text)
     return "\n" if found is None else "\r" if found[1] == "\r" else "\r\r\n"
 
 

@@ -15,3 +15,13 @@ def data_version(columns: Sequence[tuple[str, str]], values: Mapping[str, int | 
     lines = [f"{name}\t{kind}\n" for name, kind in columns]
     numbers = [f"{name}\t{values[name] or 0}\n" for name in NO_ROWS]
     return sha256("".join(lines + numbers).encode()).hexdigest()[:32]
+
+
+def combined(some: Sequence[Mapping[str, int | None]]) -> dict[str, int]:
+    """Return the parts of the digest of all rows, from those of some sets of rows."""
+    total = dict(NO_ROWS)
+    for each in some:
+        for name in NO_ROWS:
+            value = each[name] or 0
+            total[name] = total[name] ^ value if name == "_xor" else total[name] + value
+    return total

@@ -207,6 +207,10 @@ class UpdateAbandoned(FeedAssetsError):
     """What lies under a claimed update is not exactly what was written: the id is given up."""
 
 
+class UnstableRejects(FeedAssetsError):
+    """A function rejected other records when it ran again: some would be lost, or both published and rejected."""
+
+
 class UpdateChanged(FeedAssetsError):
     """A pinned file is gone or altered since it was listed: updates are immutable, so read again."""
 

@@ -1,6 +1,7 @@
 """What one write left under a claimed update."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from feed_assets.core.feeds import File
@@ -29,3 +30,5 @@ class Written:
     """Name and type of each column."""
     preview: str = ""
     """Its first rows as a Markdown table."""
+    observed: Mapping[str, object] = field(default_factory=dict[str, object])
+    """SQL aggregates of its rows by name, as far as they were computed on the way."""

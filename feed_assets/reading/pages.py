@@ -18,7 +18,7 @@ from feed_assets.core.words import first_line, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.read import check_served
-from feed_assets.feeds.read_only import ReadOnlyFile
+from feed_assets.feeds.read_only import RangedFile
 from feed_assets.reading.row_digest import RowDigest
 
 pq: Any = pyarrow.parquet  # It has no types.
@@ -79,30 +79,6 @@ def is_parquet(board: Blackboard, file: File) -> bool:
     return end == b"PAR1"
 
 
-class _Ranges(ReadOnlyFile):
-    """A file on a blackboard as pyarrow reads one: by ranges, each of the file that was listed."""
-
-    def __init__(self, board: Blackboard, file: File) -> None:
-        self._board, self._file, self._at = board, file, 0
-
-    def read(self, size: int = -1) -> bytes:
-        left = self._file.size - self._at
-        size = left if size < 0 else min(size, left)
-        if size <= 0:
-            return b""
-        served, data = self._board.part(self._file.key, self._at, size) or (None, b"")
-        check_served(self._file, served)
-        self._at += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._file.size)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-
 def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_time: Callable[[], bool] | None) -> int:
     """Read every page of a Parquet file, and return its rows."""
     metadata = metadata_of(board, file)
@@ -129,7 +105,7 @@ def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_tim
 
 def _opened(board: Blackboard, file: File, metadata: Any, buffer: int) -> Any:
     how = {"page_checksum_verification": True, "buffer_size": buffer, "coerce_int96_timestamp_unit": "us"}
-    return pq.ParquetFile(_Ranges(board, file), metadata=metadata, pre_buffer=False, **how)
+    return pq.ParquetFile(RangedFile(board, file), metadata=metadata, pre_buffer=False, **how)
 
 
 def _batches(opened: Any, out_of_time: Callable[[], bool] | None) -> Iterator[Any]:

@@ -41,6 +41,7 @@ class Check:
         severity: What it means if it does not pass: `ERROR`, and nothing is published, or `WARN`, and the partition is
             published and marked. It may be a function of the number that was found.
         evidence: What a person sees if it does not pass, `checks.Evidence`, where that is no row of the dataset's own.
+        unique: The columns in which no two rows may be equal; the aggregate counts rows that repeat others.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the name cannot be one, or it has not one of `aggregate` and
@@ -57,6 +58,7 @@ class Check:
     finding: str = "found {found:g}"
     severity: Severity | Callable[[float], str] = "ERROR"
     evidence: Evidence | None = None
+    unique: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.aggregate is None) == (self.measure is None):
@@ -207,9 +209,8 @@ def unique(*columns: str) -> Check:
 
     aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"
-    return Check(
-        _name("unique", *columns), description, _is_zero, aggregate, offending=repeated, finding=_rows("repeated")
-    )
+    name, finding = _name("unique", *columns), _rows("repeated")
+    return Check(name, description, _is_zero, aggregate, offending=repeated, finding=finding, unique=columns)
 
 
 @typed
@@ -257,8 +258,7 @@ def accounted() -> Check:
     """
 
     def lost(audited: Audited) -> float:
-        rows = sum(frame.count() for frame in audited.read.values())
-        return rows - audited.records - audited.rejected
+        return audited.records_read() - audited.records - audited.rejected
 
     return Check(
         "accounted",

@@ -31,6 +31,7 @@ class Audited:
         rejected: How many records were rejected.
         inputs: The inputs of the function, by name.
         read: The same inputs with the records that do not parse.
+        records_read: A function that counts the records of all inputs, those that do not parse too.
         rejects: A function that reads the rejected records, with the columns `reason`, `file` and `raw`; None if the
             dataset rejects none.
     """
@@ -40,6 +41,7 @@ class Audited:
     rejected: int
     inputs: "Mapping[str, DataFrame]"
     read: "Mapping[str, DataFrame]"
+    records_read: Callable[[], int]
     rejects: "Callable[[], DataFrame] | None" = None
 
 

@@ -17,9 +17,15 @@ Found = tuple[tuple[CheckResult, ...], Measures, Measures]
 """The results of all checks, what was measured, and the key figures."""
 
 
-def audit(recipe: Recipe, audited: Audited, baseline: Sequence[Measures], *, is_suspect: bool = False) -> Found:
-    """Run the checks, with all that is measured in the same job, and the deep checks if the profile asks for them."""
-    counts = aggregates(audited, wanted(recipe))
+def audit(
+    recipe: Recipe, audited: Audited, baseline: Sequence[Measures], known: Mapping[str, Any], is_suspect: bool
+) -> Found:
+    """Run the checks, and the deep checks if the profile asks for them.
+
+    `known` are aggregates that the write has observed; all others are computed in one job.
+    """
+    rest = {name: sql for name, sql in wanted(recipe).items() if name not in known}
+    counts = {**known, **(aggregates(audited, rest) if rest else {})}
     measures, figures = _numbers(recipe, MEASURE, counts), _numbers(recipe, FIGURE, counts)
     checks = results(recipe.checks, counts, audited)
     deep = judged(recipe, measures, baseline, lambda: run_checks(recipe.deep_checks, audited), is_suspect=is_suspect)

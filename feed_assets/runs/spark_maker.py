@@ -8,20 +8,22 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame, SparkSession
 
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.windows import step_of
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.footers import check_footers
+from feed_assets.reading.repeated_keys import is_judged_alike, repeated_rows
 from feed_assets.runs.checks import Audited
 from feed_assets.runs.maker import Audit, Output, Task
-from feed_assets.runs.profiling import audit
-from feed_assets.runs.transform import Frames, path_of_file, transformed
+from feed_assets.runs.profiling import audit, wanted
+from feed_assets.runs.transform import RECORDS, Frames, path_of_file, transformed
 from feed_assets.runs.wrong_sql import naming_sql
 from feed_assets.spark.digest import measured
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import read_own
 from feed_assets.spark.rejects import REJECTS, write_rejects
-from feed_assets.spark.windows import Counting
-from feed_assets.spark.write import write
+from feed_assets.spark.sizing import bytes_of
+from feed_assets.spark.windows import Counting, counting_of
+from feed_assets.spark.write import observable, write
 
 PROFILE_SCHEMA = "measure string, found double, median double, mad double, is_anomaly boolean"
 
@@ -40,31 +42,73 @@ class SparkMade:
         if partition.feed != self.task.output.feed:
             return write_rejects(self.frames.rejected, self.board, partition, update_id)
         recipe = self.task.recipe
-        counting = _counting(recipe.event_time, recipe.grain)
-        rows = self.frames.rows
-        return write(rows, self.board, partition, update_id, event_time=recipe.event_time, counting=counting)
+        counting = counting_of(recipe.event_time, recipe.grain)
+        rows, measured = self.frames.rows, observable(self.frames.rows, self._measured)
+        at, time = (self.board, partition, update_id), recipe.event_time
+        with naming_sql(recipe, rows):
+            return write(rows, *at, event_time=time, counting=counting, measured=measured)
+
+    @property
+    def _measured(self) -> dict[str, str]:
+        """Return the SQL aggregates of the rows by name, but for those of keys, which need another job."""
+        apart = {check.name for check in self.task.recipe.checks if check.unique}
+        return {name: sql for name, sql in wanted(self.task.recipe).items() if name not in apart}
 
     def counted(self) -> list[tuple[Update, Counts]]:
-        """Count what was read and kept: once it is written, nothing is read or parsed for that again."""
+        """Count the records of the updates that nobody has counted: where it was done on the way, without a job."""
         found: list[tuple[Update, Counts]] = []
         for source in self.task.recipe.sources:
             updates = self.task.uncounted.get(source.name, ())
-            if updates and (counting := _counting(source.event_time, source.grain)):
-                counts = counting.counted(self.frames.read[source.name], path_of_file(updates))
-                found += [(update, counts.get(update.path, ())) for update in updates]
+            if updates and (counting := counting_of(source.event_time, source.grain)):
+                counts = self._counted_on_the_way(source.name, counting)
+                if counts is None:
+                    by_path = counting.counted(self.frames.read[source.name], path_of_file(updates))
+                    counts = {number: by_path.get(each.path, ()) for number, each in enumerate(updates)}
+                found += [(update, counts.get(number, ())) for number, update in enumerate(updates)]
         return found
 
+    def _counted_on_the_way(self, name: str, counting: Counting) -> dict[int, Counts] | None:
+        """Return the counts by the update's number; None if there are none, or they are not exact."""
+        tally = self.frames.tallies.get(name)
+        if tally is None or "bins" not in tally.counts:
+            return None
+        return counting.exact_by_part(**{each: tally.found[each] for each in ("bins", "first", "last")})
+
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """Run the checks on the parts of the dataset, which is the last output."""
+        """Run the checks on the parts of the dataset, which is the last output; what the write has seen is not read."""
         recipe, main = self.task.recipe, outputs[-1]
         written = read_own(self.spark, self.board, main.update, self.frames.rows.schema)
-        rejected = sum(output.written.records for output in outputs[:-1])
-        rejects = partial(self._rejects, outputs[:-1]) if outputs[:-1] else None
-        audited = Audited(written, main.written.records, rejected, self.frames.inputs, self.frames.read, rejects)
-        with naming_sql(recipe, audited):
-            checks, measures, figures = audit(recipe, audited, self.task.baseline, is_suspect=self.task.is_suspect)
+        audited = Audited(
+            written,
+            main.written.records,
+            sum(output.written.records for output in outputs[:-1]),
+            self.frames.inputs,
+            self.frames.read,
+            self._records_read,
+            partial(self._rejects, outputs[:-1]) if outputs[:-1] else None,
+        )
+        known = {**main.written.observed, **self._repeated(main)}
+        with naming_sql(recipe, written):
+            checks, measures, figures = audit(recipe, audited, self.task.baseline, known, self.task.is_suspect)
         chart = recipe.chart(written) if recipe.chart else None
         return Audit(checks, main.written.preview, chart, measures if recipe.profile else None, figures)
+
+    def _repeated(self, main: Output) -> dict[str, int]:
+        """Count the rows that repeat a key, by check, for the keys that DuckDB judges as Spark does."""
+        kinds = dict(main.written.columns)
+        found: dict[str, int] = {}
+        for check in self.task.recipe.checks:
+            if check.unique and all(is_judged_alike(kinds.get(name, "")) for name in check.unique):
+                found[check.name] = repeated_rows(self.board, main.update, check.unique)
+        return found
+
+    def _records_read(self) -> int:
+        """Count the records of all inputs: those of Parquet files as their footers announce them."""
+        counted = {name: tally.found[RECORDS] for name, tally in self.frames.tallies.items()}
+        for name in self.frames.read.keys() - counted.keys():
+            board = self.task.boards.get(name, self.board)
+            counted[name] = sum(check_footers(board, self.task.updates[name]).values())
+        return sum(counted.values())
 
     def _rejects(self, outputs: Sequence[Output]) -> DataFrame:
         """The rejected records, read back."""
@@ -82,9 +126,9 @@ class SparkProfiled(SparkMade):
     def of(cls, made: SparkMade) -> "SparkProfiled":
         """Measure and check the rows that the function gave."""
         rows, task = made.frames.rows, made.task
-        audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read)
-        with naming_sql(task.recipe, audited):
-            checks, measures, _ = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
+        audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read, made._records_read)
+        with naming_sql(task.recipe, rows):
+            checks, measures, _ = audit(task.recipe, audited, task.baseline, {}, task.is_suspect)
         profile: DataFrame = made.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
         frames = replace(made.frames, rows=profile)
         return cls(task, made.board, made.spark, frames, Audit(checks, "", None, measures))
@@ -96,23 +140,20 @@ class SparkProfiled(SparkMade):
 
 @dataclass(frozen=True)
 class SparkMaker:
-    """Makes with the session that `sessions` opens for each task, and closes or restores after it."""
+    """Makes with the session that `sessions` opens for the bytes of each task, and closes or restores after it."""
 
-    sessions: Callable[[], AbstractContextManager[SparkSession]]
+    sessions: Callable[[int], AbstractContextManager[SparkSession]]
 
     @contextmanager
     def make(self, task: Task, board: Blackboard) -> Generator[SparkMade]:
         """Read the inputs as frames and run the function on them."""
-        with self.sessions() as spark, transformed(task, spark, board) as frames:
+        pinned = [update for updates in task.updates.values() for update in updates]
+        size = bytes_of([*pinned, *([task.previous] if task.previous else [])])
+        with self.sessions(size) as spark, transformed(task, spark, board) as frames:
             made = SparkMade(task, board, spark, frames)
             yield SparkProfiled.of(made) if task.recipe.is_companion else made
 
     def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:
         """Count and digest the rows of an update, in one job."""
-        with self.sessions() as spark, reading([update]):
+        with self.sessions(bytes_of([update])) as spark, reading([update]):
             return measured(read_own(spark, board, update))
-
-
-def _counting(event_time: str | None, grain: str | None) -> Counting | None:
-    """How rows are counted, if they are."""
-    return Counting(event_time, step_of(grain)) if event_time and grain else None

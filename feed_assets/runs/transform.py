@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 
 from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.csv_dialect import RFC_4180
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, UnstableRejects
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import check_footers
@@ -20,22 +20,26 @@ from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import PREVIOUS, Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
-from feed_assets.spark.parse import is_clean
-from feed_assets.spark.rejects import Rejected, is_tagged, split_on_the_way
-from feed_assets.spark.row_counts import NOT_ANNOUNCED
+from feed_assets.spark.rejects import Rejected, is_tagged, reject_counts, rejected_rows, with_hash, without_rejects
+from feed_assets.spark.tally import Tally
+from feed_assets.spark.windows import MOST_PARTS, Counting, counting_of
+
+RECORDS = "records"
+"""The records of an input, in its tally."""
 
 
 @dataclass(frozen=True)
 class Frames:
-    """What a run works on: the frames that the function saw, its rows, and what is turned away.
+    """What a run works on: the inputs, the rows that the function made of them, and what is turned away.
 
-    `read` are the inputs with the records in them that do not parse.
+    `read` are the inputs with the records in them that do not parse; `tallies` count those of CSV and JSON inputs.
     """
 
     inputs: Mapping[str, DataFrame]
     read: Mapping[str, DataFrame]
     rows: DataFrame
     rejected: Sequence[Rejected]
+    tallies: Mapping[str, Tally]
 
 
 @contextmanager
@@ -47,6 +51,9 @@ def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator
         try:
             yield transform.frames()
             transform.check_unaltered()
+        except UnstableRejects:
+            transform.check_unaltered()  # Then it is not the function's fault.
+            raise
         except OF_ITS_OWN:
             transform.give_back()
             raise
@@ -61,23 +68,37 @@ class _Transform:
     spark: SparkSession
     board: Blackboard
     kept: list[DataFrame] = field(default_factory=list[DataFrame])
-    announced: dict[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
-    """Rows that the files of each input announce; they are compared when its rejects are written."""
 
     def frames(self) -> Frames:
-        """The frames of the task: what is turned away while reading and by the function comes first."""
+        """Return the frames of the task: what is turned away while reading and by the function comes first."""
         sources = [source for source in self.task.recipe.sources if self.task.updates.get(source.name)]
         tagged = {source.name: self._tagged(source) for source in sources if source.schema}
+        counted = [source for source in sources if _has_records(source) or self._counting(source)]
+        tallies = {source.name: self._tally(source, tagged[source.name]) for source in counted}
         inputs = {source.name: self._input(source, tagged) for source in sources}
-        rows = self._result(inputs)
-        untagged = [each.name for each in sources if each.schema and not each.tagged]
-        rejected = [Rejected.of(tagged[name], self.announced.get(name, NOT_ANNOUNCED)) for name in untagged]
+        rows = self._result({**inputs, **_watched(sources, tallies)})
+        tallies = {name: tally.judged(rows) for name, tally in tallies.items()}
+        untagged = [source.name for source in sources if _has_records(source) and not source.tagged]
+        rejected = [_rejected(tagged[name], tallies[name]) for name in untagged]
         if is_tagged(rows):
-            rows, turned_away = split_on_the_way(self._keep(_without_clean_texts(rows)))
+            rows, turned_away = Rejected.on_the_way(rows)
             rejected.append(turned_away)
         if self.task.recipe.is_companion:
             rows = self._keep(rows)  # Others' rows may change between the jobs that measure and check them.
-        return Frames(inputs, {**inputs, **tagged}, rows, rejected)
+        return Frames(inputs, {**inputs, **tagged}, rows, rejected, tallies)
+
+    def _counting(self, source: Source) -> Counting | None:
+        """Return how the records of an input are counted, if somebody has to."""
+        is_new = 0 < len(self.task.uncounted.get(source.name, ())) <= MOST_PARTS
+        return counting_of(source.event_time, source.grain) if is_new else None
+
+    def _tally(self, source: Source, tagged: DataFrame) -> Tally:
+        """Return what is counted of the records of an input while the dataset is written."""
+        counts = {RECORDS: sf.count(sf.lit(1)), **({} if source.tagged else reject_counts())}
+        if counting := self._counting(source):
+            updates = self.task.uncounted[source.name]
+            counts |= counting.by_part(number_of_file(updates), len(updates))
+        return Tally.of(tagged if source.tagged else with_hash(tagged), counts)
 
     def check_unaltered(self) -> None:
         """Raise UpdateChanged if a CSV or JSON file is not as listed any more: its rows may be those of another file.
@@ -120,29 +141,16 @@ class _Transform:
         return read.read_own(self.spark, self.board, update)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
-        """The frame, evaluated once: clean and rejected rows are written by two jobs, and must be of one evaluation."""
         self.kept.append(frame.persist())
         return self.kept[-1]
 
     def _tagged(self, source: Source) -> DataFrame:
-        """One frame of the files of all batches and partitions: a frame for each would have Spark plan each anew.
-
-        It is kept if clean and rejected rows are taken from it, and not from what the function makes, or if its records
-        are counted.
-        """
+        """One frame of the files of all batches and partitions: a frame for each would have Spark plan each anew."""
         updates = self.task.updates[source.name]
         board = self.task.boards.get(source.name, self.board)
-        columns = None
-        if source.format == "parquet" and self.task.recipe.rejects and not source.tagged:
-            columns = read.columns_of(board, updates)
-            self.announced[source.name] = read.announced(columns)
         dialect = source.dialect or RFC_4180
-        schema = source.schema or ""
-        tagged = read.read(self.spark, board, updates, source.format, schema, columns=columns, dialect=dialect)
-        if source.fans_in:
-            tagged = tagged.withColumn("_partition", _partition_of_file(source, updates))
-        is_used_twice = not source.tagged or source.name in self.task.uncounted
-        return self._keep(tagged) if is_used_twice else tagged
+        tagged = read.read(self.spark, board, updates, source.format, source.schema or "", dialect=dialect)
+        return tagged.withColumn("_partition", _partition_of_file(source, updates)) if source.fans_in else tagged
 
     def _input(self, source: Source, tagged: Mapping[str, DataFrame]) -> DataFrame:
         """The frame that the function gets of an input."""
@@ -165,15 +173,31 @@ def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]
     return further | dict(task.spans) | {name: known[name] for name in recipe.wants}
 
 
-def _without_clean_texts(tagged: DataFrame) -> DataFrame:
-    """The frame without the texts of clean rows, which are not needed any more: half as much is kept."""
-    return tagged.withColumn("_raw", sf.when(~is_clean(), sf.col("_raw")))
+def _has_records(source: Source) -> bool:
+    """Return whether an input has records that may not parse: whether it is CSV or JSON."""
+    return bool(source.schema) and source.format != "parquet"
+
+
+def _rejected(tagged: DataFrame, tally: Tally) -> Rejected:
+    return Rejected(rejected_rows(tagged), lambda: tally.found)
+
+
+def _watched(sources: Sequence[Source], tallies: Mapping[str, Tally]) -> dict[str, DataFrame]:
+    """Return what a function gets of the inputs whose records are counted on the way."""
+    named = {source.name: source for source in sources}
+    return {n: each.frame if named[n].tagged else without_rejects(each.frame) for n, each in tallies.items()}
 
 
 def path_of_file(updates: Sequence[Update]) -> Column:
     """The path of the update that a row's file is in."""
     file = sf.col("_file")
     return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(each.path)) for each in updates))
+
+
+def number_of_file(updates: Sequence[Update]) -> Column:
+    """The position of the update that a row's file is in."""
+    file = sf.col("_file")
+    return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(n)) for n, each in enumerate(updates)))
 
 
 def _partition_of_file(source: Source, updates: Sequence[Update]) -> Column:

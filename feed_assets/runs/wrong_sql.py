@@ -3,9 +3,10 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from pyspark.sql import DataFrame
+
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.words import first_line
-from feed_assets.runs.checks import Audited
 from feed_assets.runs.outcomes import wanted_of
 from feed_assets.runs.profiling import FIGURE, MEASURE, wanted
 from feed_assets.runs.recipe import Recipe
@@ -15,14 +16,14 @@ _DECLARED = {FIGURE: ("figure", "figures"), MEASURE: ("measure", "the profile's 
 
 
 @contextmanager
-def naming_sql(recipe: Recipe, audited: Audited) -> Generator[None]:
+def naming_sql(recipe: Recipe, rows: DataFrame) -> Generator[None]:
     """Raise InvalidDefinition, which names it, for an aggregate that cannot be computed; other errors as they are."""
     try:
         yield
     except SPARK_ERRORS as error:
-        if _error(audited.written.write.format("noop").mode("overwrite").save) is None:  # Else no row can be read.
+        if _error(rows.write.format("noop").mode("overwrite").save) is None:  # Else no row can be read.
             for name, sql in (wanted(recipe) | wanted_of(recipe.deep_checks)).items():
-                if why := _error(lambda sql=sql: audited.written.selectExpr("count(1)", sql).collect()):
+                if why := _error(lambda sql=sql: rows.selectExpr("count(1)", sql).collect()):
                     raise InvalidDefinition(_said(recipe, name, sql, why)) from error
         raise
 

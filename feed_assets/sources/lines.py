@@ -55,7 +55,7 @@ class Newlines:
 
 _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"(?=[^"])'
 _FIELD = rb"(?:" + _QUOTED + rb'|(?=[^"]))[^,\n]*+'
-_FIELDS = rb"(?:," + _FIELD + rb")*+"
+_FIELDS = rb"(?>(?:," + _FIELD + rb")*)"  # As `*+`, which Python before 3.11.5 ends too early (gh-106052).
 
 
 class QuotedNewlines:

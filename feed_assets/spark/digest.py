@@ -1,6 +1,6 @@
 """The data version: a digest of the rows alone, whatever their order, their files, and the names of the parts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -14,9 +14,21 @@ from feed_assets.spark.parse import EXACT_JSON, column
 
 def parts(schema: StructType) -> dict[str, Column]:
     """The aggregates that a digest is made of. Count and sums see what xor alone would not: two equal rows."""
-    row = _row_hash(schema)
+    return parts_of(hash_of([(_hashable(field.name, field.dataType), column(field.name)) for field in schema]))
+
+
+def parts_of(row: Column) -> dict[str, Column]:
+    """Return the same aggregates for a column of row hashes; a row whose hash is NULL does not count."""
     sums = {f"_sum{low}": sf.sum(_bits(row, low, width)) for low, width in SLICES}
-    return {"_records": sf.count(sf.lit(1)), "_xor": sf.bit_xor(row), **sums}
+    return {"_records": sf.count(row), "_xor": sf.bit_xor(row), **sums}
+
+
+def hash_of(columns: Sequence[tuple[Column, Column]]) -> Column:
+    """Return the hash of a row; each column is given as it is hashed, and as it is compared with NULL.
+
+    xxhash64 skips NULLs, so that (NULL, 'a') and ('a', NULL) are one: each column brings its own flag.
+    """
+    return sf.xxhash64(*[part for hashed, each in columns for part in (hashed, each.isNull())])
 
 
 def digest(schema: StructType, values: Mapping[str, Any]) -> str:
@@ -33,12 +45,6 @@ def measured(frame: DataFrame) -> tuple[int, str]:
 
 def _bits(row: Column, low: int, width: int) -> Column:
     return sf.shiftrightunsigned(row, low).bitwiseAND(sf.lit((1 << width) - 1).cast("bigint"))
-
-
-def _row_hash(schema: StructType) -> Column:
-    """xxhash64 skips NULLs, so that (NULL, 'a') and ('a', NULL) are one: each column brings its own flag."""
-    hashed = [part for field in schema for part in (_hashable(field.name, field.dataType), column(field.name).isNull())]
-    return sf.xxhash64(*hashed)
 
 
 def _hashable(name: str, kind: DataType) -> Column:

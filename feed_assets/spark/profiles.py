@@ -12,12 +12,14 @@ from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.guarded import guarded, refuse_an_ended_one
 from feed_assets.spark.session import conf, session
+from feed_assets.spark.sizing import SMALL, conf_for
 
 
 @contextmanager
-def profiled(settings: Settings, profile: Mapping[str, str], *, may_start: bool) -> Generator[SparkSession]:
-    """The process's session with a profile's configuration, which is taken back at the end, also of a run that fails.
+def profiled(settings: Settings, profile: Mapping[str, str], size: int, *, may_start: bool) -> Generator[SparkSession]:
+    """The process's session as a run over so many bytes has it, with a profile's configuration.
 
+    Both are taken back at the end, also of a run that fails.
     What Spark takes only when it starts has an effect where this starts the session, if it `may_start` one for the
     profile: a process that is one run's. Raises InvalidSetting where a session without it lives already.
     """
@@ -25,13 +27,16 @@ def profiled(settings: Settings, profile: Mapping[str, str], *, may_start: bool)
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
     # A session that lives already would take what it can of it, and keep that.
     spark = session(settings, profile if starts else None)
+    current = {key: spark.conf.get(key) or "" for key in SMALL}
+    sized = conf_for(size, current, {*settings.spark_conf.get_secret_value(), *profile})
     before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
     _refuse_what_came_too_late(spark, profile)
     runtime = [key for key in profile if spark.conf.isModifiable(key)]
+    before, runtime = {**before, **current}, [*runtime, *sized]
     with guarded(spark):
         try:
             for key in runtime:
-                _set(spark, key, profile[key])
+                _set(spark, key, {**sized, **profile}[key])
             yield spark
         except OF_ITS_OWN:
             _restore(spark, runtime, before)

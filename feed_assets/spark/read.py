@@ -1,6 +1,6 @@
 """Read pinned updates by their exact file lists. No record is nulled, rounded, split or dropped in silence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,6 @@ def read(
     schema: str,
     *,
     required: Sequence[str] = (),
-    columns: "Mapping[str, Columns] | None" = None,
     dialect: CsvDialect = RFC_4180,
 ) -> DataFrame:
     """The tagged frame of some updates: the schema's columns in its order, then `_raw`, `_file`, `_reasons`.
@@ -46,8 +45,7 @@ def read(
     not as declared, UpdateChanged for one that is not as listed. Spark reads at the action: wrap that in
     `reading(updates)`. A CSV file and a .gz file are one task each, so big feeds want files of some hundred megabytes.
 
-    `columns` are those of Parquet files (`columns_of`), of a caller who compares the rows that their footers announce
-    with the rows that are read. Without it Spark counts them here, by the footers alone.
+    The rows of Parquet files, as Spark counts them by the footers alone, are compared with those that they announce.
     """
     declared = ddl(spark, schema)
     if unknown := sorted(set(required) - set(declared.fieldNames())):
@@ -64,11 +62,9 @@ def read(
         if format == "json":
             check_text_files(board, files.values())
             return read_json(spark, [*paths.values()], declared, required, file)
-        found = columns or columns_of(board, updates)
-        frame = read_parquet(spark, found, paths, declared, required, file)
-        if columns is None:
-            check_counts(announced(found), rows_by_file(spark, paths, declared, file))
-        return frame
+        found = columns_of(board, updates)
+        check_counts({key: each.rows for key, each in found.items()}, rows_by_file(spark, paths, declared, file))
+        return read_parquet(spark, found, paths, declared, required, file)
 
 
 def clean(tagged: DataFrame) -> DataFrame:
@@ -107,11 +103,6 @@ def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, Colum
 
     files = {file.key: file for update in updates for file in update.files}
     return read_columns(board, [files[key] for key in sorted(files)])
-
-
-def announced(columns: "Mapping[str, Columns]") -> dict[str, int]:
-    """Return the rows that the footers of Parquet files announce, by key."""
-    return {key: each.rows for key, each in columns.items()}
 
 
 def ddl(spark: SparkSession, schema: str) -> StructType:

@@ -1,11 +1,12 @@
 """Tagged frames: rows that carry the reasons why they are not clean, until they are split in two.
 
 A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (its file's key under
-the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows, by construction.
+the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows: the clean rows are
+written first, and the digest of the others is observed on the way; they are made once more and must have that digest.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from uuid import uuid4
@@ -14,17 +15,19 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
-from feed_assets.core.data_version import NO_ROWS
+from feed_assets.core.data_version import NO_ROWS, combined
+from feed_assets.core.errors import UnstableRejects
 from feed_assets.core.feeds import Partition
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.spark.digest import digest, hash_of, parts_of
 from feed_assets.spark.parse import META, column, is_clean, reasons
-from feed_assets.spark.read import clean
-from feed_assets.spark.row_counts import NOT_ANNOUNCED, has_rejects
 from feed_assets.spark.write import write, written
 
 REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
 """Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""
+_HASH = "_feed_assets_reject"
+"""A column with the hash of a rejected record; NULL for a clean one."""
 _NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # as Spark writes a frame of this schema without rows
 
 
@@ -72,58 +75,69 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
 
 @dataclass(frozen=True)
 class Rejected:
-    """Rejected rows, with the columns REJECTS, and who has counted them on the way, if somebody has."""
+    """Rejected rows, with the columns REJECTS, and the parts of their digest from the pass that wrote the clean rows.
+
+    The rows are read or made again to be written, and must then have the same digest: no frame is kept for them.
+    """
 
     rows: DataFrame
-    observed: Observation | None = None
-    kept: DataFrame | None = None
-    """A tagged frame of files that announce their rows."""
-    announced: Mapping[str, int] = field(default_factory=dict[str, int])
+    counts: Callable[[], Mapping[str, int | None]]
 
     @classmethod
-    def of(cls, tagged: DataFrame, announced: Mapping[str, int] = NOT_ANNOUNCED) -> "Rejected":
-        """Return the rejects of a tagged frame that Spark keeps; nobody counts them.
-
-        `announced` are the rows of each file, by the files' footers.
-        """
-        return cls(split(tagged)[1], None, tagged if announced else None, announced)
-
-    def are_there(self) -> bool:
-        """Return whether there are any. A counted frame has to be written before; otherwise it takes a job.
-
-        Raises UnreadableUpdate if other rows were kept than were announced.
-        """
-        if self.observed:
-            return self.observed.get["rejected"] > 0
-        return has_rejects(self.kept, self.announced) if self.kept else not self.rows.isEmpty()
+    def on_the_way(cls, tagged: DataFrame) -> tuple[DataFrame, "Rejected"]:
+        """Split what a function made: (clean rows, rejected rows). Who writes all clean rows has counted the others."""
+        observation = Observation()
+        counts = [each.alias(name) for name, each in reject_counts().items()]
+        counted = with_hash(tagged).observe(observation, *counts)
+        return without_rejects(counted), cls(rejected_rows(tagged), lambda: observation.get)
 
 
-def split_on_the_way(kept: DataFrame) -> tuple[DataFrame, Rejected]:
-    """As `split`, of a frame that Spark keeps: who writes all of the clean rows has counted the others.
+def with_hash(tagged: DataFrame) -> DataFrame:
+    """Return a tagged frame with a hash of each rejected record, NULL for clean ones, in place of text and reasons."""
+    names = [name for name in tagged.columns if name not in ("_raw", "_reasons")]
+    texts = [_joined(), sf.col("_file"), sf.col("_raw")]
+    rejected = sf.when(~is_clean(), hash_of([(each, each) for each in texts]))
+    return tagged.select(*map(column, names), rejected.alias(_HASH))
 
-    Nothing may be left out between here and there: rows that nobody asks for are not counted.
-    """
-    observed = Observation()
-    counted = kept.observe(observed, sf.count_if(~is_clean()).alias("rejected"))
-    return clean(counted), Rejected(split(kept)[1], observed)
+
+def reject_counts() -> dict[str, Column]:
+    """Return the parts of the digest of the rejects of a frame that `with_hash` made."""
+    return parts_of(sf.col(_HASH))
+
+
+def without_rejects(hashed: DataFrame) -> DataFrame:
+    """Return the clean rows of a frame that `with_hash` made."""
+    return hashed.where(sf.col(_HASH).isNull()).drop(_HASH, "_file")
 
 
 def write_rejects(some: Sequence[Rejected], board: Blackboard, partition: Partition, update_id: str) -> Written:
-    """Write rejected rows under a claimed update that holds nothing yet: if there are none, without Spark."""
-    there = [each.rows for each in some if each.are_there()]
-    if there:
-        return write(reduce(DataFrame.unionByName, there), board, partition, update_id)
-    part = f"part-00000-{uuid4()}-c000.snappy.parquet"
-    board.put(f"{partition.path}/{update_id}/{part}", _NO_REJECTS.read_bytes())
-    return written(board, partition, update_id, REJECTS, NO_ROWS)
+    """Write rejected rows under a claimed update that holds nothing yet: without Spark if there are none.
 
-
-def split(tagged: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """(clean rows with the data's columns, rejected rows as REJECTS).
-
-    One boolean that is never NULL decides. Each half is its own job: persist `tagged` before, so that the second does
-    not read and parse again.
+    Raises UnstableRejects if they are others than those that were counted when the clean rows were written.
     """
-    joined = sf.array_join("_reasons", "; ").alias("reason")
-    rejected = tagged.where(~is_clean()).select(joined, sf.col("_file").alias("file"), sf.col("_raw").alias("raw"))
-    return clean(tagged), rejected
+    counts = [each.counts() for each in some]
+    if not any(each["_records"] for each in counts):
+        part = f"part-00000-{uuid4()}-c000.snappy.parquet"
+        board.put(f"{partition.path}/{update_id}/{part}", _NO_REJECTS.read_bytes())
+        return written(board, partition, update_id, REJECTS, NO_ROWS)
+    there = [each.rows for each, found in zip(some, counts, strict=True) if found["_records"]]
+    found = write(reduce(DataFrame.unionByName, there), board, partition, update_id)
+    expected = combined(counts)
+    if found.data_version != digest(REJECTS, expected):
+        raise UnstableRejects(
+            f"{partition.feed}: {expected['_records']:,} records were rejected while the dataset was written, and "
+            f"{found.records:,} or others when they were written themselves: expected the same, so that each record is "
+            "either in the dataset or rejected. Nothing was published. Have the function reject by its input alone: "
+            "give rand() a seed, order windows by a whole key, or end it with .localCheckpoint()."
+        )
+    return found
+
+
+def rejected_rows(tagged: DataFrame) -> DataFrame:
+    """Return the rejected rows of a tagged frame as REJECTS."""
+    columns = [_joined().alias("reason"), sf.col("_file").alias("file"), sf.col("_raw").alias("raw")]
+    return tagged.where(~is_clean()).select(*columns)
+
+
+def _joined() -> Column:
+    return sf.array_join("_reasons", "; ")

@@ -25,6 +25,7 @@ from feed_assets.spark.buckets import CREDENTIALS, S3A, at_endpoint, buckets
 from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.java import java
 from feed_assets.spark.jvm import AUTHENTICATED, ON_LOOPBACK, of_python_workers, start_context
+from feed_assets.spark.sizing import SMALL
 
 _SQL = {
     "spark.sql.session.timeZone": "UTC",
@@ -42,12 +43,9 @@ _OUTPUT = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",  # It asks nobody who they are, on every interface of a cluster's driver.
 }
-# Measured on 40 partitions of 1,500 rows: 0.4 s each in place of 0.75 s. For small data only.
-_SMALL = {
+_LOCAL = {
+    **SMALL,  # Until a run reads more (`sizing`).
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # packing what two jobs read costs a fifth of their CPU
     "spark.sql.codegen.cache.maxEntries": "1000",  # three datasets have more than 100, and compile each anew
 }
@@ -84,7 +82,7 @@ def conf(settings: Settings) -> dict[str, str]:
         return {"spark.remote": settings.spark_remote.get_secret_value(), **_SQL, **own, **checksums.OF_SERVER}
     s3a = {**_s3(settings.s3_endpoint), **buckets(settings)}
     values = {"spark.master": settings.spark_master, "spark.app.name": "feed_assets", **_SQL, **_OUTPUT}
-    values |= {**_SMALL, **AUTHENTICATED, **of_python_workers()} if _is_local(settings) else {}
+    values |= {**_LOCAL, **AUTHENTICATED, **of_python_workers()} if _is_local(settings) else {}
     values |= ON_LOOPBACK if settings.spark_master.startswith("local") else {}
     values |= _RAW_FILES if settings.blackboard.startswith("file:") else {}
     return {**values, **_jars(settings.spark_jars), **s3a, **own, **checksums.OF_SESSION}

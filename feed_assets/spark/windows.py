@@ -8,11 +8,15 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
+from feed_assets.core.windows import step_of
 from feed_assets.core.written import Counts
 from feed_assets.spark.parse import column
 
 SPAN = 1000
 """Windows from the first to the last that are counted in passing, such as three days of five minutes."""
+
+MOST_PARTS = 50
+"""Parts whose rows are counted apart in passing."""
 
 _MICROS = 1_000_000
 
@@ -24,29 +28,47 @@ class Counting:
     event_time: str
     length: timedelta
 
-    @property
-    def histogram(self) -> Column:
-        """The rows of each window as one value, which an observation can take; `exact` reads it.
+    def histogram(self, part: Column | None = None, parts: int = 1) -> Column:
+        """Return the rows of each window as one value, which an observation can take; `exact` reads it.
 
+        With `part`, a number below `parts`, the rows of each part are counted apart; rows without one are not counted.
         A histogram merges what is nearest once it has more than so many bins. Numbered round a ring there are never
         more windows than that, so that it merges what several tasks have counted of one window, and nothing else.
         """
         position = sf.pmod(sf.unix_seconds(column(self.event_time)), sf.lit(SPAN * self._seconds))
         number = sf.call_function("div", position, sf.lit(self._seconds))
-        return sf.histogram_numeric(number.cast("double"), sf.lit(SPAN))
+        if part is not None:
+            number = number + part * sf.lit(SPAN)
+        return sf.histogram_numeric(number.cast("double"), sf.lit(SPAN * parts))
+
+    def by_part(self, part: Column, parts: int) -> dict[str, Column]:
+        """Return what `exact_by_part` reads, as aggregates by the names of its arguments."""
+        micros = sf.when(part.isNotNull(), sf.unix_micros(column(self.event_time)))
+        return {"bins": self.histogram(part, parts), "first": sf.min(micros), "last": sf.max(micros)}
 
     def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
-        """The counts in a histogram of rows from `first` to `last` (microseconds since 1970).
+        """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).
 
         None if these are too far apart: then two windows may have one number.
         """
+        found = self.exact_by_part(bins, first, last)
+        return None if found is None else found.get(0, ())
+
+    def exact_by_part(
+        self, bins: Iterable[Row] | None, first: int | None, last: int | None
+    ) -> dict[int, Counts] | None:
+        """Return the same of each part that has rows."""
         if first is None or last is None:
-            return ()
+            return {}
         lowest, highest = (moment // _MICROS // self._seconds for moment in (first, last))
         if highest - lowest >= SPAN:
             return None
-        numbers = ((lowest + (round(each["x"]) - lowest) % SPAN, int(each["y"])) for each in bins or ())
-        return _summed((number * self._seconds, records) for number, records in numbers)
+        found: dict[int, list[tuple[int, int]]] = {}
+        for each in bins or ():
+            part, place = divmod(round(each["x"]), SPAN)
+            start = (lowest + (place - lowest) % SPAN) * self._seconds
+            found.setdefault(part, []).append((start, int(each["y"])))
+        return {part: _summed(counts) for part, counts in found.items()}
 
     def counted(self, frame: DataFrame, key: Column) -> dict[str, Counts]:
         """The rows of each window of a frame by a text of theirs, in a job of its own."""
@@ -61,6 +83,11 @@ class Counting:
     @property
     def _seconds(self) -> int:
         return int(self.length.total_seconds())
+
+
+def counting_of(event_time: str | None, grain: str | None) -> Counting | None:
+    """Return how rows are counted by windows of a grain; None if they are not."""
+    return Counting(event_time, step_of(grain)) if event_time and grain else None
 
 
 def _summed(counts: Iterable[tuple[int, int]]) -> Counts:

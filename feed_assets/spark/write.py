@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -27,7 +28,8 @@ from feed_assets.spark.windows import Counting
 
 _PART = re.compile(r"part-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[.-]c[0-9]+\.[a-z0-9.]*parquet")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WINDOWS, _PREVIEW = "_windows", "_preview"
+_WINDOWS, _PREVIEW, _MEASURED = "_windows", "_preview", "_measured:"
+NOTHING: Mapping[str, str] = MappingProxyType({})
 # Said again for each write: a Connect server's own configuration, or a line in a user's, would win otherwise.
 _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -43,22 +45,26 @@ def write(
     *,
     event_time: str | None = None,
     counting: Counting | None = None,
+    measured: Mapping[str, str] = NOTHING,
     files: int | None = None,
 ) -> Written:
     """Write Parquet parts under a claimed update that holds nothing yet; the manifest is the caller's.
 
-    `event_time` names a timestamp column; `counting` has the rows of each window counted in the same pass. `files` is
-    how many parts there are at most, which also is how many tasks compute them; an empty frame is one part. Raises
+    `event_time` names a timestamp column; `counting` has the rows of each window counted in the same pass, and
+    `measured` SQL aggregates computed, by name (`observable`). `files` is how many parts there are at most, which also
+    is how many tasks compute them; an empty frame is one part. Raises
     UpdateAbandoned if the prefix is not empty, or does not hold exactly one job's parts afterwards. After any exception
     never publish under this id.
     """
     observation = Observation()
     narrowed = numbered(df.coalesce(files) if files else df)
     # The last step before the write: rows of failed and repeated attempts are not counted there.
-    observed = narrowed.observe(observation, *_statistics(df.sparkSession, df.schema, event_time, counting))
+    aggregates = _statistics(df.sparkSession, df.schema, event_time, counting)
+    observed = narrowed.observe(observation, *aggregates, *_measured(measured))
     _save(observed.drop(NUMBER), board, partition, update_id)
     values = observation.get
     found = written(board, partition, update_id, df.schema, values)
+    found = replace(found, observed={name: values[f"{_MEASURED}{name}"] for name in measured})
     if counting is None:
         return found
     counts = counting.exact(values[_WINDOWS], values["_first"], values["_last"])
@@ -100,6 +106,24 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
         ) from error
 
 
+def observable(frame: DataFrame, measured: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the SQL aggregates that an observation can take: without DISTINCT and subqueries, of columns there are."""
+    if _is_observable(frame, measured):
+        return measured
+    return {name: sql for name, sql in measured.items() if _is_observable(frame, {name: sql})}
+
+
+def _is_observable(frame: DataFrame, measured: Mapping[str, str]) -> bool:
+    try:
+        return not measured or bool(frame.observe(Observation(), *_measured(measured)).schema)
+    except AnalysisException:
+        return False
+
+
+def _measured(measured: Mapping[str, str]) -> list[Column]:
+    return [sf.expr(sql).alias(f"{_MEASURED}{name}") for name, sql in measured.items()]
+
+
 @lru_cache(SCHEMAS)
 def _statistics(
     _session: SparkSession, schema: StructType, event_time: str | None, counting: Counting | None
@@ -107,7 +131,7 @@ def _statistics(
     """What is observed of rows of a schema: thousands of calls to the JVM, so it is kept, for each session its own."""
     found = {**parts(schema), **_times(schema, event_time), _PREVIEW: first_rows(schema)}
     if counting:
-        found[_WINDOWS] = counting.histogram
+        found[_WINDOWS] = counting.histogram()
     return [each.alias(name) for name, each in found.items()]
 
 

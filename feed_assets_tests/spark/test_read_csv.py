@@ -22,7 +22,7 @@ from feed_assets.feeds.clients import ObstoreClient
 from feed_assets.spark.csv_files import MORE
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import clean, read
-from feed_assets.spark.rejects import reject_duplicates, split
+from feed_assets.spark.rejects import reject_duplicates, rejected_rows
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.spark_updates import PARTITION, put_update
 
@@ -68,7 +68,7 @@ def test_every_record_is_clean_or_rejected_with_its_text_its_file_and_all_reason
     assert [sorted(row["_reasons"]) for row in rows] == list(MANY.values())
     assert [row["_raw"] for row in rows] == [text.removesuffix("\n").replace("\udcff", "\ufffd") for text in MANY]
     assert {row["_file"] for row in rows} == {update.files[0].key}
-    cleaned, rejects = split(tagged)
+    cleaned, rejects = clean(tagged), rejected_rows(tagged)
     assert cleaned.columns == ["id", "name", "price", "at"]
     assert [row["id"] for row in cleaned.collect()] == [1, 8, 9]
     assert cleaned.count() + rejects.count() == len(MANY)
@@ -82,7 +82,9 @@ def test_what_is_selected_does_not_change_what_is_rejected(spark, local_board):
     update = put_update(local_board, {"part.csv": (HEADER + "".join(MANY)).encode(errors="surrogateescape")})
     tagged = read(spark, local_board, [update], "csv", SCHEMA, required=["id"])
     assert clean(tagged).select("name").count() == clean(tagged).count() == len(clean(tagged).collect()) == 3
-    assert tagged.select("_reasons").where("size(_reasons) > 0").count() == split(tagged)[1].count() == len(MANY) - 3
+    assert (
+        tagged.select("_reasons").where("size(_reasons) > 0").count() == rejected_rows(tagged).count() == len(MANY) - 3
+    )
     assert tagged.select("id").count() == len(MANY)
 
 
@@ -251,7 +253,7 @@ def test_one_file_is_not_shuffled_to_find_its_duplicates(spark, local_board, cap
     plan = capsys.readouterr().out
     assert ("Exchange" in plan) is shuffled
     assert ("file_path" in plan) is (files > 1), "of one file the key is known: no row gets its URL"
-    assert split(found)[0].count() == 1
+    assert clean(found).count() == 1
 
 
 def test_csv_is_read_from_s3(spark, s3_board):

@@ -3,18 +3,17 @@
 import pytest
 from pyspark.sql import functions as sf
 
-from feed_assets.core.errors import UpdateAbandoned
+from feed_assets.core.errors import UnstableRejects, UpdateAbandoned
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.settings import Settings
-from feed_assets.spark.read import read_own
+from feed_assets.spark.read import clean, read_own
 from feed_assets.spark.rejects import (
     REJECTS,
     Rejected,
     is_tagged,
     reject,
     reject_duplicates,
-    split,
-    split_on_the_way,
+    rejected_rows,
     write_rejects,
 )
 from feed_assets.spark.write import write
@@ -41,8 +40,8 @@ def test_a_null_condition_rejects_nothing(tagged):
 
 def test_reasons_add_up_and_stay_in_order(tagged):
     frame = reject(reject(tagged(("a", -1, "r")), sf.col("at") < 0, "negative"), sf.col("id") == "a", "is a")
-    assert split(frame)[1].collect() == [("negative; is a", "f", "r")]
-    assert split(frame)[1].schema.simpleString() == REJECTS.simpleString()
+    assert rejected_rows(frame).collect() == [("negative; is a", "f", "r")]
+    assert rejected_rows(frame).schema.simpleString() == REJECTS.simpleString()
 
 
 def test_several_in_a_row_are_one_expression(tagged, capsys):
@@ -87,11 +86,11 @@ def test_equal_records_of_two_files_are_told_apart_by_the_file(tagged):
 def test_rows_in_are_clean_and_rejected_rows_even_without_reasons_at_all(spark):
     rows = [(1, "r1", "f", []), (2, "r2", "f", ["x"]), (3, "r3", "f", None)]
     frame = spark.createDataFrame(rows, "id int, _raw string, _file string, _reasons array<string>")
-    clean, rejects = split(frame)
-    assert [row["id"] for row in clean.orderBy("id").collect()] == [1, 3]
+    good, rejects = clean(frame), rejected_rows(frame)
+    assert [row["id"] for row in good.orderBy("id").collect()] == [1, 3]
     assert rejects.collect() == [("x", "f", "r2")]
     assert is_tagged(frame)
-    assert not is_tagged(clean)
+    assert not is_tagged(good)
     assert not is_tagged(rejects)
 
 
@@ -124,15 +123,43 @@ def test_no_rejects_are_written_as_spark_would_write_them(spark, board):
 
 @pytest.mark.connect
 def test_whoever_writes_the_clean_rows_has_counted_the_others(spark, board, tagged):
-    kept = reject(tagged(("a", 1, "r1"), ("b", -1, "r2"), ("c", -1, "r3")), sf.col("at") < 0, "negative").persist()
-    for number, frame in enumerate((kept, kept.where("at > 0")), 3):
-        clean, rejected = split_on_the_way(frame)
-        assert write(clean, board, TURNED_AWAY, f"20191124.00000{number}").records == 1
-        assert rejected.are_there() == (frame is kept) == Rejected.of(frame).are_there()
-        assert write_rejects([rejected], board, TURNED_AWAY, f"20191124.00001{number}").records == (
-            2 if frame is kept else 0
-        )
-    kept.unpersist()
+    frame = reject(tagged(("a", 1, "r1"), ("b", -1, "r2"), ("c", -1, "r3")), sf.col("at") < 0, "negative")
+    for number, (some, count) in enumerate(((frame, 2), (frame.where("at > 0"), 0)), 3):
+        good, rejected = Rejected.on_the_way(some)
+        assert write(good, board, TURNED_AWAY, f"20191124.00000{number}").records == 1
+        assert (rejected.counts()["_records"] or 0) == count
+        assert write_rejects([rejected], board, TURNED_AWAY, f"20191124.00001{number}").records == count
+
+
+def test_rejects_of_several_frames_are_one_update(local_board, tagged):
+    def split(number, *rows):
+        good, rejected = Rejected.on_the_way(reject(tagged(*rows), sf.col("at") < 0, "negative"))
+        write(good, local_board, TURNED_AWAY, f"20191124.00000{number}")
+        return rejected
+
+    some = [split(1, ("a", -1, "r1"), ("a", 1, "r2")), split(2, ("b", 1, "r3")), split(3, ("c", -1, "r1"))]
+    assert write_rejects(some, local_board, TURNED_AWAY, "20191124.000009").records == 2
+
+
+OTHERS = {
+    "fewer": (("a", 1, "r1"), ("b", 1, "r2")),
+    "more": (("a", -1, "r1"), ("b", -1, "r2")),
+    "as many": (("a", 1, "r1"), ("b", -1, "r2")),
+}
+
+
+@pytest.mark.parametrize("others", OTHERS)
+def test_a_function_that_rejects_others_when_it_runs_again_loses_nothing(local_board, tagged, others):
+    """A record would be in neither, or in both: counts alone do not tell."""
+    first, second = (
+        reject(tagged(*rows), sf.col("at") < 0, "negative")
+        for rows in ((("a", -1, "r1"), ("b", 1, "r2")), OTHERS[others])
+    )
+    good, rejected = Rejected.on_the_way(first)
+    write(good, local_board, TURNED_AWAY, "20191124.000001")
+    unstable = Rejected(rejected_rows(second), rejected.counts)
+    with pytest.raises(UnstableRejects, match="1 records were rejected while the dataset was written, and "):
+        write_rejects([unstable], local_board, TURNED_AWAY, "20191124.000002")
 
 
 def test_what_else_lies_under_no_rejects_makes_them_abandoned(local_board):

@@ -128,7 +128,7 @@ class Lake:
 
 def with_spark(spark: SparkSession) -> Callable[[], Maker]:
     """The product's maker, with a session that is there."""
-    return lambda: SparkMaker(lambda: nullcontext(spark))
+    return lambda: SparkMaker(lambda _: nullcontext(spark))
 
 
 def stepping(lake: Lake, on_step: Callable[[str], None]) -> Services:

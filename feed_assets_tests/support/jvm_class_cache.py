@@ -66,7 +66,7 @@ def work(folder: Path) -> None:
     from feed_assets.feeds.write import claim, publish
     from feed_assets.settings import Settings
     from feed_assets.spark.read import read, read_own
-    from feed_assets.spark.rejects import split
+    from feed_assets.spark.rejects import Rejected
     from feed_assets.spark.session import session
     from feed_assets.spark.write import write
 
@@ -74,13 +74,13 @@ def work(folder: Path) -> None:
     raw, made = (Partition(Feed.parse(f"web/{name}/v1.0"), "") for name in ("raw", "made"))
     spark = session(Settings(blackboard=board.url))
     dropped = publish(board, raw, {"part-1.csv": b"k,n,at\na,1,2026-01-01 00:00:00\nb,x,\n"}, now)
-    tagged = read(spark, board, [dropped], "csv", "k string, n int, at timestamp").persist()
-    good, bad = split(tagged)
+    tagged = read(spark, board, [dropped], "csv", "k string, n int, at timestamp")
+    good, bad = Rejected.on_the_way(tagged)
     update_id = claim(board, made, b"work", now)
     written = write(good, board, made, update_id, event_time="at")
     rows = read_own(spark, board, Update(made, update_id, written.files))
     rows.join(good, "k").groupBy("k").count().orderBy("k").collect()
-    bad.collect()
+    bad.rows.collect()
     jvm = SparkContext._gateway.proc
     spark.stop()
     jvm.stdin.close()

@@ -1,0 +1,174 @@
+"""A dataset of 10 million rows, its checks and an aggregate below it, against plain scripts on the same session."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from benchmarks import Benchmark, Built, Goal, Pair, at_home
+from feed_assets import Input, checks, feed_asset, foreign_feed, with_automation
+from feed_assets.cli.location import open_instance
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.write import publish
+from feed_assets.runs.services import Services
+from feed_assets.settings import settings
+from feed_assets.spark.session import session
+from feed_assets.testing import Harness
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ROWS = 10_000_000
+FILES = 8
+SCHEMA = "id bigint, at timestamp, item int, price double, note string"
+DAY = "2026-01-01"
+RAW = Feed.parse("b/sales_raw/v1.0")
+Write = Callable[["SparkSession", int, Path], None]
+
+
+def sales(spark: "SparkSession", rows: int) -> "DataFrame":
+    """Rows of one day with ids of their own, 1,000 items, a price and a note."""
+    from pyspark.sql import functions as sf
+
+    return spark.range(0, rows, 1, FILES).select(
+        "id",
+        sf.timestamp_seconds(sf.lit(1_767_225_600) + sf.col("id") % 86_400).alias("at"),
+        (sf.col("id") * 7919 % 1_000).cast("int").alias("item"),
+        sf.round(sf.rand(7) * 100, 2).alias("price"),
+        sf.concat(sf.lit("sale "), sf.col("id") % 5_000).alias("note"),
+    )
+
+
+def write_parquet(spark: "SparkSession", rows: int, folder: Path) -> None:
+    """Write the rows as another team would."""
+    sales(spark, rows).write.parquet(str(folder))
+
+
+def definitions(form: str) -> dg.Definitions:
+    """A foreign feed, a dataset of its rows with four checks, and what they come to by item."""
+    day = dg.StaticPartitionsDefinition([DAY])
+    raw = foreign_feed(str(RAW), partitions_def=day, schema=SCHEMA, format=form)
+
+    @feed_asset(
+        "b/sales/v1.0",
+        partitions_def=day,
+        inputs={"raw": Input(raw)},
+        checks=[checks.not_empty(), checks.not_null("id", "at"), checks.within("price", 0, 100), checks.unique("id")],
+        event_time="at",
+    )
+    def cleaned(raw: Any) -> Any:
+        """All sales with the price in cents."""
+        return with_cents(raw)
+
+    @feed_asset("b/items/v1.0", partitions_def=day, inputs={"sales": Input(cleaned)})
+    def items(sales: Any) -> Any:
+        """Revenue by item."""
+        return by_item(sales)
+
+    return with_automation(dg.Definitions(assets=[raw, cleaned, items]))
+
+
+def with_cents(sales: "DataFrame") -> "DataFrame":
+    """The rows with one more column."""
+    return sales.withColumn("cents", _cents())
+
+
+def _cents() -> "Column":
+    from pyspark.sql import functions as sf
+
+    return (sf.col("price") * 100).cast("bigint")
+
+
+def by_item(sales: "DataFrame") -> "DataFrame":
+    """Sales and revenue of each item."""
+    from pyspark.sql import functions as sf
+
+    return sales.groupBy("item").agg(sf.count("*").alias("sales"), sf.sum("cents").alias("cents"))
+
+
+def bare(spark: "SparkSession", folder: Path, form: str, made: Path) -> None:
+    """What a plain script does: read, write, aggregate."""
+    rows, target = _read(spark, folder, form), str(made / "sales")
+    if form == "parquet":
+        with_cents(rows).write.mode("overwrite").parquet(target)
+    else:
+        good = rows.where("_bad IS NULL").drop("_bad")
+        with_cents(good).write.mode("overwrite").parquet(target)
+        rows.where("_bad IS NOT NULL").write.mode("overwrite").parquet(str(made / "rejects"))
+    by_item(spark.read.parquet(target)).write.mode("overwrite").parquet(str(made / "items"))
+
+
+def checked(spark: "SparkSession", folder: Path, form: str, made: Path) -> None:
+    """The same script, which makes the same four checks of what it wrote."""
+    bare(spark, folder, form, made)
+    found = spark.read.parquet(str(made / "sales")).selectExpr(
+        "count(1)",
+        "count_if(id IS NULL OR at IS NULL)",
+        "count_if(NOT coalesce(price BETWEEN 0 AND 100, false))",
+        "count(1) - count(DISTINCT id)",
+        "min(at)",
+        "max(at)",
+    )
+    if found.collect()[0][3]:
+        raise RuntimeError("ids repeat: expected each once.")
+
+
+def _read(spark: "SparkSession", folder: Path, form: str) -> "DataFrame":
+    if form == "parquet":
+        return spark.read.schema(SCHEMA).parquet(str(folder))
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_bad"}
+    reader = spark.read.options(**options, header=True).schema(f"{SCHEMA}, _bad string")
+    return reader.csv(str(folder)) if form == "csv" else reader.json(str(folder))
+
+
+@contextmanager
+def against(script: Callable[..., None], form: str, write: Write, rows: int) -> Iterator[Pair]:
+    """Both datasets until idle, each round in a fresh home, against a script; one warm session for both."""
+    with TemporaryDirectory() as root, at_home(Path(root)):
+        spark, raw = session(settings()), Path(root, "raw")
+        write(spark, rows, raw)
+        parts = {file.name: file.read_bytes() for file in sorted(raw.glob("part-*"))}
+        rounds, todo = iter(range(1_000)), list[Harness]()
+
+        def before() -> None:
+            folder = Path(root, str(next(rounds)))
+            folder.mkdir()
+            with at_home(folder):
+                publish(Services.of(settings()).board, Partition(RAW, DAY), parts, datetime.now(UTC))
+                todo[:] = [Harness(definitions(form), open_instance())]
+
+        def case() -> Built:
+            with at_home(Path(todo[0].instance.root_directory)), todo[0] as harness:
+                ran = harness.run_until_idle()
+            if [run.succeeded for run in ran] != [True, True]:
+                raise RuntimeError(f"{len(ran)} ended: {[run.error for run in ran]}. Expected two, both good.")
+            return Built(len(ran), len({run.id for run in ran}))
+
+        yield Pair(case, partial(script, spark, raw, form, Path(root, "made")), before)
+
+
+def _benchmark(name: str, what: str, floor: str, most: float, prepare: Callable[[], Any]) -> Benchmark:
+    return Benchmark(name, what, floor, Goal(most), 5, 2, prepare, large=True)
+
+
+BENCHMARKS = [
+    _benchmark(
+        "large-parquet",
+        f"{ROWS:,} rows with four checks, and an aggregate of them, until idle",
+        "a plain PySpark script",
+        1.6,
+        lambda: against(bare, "parquet", write_parquet, ROWS),
+    ),
+    _benchmark(
+        "large-checked",
+        "the same",
+        "a script that makes the same checks",
+        1,
+        lambda: against(checked, "parquet", write_parquet, ROWS),
+    ),
+]

@@ -1,0 +1,70 @@
+"""Rows of an update that repeat a key, counted by DuckDB on the written files: in an eighth of Spark's time.
+
+Only for types whose values both judge alike: `feed_assets_tests/reading/test_repeated_keys.py` holds them side by side.
+"""
+
+from collections.abc import Iterator, Sequence
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
+
+from feed_assets.core.errors import DiskFull
+from feed_assets.core.feeds import File, Update
+from feed_assets.core.words import first_line, sentence
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.read_only import RangedFile
+
+pa: Any = pyarrow  # They have no types.
+pq: Any = pyarrow.parquet
+
+_MEMORY = "1GB"
+"""Memory that DuckDB may take; what is more spills to a temporary folder."""
+
+_ROWS = 131_072
+"""Rows that are decoded at a time."""
+
+_ALIKE = ("boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "timestamp_ntz")
+_ALIKE_WITH_ARGUMENTS = ("decimal(",)
+
+
+def is_judged_alike(kind: str) -> bool:
+    """Return whether DuckDB and Spark find the same values of a type equal; `kind` is Spark's `simpleString`."""
+    return kind in _ALIKE or kind.startswith(_ALIKE_WITH_ARGUMENTS)
+
+
+def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> int:
+    """Return how many rows of an update have a key that another row has before them; NULL equals NULL.
+
+    Memory is bounded, whatever the number of rows. Raises DiskFull if the temporary folder is.
+    """
+    files = [_opened(board, file) for file in update.files]
+    with TemporaryDirectory(prefix="feed-assets-") as folder:
+        config: Any = {"memory_limit": _MEMORY, "temp_directory": folder, "preserve_insertion_order": False}
+        try:
+            with duckdb.connect(config=config) as connection:
+                connection.register("rows", _keys(files, columns))
+                ((keys,),) = connection.execute("SELECT count(*) FROM (SELECT DISTINCT * FROM rows)").fetchall()
+        except duckdb.IOException as error:
+            raise DiskFull(
+                f"keys of {update.path} cannot be kept in {folder}: {sentence(first_line(str(error)))} Make room, or set TMPDIR."
+            ) from error
+    return sum(file.metadata.num_rows for file in files) - keys
+
+
+def _opened(board: Blackboard, file: File) -> Any:
+    return pq.ParquetFile(RangedFile(board, file), pre_buffer=True, page_checksum_verification=True)
+
+
+def _keys(files: Sequence[Any], columns: Sequence[str]) -> Any:
+    """Return the columns of all files as a reader of batches, under other names: two may differ in case alone."""
+    fields = [files[0].schema_arrow.field(name).with_name(f"c{n}") for n, name in enumerate(columns)]
+
+    def batches() -> Iterator[Any]:
+        for file in files:
+            for batch in file.iter_batches(batch_size=_ROWS, columns=[*columns]):
+                yield pa.RecordBatch.from_arrays([batch.column(name) for name in columns], schema=pa.schema(fields))
+
+    return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())

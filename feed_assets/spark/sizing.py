@@ -1,0 +1,50 @@
+"""Spark's configuration for the bytes that a run reads: small data without shuffles, large data in parallel."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from feed_assets.core.feeds import Update
+
+SMALL_BYTES = 8 << 20
+"""Bytes of input up to which a run is small: one shuffle partition costs less than planning for more."""
+
+_PARTITION_BYTES = 32 << 20
+_MOST_PARTITIONS = 2_000
+_LEAST_PARTITIONS = 8
+
+# Measured on 40 partitions of 1,500 rows: 0.4 s each in place of 0.75 s.
+SMALL: Mapping[str, str] = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
+
+
+_DEFAULTS = {
+    "spark.sql.shuffle.partitions": "200",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "10485760b",
+}
+"""Spark's own values, as a session tells them."""
+
+
+def conf_for(size: int, current: Mapping[str, str], own: Collection[str]) -> dict[str, str]:
+    """Return what a session is set to while a run reads so many bytes.
+
+    `own` are the names of what the user sets. `current` are the session's values: one that is neither Spark's default
+    nor ours was set elsewhere, such as on a Connect server, and stays. Adaptive execution joins shuffle partitions that
+    turn out small.
+    """
+    wanted = SMALL if size <= SMALL_BYTES else _large(size)
+    ours = {name for name, value in SMALL.items() if current.get(name, value) in (value, _DEFAULTS[name])}
+    changes = {name for name in ours if name not in own and wanted[name] != current.get(name)}
+    return {name: value for name, value in wanted.items() if name in changes}
+
+
+def _large(size: int) -> dict[str, str]:
+    partitions = min(max(-(-size // _PARTITION_BYTES), _LEAST_PARTITIONS), _MOST_PARTITIONS)
+    return {**_DEFAULTS, "spark.sql.shuffle.partitions": str(partitions)}
+
+
+def bytes_of(updates: Sequence[Update]) -> int:
+    """Return the bytes of the files of some updates."""
+    return sum(file.size for update in updates for file in update.files)

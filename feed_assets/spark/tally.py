@@ -1,0 +1,111 @@
+"""Counts of an input's records, taken while the dataset is written: in the pass that reads the input anyway.
+
+An observation sees the records that flow through it. Where a function may leave some of them unread, or has run an
+action of its own, the observation is not used, and the records are counted in a job of their own.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import Column, DataFrame, Observation
+
+_NODE = re.compile(r"((?:[: ]  )*(?:[:+]- )?)(\w+)")
+_INDENT = 3
+_WATCH = "CollectMetrics"
+_TAKES_EVERY_ROW = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "Distinct",
+        "Expand",
+        "Filter",
+        "Generate",
+        "Project",
+        "Repartition",
+        "RepartitionByExpression",
+        "Sort",
+        "SubqueryAlias",
+        "Union",
+        "View",
+        "Window",
+    }
+)
+"""Nodes of an analyzed plan that read all rows of their inputs. A join does not: an empty side may end it early."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Aggregates of the records of one input by name; `frame` is what a function reads in place of `records`."""
+
+    records: DataFrame
+    counts: Mapping[str, Column]
+    frame: DataFrame
+    observation: Observation
+    name: str
+    is_whole: bool = False
+    """Every record flows through the observation when the dataset is written."""
+
+    @classmethod
+    def of(cls, records: DataFrame, counts: Mapping[str, Column]) -> "Tally":
+        """Return the tally of a frame."""
+        name = str(uuid4())
+        observation = Observation(name)
+        frame = records.observe(observation, *_named(counts))
+        return cls(records, counts, frame, observation, name)
+
+    def judged(self, result: DataFrame) -> "Tally":
+        """Return the tally for a function's result, which is written next: whether all records flow into it."""
+        is_whole = not _seen(self.observation) and reads_whole(_analyzed_plan(result), self.name)
+        return replace(self, is_whole=is_whole)
+
+    @cached_property
+    def found(self) -> Mapping[str, Any]:
+        """The aggregates, once the result was written.
+
+        The optimizer may have removed the observation, as where a filter is always false: then it has seen nothing.
+        """
+        seen: Mapping[str, Any] = _seen(self.observation) if self.is_whole else {}
+        return seen or self.records.agg(*_named(self.counts)).collect()[0].asDict()
+
+
+def reads_whole(plan: str, name: str) -> bool:
+    """Return whether the observation `name` stands in an analyzed plan once, and all above it read every row."""
+    above: list[tuple[int, str]] = []
+    found = 0
+    is_whole = True
+    for line in plan.splitlines():
+        if not (node := _NODE.match(line)):
+            continue
+        depth = len(node[1]) // _INDENT
+        while above and above[-1][0] >= depth:
+            above.pop()
+        if node[2] == _WATCH and name in line:
+            found += 1
+            # A plan inside of an expression, such as IN (SELECT …), stands two levels below its node.
+            is_whole = [each for each, _ in above] == [*range(depth)]
+            is_whole &= all(kind in _TAKES_EVERY_ROW | {_WATCH} for _, kind in above)
+        above.append((depth, node[2]))
+    return found == 1 and is_whole
+
+
+def _named(counts: Mapping[str, Column]) -> list[Column]:
+    return [each.alias(name) for name, each in counts.items()]
+
+
+def _analyzed_plan(frame: Any) -> str:
+    """Return the analyzed plan as text, of a classic frame or of one of Spark Connect."""
+    if java := getattr(frame, "_jdf", None):
+        return java.queryExecution().analyzed().toString()
+    return frame._explain_string(extended=True).split("== Analyzed Logical Plan ==")[1].split("\n== ")[0]
+
+
+def _seen(observation: Any) -> Mapping[str, Any]:
+    """Return what an observation has seen so far, without waiting for it: nothing if no action has run."""
+    java = getattr(observation, "_jo", None)
+    if java and (not java.future().isCompleted() or java.getAsJava().isEmpty()):
+        return {}
+    return observation.get

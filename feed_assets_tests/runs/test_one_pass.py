@@ -1,0 +1,124 @@
+"""A run of a million rows: one pass writes them, and no frame is kept for rejects. Counted are jobs, not seconds."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from pyspark.sql import functions as sf
+
+from feed_assets.core.errors import UnstableRejects
+from feed_assets.core.feeds import Partition
+from feed_assets.feeds.write import publish
+from feed_assets.runs import checks
+from feed_assets.runs.recipe import Source
+from feed_assets.spark.rejects import reject
+from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, REJECTS, SCHEMA, rows, stepping
+
+ROWS = 1_000_000
+CHECKS = (
+    checks.not_empty(),
+    checks.not_null("id", "at"),
+    checks.within("id", 0, ROWS),
+    checks.unique("id"),
+    checks.unique("id", "at"),
+    checks.accounted(),
+)
+ALL = f"parts of {CLEAN} written", f"parts of {REJECTS} written", "statistics in the ledger", "audited", "published"
+
+
+@dataclass
+class Watch:
+    """Jobs that Spark has run before each step, and the most frames that it kept at one."""
+
+    spark: object
+    jobs: dict[str, int] = field(default_factory=dict)
+    kept: int = 0
+
+    def __call__(self, step):
+        context = self.spark.sparkContext
+        self.jobs[step] = max(context.statusTracker().getJobIdsForGroup(None), default=-1)
+        self.kept = max(self.kept, context._jsc.getPersistentRDDs().size())
+
+    def between(self):
+        """Return how many jobs there were up to each step, from the one before it on."""
+        steps = ["claimed in the ledger", *ALL]
+        return [self.jobs[after] - self.jobs[before] for before, after in pairwise(steps)]
+
+
+@pytest.fixture
+def drop(lake, spark, tmp_path):
+    """Publish a million rows of the raw feed; of CSV and JSON every 1,000th does not parse."""
+
+    def drop_it(form):
+        moment = f"timestamp'{DAY} 00:00:00' + make_interval(0, 0, 0, 0, 0, 0, id % 86400)"
+        frame = spark.range(0, ROWS, 1, 2).selectExpr("cast(id AS int) AS id", f"{moment} AS at")
+        if form == "csv":
+            frame = frame.selectExpr("if(id % 1000 > 0, '', 'x') || id AS id", "date_format(at, 'yyyy-MM-dd HH:mm:ss')")
+        frame.toDF("id", "at").write.format(form).option("header", True).save(str(tmp_path / form))
+        parts = {file.name: file.read_bytes() for file in (tmp_path / form).glob("part-*")}
+        publish(lake.services.board, Partition(RAW, DAY), parts, NOW)
+
+    return drop_it
+
+
+@pytest.mark.parametrize(
+    ("form", "tagged", "rejected", "jobs"),
+    [
+        ("csv", False, 1000, [1, 1, 0, 0, 0]),
+        ("csv", True, 1000, [1, 1, 0, 0, 0]),
+        ("parquet", False, 0, [2, 0, 0, 0, 0]),
+        ("parquet", True, 0, [2, 0, 0, 0, 0]),
+    ],
+)
+def test_a_run_is_a_job_that_writes_and_one_for_rejects(lake, spark, drop, form, tagged, rejected, jobs):
+    """Of Parquet one more counts the rows by the footers. Keys are compared without Spark."""
+    drop(form)
+    watch = Watch(spark)
+    source = Source("raw", RAW, form, SCHEMA, tagged=tagged, event_time="at", grain="hour")
+    lake.clean(sources=(source,), grain="hour", checks=CHECKS, services=stepping(lake, watch))
+    assert (lake.newest().records, lake.newest(REJECTS).records) == (ROWS - rejected, rejected)
+    assert watch.between() == jobs
+    assert watch.kept == 0
+
+
+def test_json_is_a_job_that_writes_and_one_for_rejects(lake, spark, drop):
+    lines = [f'{{"id": {n}, "at": "{DAY} 01:00:00"}}' if n % 100 else "no JSON" for n in range(10_000)]
+    publish(lake.services.board, Partition(RAW, DAY), {"part-0.json": "\n".join([*lines, ""]).encode()}, NOW)
+    watch = Watch(spark)
+    lake.clean(sources=(Source("raw", RAW, "json", SCHEMA),), checks=CHECKS, services=stepping(lake, watch))
+    assert lake.newest(REJECTS).records == 100
+    assert (watch.between(), watch.kept) == ([1, 1, 0, 0, 0], 0)
+
+
+def test_a_function_that_reads_in_part_has_its_rejects_counted_apart(lake, spark):
+    lake.drop(f"1,{DAY} 01:00:00", f"x,{DAY} 01:00:00", f"2,{DAY} 01:00:00")
+    watch = Watch(spark)
+    lake.clean(transform=lambda raw: raw.limit(1), services=stepping(lake, watch))
+    assert (len(rows(lake)), lake.newest(REJECTS).records) == (1, 1)
+    assert watch.kept == 0
+
+
+def test_a_function_that_is_not_deterministic_loses_no_record(lake):
+    """Rows in are clean and rejected ones, or nothing is published."""
+    source = Source("raw", RAW, "csv", SCHEMA, tagged=True)
+    lake.drop(*[f"{n},{DAY} 01:00:00" for n in range(200)])
+
+    def by_chance(raw):
+        return reject(raw, sf.expr("reflect('java.util.UUID', 'randomUUID') < '8'"), "by chance")
+
+    with pytest.raises(UnstableRejects, match="Nothing was published"):
+        lake.clean(sources=(source,), transform=by_chance)
+    assert (lake.valid(), lake.valid(REJECTS)) == (None, None)
+
+    def kept(raw):
+        return by_chance(raw).localCheckpoint()
+
+    lake.clean(sources=(source,), transform=kept)
+    assert lake.newest().records + lake.newest(REJECTS).records == 200
+
+
+def test_a_clean_row_may_be_of_chance(lake):
+    source = Source("raw", RAW, "csv", SCHEMA, tagged=True)
+    lake.drop(f"1,{DAY} 01:00:00", f"x,{DAY} 01:00:00")
+    lake.clean(sources=(source,), transform=lambda raw: raw.withColumn("chance", sf.rand()))
+    assert (lake.newest().records, lake.newest(REJECTS).records) == (1, 1)

@@ -1,0 +1,92 @@
+"""Counts of an input's records on the way: used where every record flows by, taken apart where one may not."""
+
+import pytest
+from pyspark.sql import functions as sf
+
+from feed_assets.spark.tally import Tally, reads_whole
+from feed_assets_tests.support.each_case import each_case
+
+ROWS = 100
+FOUND = {"records": ROWS, "most": ROWS - 1}
+
+
+@pytest.fixture
+def records(spark):
+    return spark.range(0, ROWS, 1, 4).withColumn("part", sf.col("id") % 7)
+
+
+def _view(frame):
+    frame.createOrReplaceTempView("records")
+    return frame.sparkSession
+
+
+WHOLE = {
+    "select": lambda frame: frame.select("id"),
+    "filter": lambda frame: frame.where("id < 3"),
+    "aggregate": lambda frame: frame.groupBy("part").count(),
+    "count": lambda frame: frame.agg(sf.count(sf.lit(1))),
+    "distinct": lambda frame: frame.select("part").distinct(),
+    "window": lambda frame: frame.selectExpr("id", "row_number() OVER (PARTITION BY part ORDER BY id) AS n").where(
+        "n = 1"
+    ),
+    "sort": lambda frame: frame.orderBy("id").repartition(2),
+    "explode": lambda frame: frame.selectExpr("explode(sequence(0, part)) AS each"),
+    "union": lambda frame: frame.union(frame.sparkSession.range(5).selectExpr("id", "id").limit(1)),
+    "view": lambda frame: _view(frame).sql("SELECT part, max(id) FROM records GROUP BY part"),
+}
+IN_PART = {
+    "limit": lambda frame: frame.limit(3),
+    "join": lambda frame: frame.join(frame.sparkSession.range(0), "id"),
+    "python": lambda frame: frame.mapInPandas(lambda batches: [next(batches)], "id long, part long"),
+    "twice": lambda frame: frame.union(frame.where("id < 3")),
+    "unused": lambda frame: frame.sparkSession.range(3),
+    "subquery": lambda frame: _view(frame).sql("SELECT id FROM range(0) WHERE id IN (SELECT id FROM records)"),
+    "with": lambda frame: _view(frame).sql("WITH some AS (SELECT * FROM records) SELECT * FROM some LIMIT 1"),
+    "cached": lambda frame: frame.cache().limit(1),
+}
+
+
+def _tally(records, function):
+    tally = Tally.of(records, {"records": sf.count(sf.lit(1)), "most": sf.max("id")})
+    result = function(tally.frame)
+    judged = tally.judged(result)
+    result.write.format("noop").mode("overwrite").save()
+    return judged
+
+
+@pytest.mark.connect
+@each_case("how", WHOLE)
+def test_where_every_record_flows_by_no_job_counts_them_again(spark, records, how):
+    tally = _tally(records, WHOLE[how])
+    assert tally.is_whole
+    assert tally.found == FOUND
+
+
+@pytest.mark.connect
+@each_case("how", IN_PART)
+def test_where_some_may_be_left_unread_all_are_counted_apart(spark, records, how):
+    tally = _tally(records, IN_PART[how])
+    assert not tally.is_whole
+    assert tally.found == FOUND
+
+
+@pytest.mark.connect
+def test_an_action_of_the_function_itself_is_not_taken_for_the_write(records):
+    def peeks(frame):
+        frame.first()
+        return frame
+
+    assert _tally(records, peeks).found == FOUND
+
+
+@pytest.mark.connect
+def test_what_the_optimizer_removes_has_seen_nothing(records):
+    assert _tally(records, lambda frame: frame.where("1 = 0")).found == FOUND
+
+
+def test_a_line_that_is_no_node_makes_no_plan_whole():
+    good = "Project [a]\n+- CollectMetrics name, [count(1)]\n   +- Range (0, 1)"
+    assert reads_whole(good, "name")
+    assert not reads_whole(good.replace("Project [a]", "Project [a\nLimit b]"), "name")
+    assert not reads_whole(good.replace("Project", "GlobalLimit"), "name")
+    assert not reads_whole(good, "other")
