@@ -37,6 +37,7 @@ hypothesis.settings.register_profile(  # a busy machine is no failure
 hypothesis.settings.load_profile("patient")
 memory_tmp.prepare()
 speedups.prepare()
+os.environ.setdefault("SPARK_DRIVER_MEMORY", "1g")  # In place of a share of the machine: some tests run beside others.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_class_cache.options())  # for Spark here and in what tests start
 for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:  # as in the background of a shell; children would inherit it

@@ -95,13 +95,14 @@ def _only_one(folder: Path) -> Generator[None]:
 @contextmanager
 def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
     """A Spark Connect server that has run a job; the settings of all that is started later name it."""
+    from feed_assets.spark.heap import in_words
     from feed_assets.spark.jvm import environment_of, properties_file
 
     port, log = free_port(), folder / "spark" / "connect.log"  # Dagster empties `logs`
     log.parent.mkdir(0o700, exist_ok=True)
     _environment(log.parent)
-    typer.echo("starting Spark...")
     values = _server_conf(port, config)
+    typer.echo(f"starting Spark with {in_words(values)}...")
     with TemporaryDirectory(prefix="feed-assets-") as scratch, properties_file(values, Path(scratch)) as properties:
         os.environ["SPARK_PID_DIR"] = scratch
         command = _connect_server(properties, config.spark_master)
@@ -134,7 +135,7 @@ def _spark_home() -> Path:
 
 def _connect_server(properties: Path, master: str) -> list[str]:
     script = _spark_home() / "sbin" / "start-connect-server.sh"
-    options = ["--master", master, "--driver-memory", "1g", "--properties-file", str(properties)]
+    options = ["--master", master, "--properties-file", str(properties)]
     return ["bash", str(script), "--wait", *options]
 
 

@@ -7,6 +7,7 @@ from feed_assets.core.errors import (
     MixedInputs,
     NoValidUpdate,
     ServiceUnavailable,
+    SparkDied,
     UpdateChanged,
 )
 
@@ -34,6 +35,15 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
 """Between two attempts on the same inputs: what passes by itself takes seconds, or minutes."""
 
 
+MOST_DEATHS = 2
+"""Runs on the same inputs in which Spark may die: a third one would end what others work with again."""
+
+
+def is_death(reason: str) -> bool:
+    """Return whether a run ended because Spark died, by its reason in the ledger, `Error: message`."""
+    return reason.partition(":")[0] == SparkDied.__name__
+
+
 def pause_after(attempts: int) -> timedelta:
     """How long after the last of so many attempts (at least one) the next may begin: 10 s, 2 min, 10 min."""
     return min(FIRST_PAUSE * 12 ** min(attempts - 1, 4), LONGEST_PAUSE)
@@ -42,7 +52,7 @@ def pause_after(attempts: int) -> timedelta:
 def end_of(error: BaseException) -> str:
     """The state of a run that ends with this error: `failed`, or `abandoned` if it does not count as an attempt."""
     is_attempt = isinstance(error, OF_ITS_OWN) and not isinstance(error, NO_ATTEMPT)
-    return FAILED if is_attempt else ABANDONED
+    return FAILED if is_attempt or isinstance(error, SparkDied) else ABANDONED
 
 
 def is_outage(error: str | None) -> bool:

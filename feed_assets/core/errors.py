@@ -111,6 +111,14 @@ class SparkUnavailable(ServiceUnavailable):
     """A Spark session cannot be started or reached, or has ended: no Java, no cluster, no Connect server."""
 
 
+class SparkDied(SparkUnavailable):
+    """Spark ended while a run used it: the run counts as an attempt, and two of them stop its partition."""
+
+
+class OutOfMemory(FeedAssetsError):
+    """A run needs more memory than Spark has, which goes on."""
+
+
 class DiskFull(ServiceUnavailable):
     """No space is left where a run writes: on the blackboard, in the ledger, or on the disk that Spark works on."""
 

@@ -48,8 +48,9 @@ def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> 
                 connection.register("rows", _keys(files, columns))
                 ((keys,),) = connection.execute("SELECT count(*) FROM (SELECT DISTINCT * FROM rows)").fetchall()
         except duckdb.IOException as error:
+            why = sentence(first_line(str(error)))
             raise DiskFull(
-                f"keys of {update.path} cannot be kept in {folder}: {sentence(first_line(str(error)))} Make room, or set TMPDIR."
+                f"keys of {update.path} cannot be kept in {folder}: {why} Make room, or set TMPDIR."
             ) from error
     return sum(file.metadata.num_rows for file in files) - keys
 

@@ -94,7 +94,7 @@ def spark_maker(settings: Settings, profile: Mapping[str, str] = NO_PROFILE, *, 
     from feed_assets.runs.spark_maker import SparkMaker  # PySpark costs a second: only who makes rows pays for it.
     from feed_assets.spark.profiles import profiled
 
-    return SparkMaker(lambda size: profiled(settings, profile, size, may_start=may_start))
+    return SparkMaker(lambda size: profiled(settings, profile, may_start=may_start, size=size))
 
 
 def this_process() -> str:

@@ -13,26 +13,39 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from feed_assets.core.attempts import OF_ITS_OWN
-from feed_assets.core.errors import DiskFull, SparkUnavailable
+from feed_assets.core.errors import DiskFull, OutOfMemory, SparkDied, SparkUnavailable
+from feed_assets.spark.errors import SPARK_ERRORS
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _SERVER_IS_GONE = re.compile(r"SESSION_(CLOSED|CHANGED|NOT_FOUND)|StatusCode\.UNAVAILABLE|\[NO_ACTIVE_SESSION\]")
 
+_NO_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|UNABLE_TO_ACQUIRE_MEMORY|SparkOutOfMemoryError")
+_EXIT_WITHOUT_MEMORY = 52
+"""Status with which Spark ends a JVM for an OutOfMemoryError (`SparkExitCode.OOM`)."""
+
+_KILLED = "it was killed, ran out of memory, or its server was stopped."
+_NEXT = "This process can begin no other: start the command again."
 SECONDS_TO_CANCEL = 5
 """Seconds that Spark may take to cancel its jobs, and its process to end, before it is killed."""
 
 
 @contextmanager
-def guarded(spark: SparkSession) -> Generator[None]:
+def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
     """Tell what Spark's end or a full disk makes of a run from what its function does; an interrupt ends Spark's work.
 
-    Raises SparkUnavailable or DiskFull for whatever was raised because of them.
+    `size` are the bytes that the run reads. Raises SparkDied, OutOfMemory or DiskFull for whatever was raised because
+    of them.
     """
+    heap = _heap(spark)
     try:
         yield
     except OF_ITS_OWN as error:
         if _has_ended(spark, error):
-            raise _ended() from error
+            is_memory = is_out_of_memory(error) or _ended_for_memory(spark)
+            why = _needs_more(heap, size) if is_memory else _KILLED
+            raise SparkDied(f"Spark ended while this run used it: {why} {_NEXT}") from error
+        if is_out_of_memory(error):
+            raise OutOfMemory(_needs_more(heap, size)) from error
         if is_full(error):
             raise DiskFull(f"Spark finds no space left on a disk that it writes to: {_line(error)}") from error
         raise
@@ -52,10 +65,40 @@ def refuse_an_ended_one() -> None:
 
 
 def _ended() -> SparkUnavailable:
-    return SparkUnavailable(
-        "Spark has ended while this process used it: it was killed, ran out of memory, or its server was stopped. "
-        "This process can begin no other: start the command again."
+    return SparkUnavailable(f"Spark has ended while this process used it. {_NEXT}")
+
+
+def _needs_more(heap: str, size: int) -> str:
+    return (
+        f"the run needs more memory: Spark had a heap of {heap} for {size / (1 << 20):,.1f} MiB of input. Set "
+        'spark.driver.memory in FEED_ASSETS_SPARK_CONF, such as {"spark.driver.memory": "8g"}, or have the function '
+        "keep less at a time."
     )
+
+
+def _heap(spark: object) -> str:
+    """Return the heap of the session's JVM, while it can be asked."""
+    context = _context(spark)
+    if context is None:
+        return "its server's size"
+    java: Any = getattr(context, "_jvm", None)
+    return f"{java.java.lang.Runtime.getRuntime().maxMemory() / (1 << 30):.1f} GiB"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error of Spark's tells of too little memory."""
+    return isinstance(error, SPARK_ERRORS) and bool(_NO_MEMORY.search(str(error)))
+
+
+def _ended_for_memory(spark: object) -> bool:
+    """Return whether a session's JVM has ended itself for want of memory."""
+    process: Any = getattr(getattr(SparkContext, "_gateway", None), "proc", None)
+    context = _context(spark)
+    if context is None or process is None or not _is_stopped(context):
+        return False
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(SECONDS_TO_CANCEL) == _EXIT_WITHOUT_MEMORY
+    return False
 
 
 def _has_ended(spark: SparkSession, error: BaseException) -> bool:

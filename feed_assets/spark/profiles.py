@@ -16,7 +16,9 @@ from feed_assets.spark.sizing import SMALL, conf_for
 
 
 @contextmanager
-def profiled(settings: Settings, profile: Mapping[str, str], size: int, *, may_start: bool) -> Generator[SparkSession]:
+def profiled(
+    settings: Settings, profile: Mapping[str, str], *, may_start: bool, size: int = 0
+) -> Generator[SparkSession]:
     """The process's session as a run over so many bytes has it, with a profile's configuration.
 
     Both are taken back at the end, also of a run that fails.
@@ -33,7 +35,7 @@ def profiled(settings: Settings, profile: Mapping[str, str], size: int, *, may_s
     _refuse_what_came_too_late(spark, profile)
     runtime = [key for key in profile if spark.conf.isModifiable(key)]
     before, runtime = {**before, **current}, [*runtime, *sized]
-    with guarded(spark):
+    with guarded(spark, size):
         try:
             for key in runtime:
                 _set(spark, key, {**sized, **profile}[key])

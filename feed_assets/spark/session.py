@@ -23,6 +23,7 @@ from feed_assets.settings import Settings
 from feed_assets.spark import checksums
 from feed_assets.spark.buckets import CREDENTIALS, S3A, at_endpoint, buckets
 from feed_assets.spark.errors import SPARK_ERRORS
+from feed_assets.spark.heap import default_heap
 from feed_assets.spark.java import java
 from feed_assets.spark.jvm import AUTHENTICATED, ON_LOOPBACK, of_python_workers, start_context
 from feed_assets.spark.sizing import SMALL
@@ -82,7 +83,7 @@ def conf(settings: Settings) -> dict[str, str]:
         return {"spark.remote": settings.spark_remote.get_secret_value(), **_SQL, **own, **checksums.OF_SERVER}
     s3a = {**_s3(settings.s3_endpoint), **buckets(settings)}
     values = {"spark.master": settings.spark_master, "spark.app.name": "feed_assets", **_SQL, **_OUTPUT}
-    values |= {**_LOCAL, **AUTHENTICATED, **of_python_workers()} if _is_local(settings) else {}
+    values |= {**_LOCAL, **default_heap(), **AUTHENTICATED, **of_python_workers()} if _is_local(settings) else {}
     values |= ON_LOOPBACK if settings.spark_master.startswith("local") else {}
     values |= _RAW_FILES if settings.blackboard.startswith("file:") else {}
     return {**values, **_jars(settings.spark_jars), **s3a, **own, **checksums.OF_SESSION}

@@ -45,6 +45,9 @@ def facts_of(newest=None, batches=None, pruned=None, blocked=None, max_attempts=
     return Facts(NOW, outputs, **known, max_attempts=max_attempts)
 
 
+DEATH = "SparkDied: it needs more memory"
+
+
 def failed(pins, reason="OutOfMemory", ended=LONG_AGO, made_with=None):
     return Attempt(pins, False, reason, ended, made_with)
 
@@ -149,6 +152,20 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             State.WAITS_FOR_A_PERSON,
             "3 runs failed on these inputs, the last with: Timeout",
             id="failed as often as allowed",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS, DEATH), failed(OLD_PINS, DEATH))}},
+            State.WAITS_FOR_A_PERSON,
+            "Spark died 2 times on these inputs: SparkDied: it needs more memory",
+            id="a run in which Spark died has one more attempt",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS, DEATH), failed(OLD_PINS))}},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="Spark died once",
         ),
         pytest.param(
             NEED,

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -13,12 +13,14 @@ import psutil
 import pytest
 
 from feed_assets.cli.location import prepare
+from feed_assets.core.attempts import FIRST_PAUSE
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import run as runs
 from feed_assets.ledger.tables import update as updates
+from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.faults import held_project as project
@@ -102,10 +104,10 @@ def lake(home: Path, tmp_path: Path) -> Iterator[Lake]:
             each.kill()
 
 
-def is_built_by_the_next_run(lake: Lake) -> bool:
+def is_built_by_the_next_run(lake: Lake, after: timedelta = timedelta()) -> bool:
     """Whether `run` would build all that is left now: its loop in this process, with rows that need no Spark."""
     with dg.DagsterInstance.get() as instance:
-        Harness(project.defs, instance, maker=PlainMaker()).run_until_idle()
+        Harness(project.defs, instance, maker=PlainMaker(), now=lambda: utc_now() + after).run_until_idle()
     return lake.published() == [*project.KEYS]
 
 
@@ -123,12 +125,12 @@ def test_the_first_signal_ends_the_loop_and_leaves_nothing_of_the_run_in_progres
     assert is_built_by_the_next_run(lake)
 
 
-def test_a_spark_that_is_killed_in_the_middle_of_a_run_ends_the_loop_and_is_no_attempt(lake):
+def test_a_spark_that_is_killed_in_the_middle_of_a_run_ends_the_loop_and_is_an_attempt(lake):
     lake.in_the_middle()
     (jvm,) = [each for each in lake.seen if each.name() == "java"]
     jvm.kill()
     ended, said = lake.end()
     assert (ended, said) == (4, [said[0]]), said
-    assert said[0].startswith("feed-assets: Spark has ended while this process used it"), said
-    assert (lake.published(), lake.parts(), lake.runs(), dagsters()) == ([], [], ["abandoned"], ["FAILURE"])
-    assert is_built_by_the_next_run(lake)
+    assert said[0].startswith("feed-assets: Spark ended while this run used it: it was killed"), said
+    assert (lake.published(), lake.parts(), lake.runs(), dagsters()) == ([], [], ["failed"], ["FAILURE"])
+    assert is_built_by_the_next_run(lake, after=FIRST_PAUSE)

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
-from feed_assets.core.attempts import ABANDONED, FAILED, end_of
-from feed_assets.core.errors import DiskFull, SparkUnavailable
+from feed_assets.core.attempts import ABANDONED, FAILED, end_of, is_death
+from feed_assets.core.errors import DiskFull, OutOfMemory, SparkDied
 from feed_assets.spark.guarded import guarded
 from feed_assets_tests.support.each_case import each_case
 
@@ -20,8 +21,6 @@ def write_to_a_full_disk():
     [
         ("An error occurred.\nCaused by: java.io.IOException: No space left on device\n\tat x", DiskFull),
         ("java.io.IOException: Disk quota exceeded", DiskFull),
-        ("[INVALID_HANDLE.SESSION_NOT_FOUND] The handle is invalid", SparkUnavailable),
-        ("<_InactiveRpcError: status = StatusCode.UNAVAILABLE>", SparkUnavailable),
     ],
 )
 def test_what_a_run_is_not_to_blame_for_is_no_attempt(said, expected):
@@ -29,6 +28,32 @@ def test_what_a_run_is_not_to_blame_for_is_no_attempt(said, expected):
         raise RuntimeError(said)
     assert end_of(raised.value) == ABANDONED
     assert "\n" not in str(raised.value)
+
+
+@each_case(
+    "said",
+    [
+        "[INVALID_HANDLE.SESSION_NOT_FOUND] The handle is invalid",
+        "<_InactiveRpcError: status = StatusCode.UNAVAILABLE>",
+    ],
+)
+def test_a_spark_that_ends_in_a_run_is_an_attempt(said):
+    """It may be the run that has it end; two attempts of them stop its partition."""
+    with pytest.raises(SparkDied, match="Spark ended while this run used it: it was killed") as raised, guarded(None):
+        raise RuntimeError(said)
+    assert end_of(raised.value) == FAILED
+    assert is_death(f"{type(raised.value).__name__}: {raised.value}")
+
+
+def test_a_spark_without_memory_that_goes_on_is_an_attempt_with_a_cure():
+    error = PySparkException("Job aborted: java.lang.OutOfMemoryError: Java heap space\n at x")
+    with pytest.raises(OutOfMemory) as raised, guarded(None, 210 << 20):
+        raise error
+    assert str(raised.value).startswith(
+        "the run needs more memory: Spark had a heap of its server's size for 210.0 MiB of input. Set "
+        "spark.driver.memory in FEED_ASSETS_SPARK_CONF"
+    )
+    assert end_of(raised.value) == FAILED
 
 
 def test_a_full_disk_that_python_meets_is_no_attempt_either():

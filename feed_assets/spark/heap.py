@@ -1,0 +1,36 @@
+"""Memory of a Spark that works on this machine, unless the user names it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+HEAP = "spark.driver.memory"
+_SHARE = 4
+"""A heap is the machine's memory divided by this, as the JVM's own default is: Python and other runs need some, too."""
+
+_LEAST, _MOST = 1 << 30, 16 << 30
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+"""The limit of a container, which sees the memory of the whole machine otherwise."""
+
+
+def default_heap() -> dict[str, str]:
+    """Return the heap that fits this machine as configuration; nothing if `SPARK_DRIVER_MEMORY` names one."""
+    return {} if os.environ.get("SPARK_DRIVER_MEMORY") else {HEAP: f"{_bytes() >> 20}m"}
+
+
+def in_words(values: Mapping[str, str]) -> str:
+    """Return the heap of a configuration, and where another one is set."""
+    size = values.get(HEAP) or os.environ.get("SPARK_DRIVER_MEMORY") or "1g"
+    return f"a heap of {size} ({HEAP} in FEED_ASSETS_SPARK_CONF sets another)"
+
+
+def _bytes() -> int:
+    return min(max(_memory() // _SHARE, _LEAST), _MOST)
+
+
+def _memory() -> int:
+    limit = _CGROUP.read_text().strip() if _CGROUP.exists() else "max"
+    total = psutil.virtual_memory().total
+    return min(total, int(limit)) if limit.isdecimal() else total
