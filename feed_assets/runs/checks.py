@@ -258,7 +258,8 @@ def accounted() -> Check:
     """
 
     def lost(audited: Audited) -> float:
-        return audited.records_read() - audited.records - audited.rejected
+        count = audited.records_read or (lambda: sum(frame.count() for frame in audited.read.values()))
+        return count() - audited.records - audited.rejected
 
     return Check(
         "accounted",

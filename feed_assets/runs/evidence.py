@@ -31,9 +31,10 @@ class Audited:
         rejected: How many records were rejected.
         inputs: The inputs of the function, by name.
         read: The same inputs with the records that do not parse.
-        records_read: A function that counts the records of all inputs, those that do not parse too.
         rejects: A function that reads the rejected records, with the columns `reason`, `file` and `raw`; None if the
             dataset rejects none.
+        records_read: A function that counts the records of all inputs, those that do not parse too; None if nobody has
+            counted them on the way.
     """
 
     written: "DataFrame"
@@ -41,8 +42,8 @@ class Audited:
     rejected: int
     inputs: "Mapping[str, DataFrame]"
     read: "Mapping[str, DataFrame]"
-    records_read: Callable[[], int]
     rejects: "Callable[[], DataFrame] | None" = None
+    records_read: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from feed_assets.core.errors import InvalidDefinition
@@ -13,12 +14,20 @@ from feed_assets.runs.recipe import Recipe
 MEASURE, FIGURE = "measure:", "figure:"
 """Begin the names of measures and key figures where checks have names, too: none of them has a colon."""
 
+NOTHING_KNOWN: Mapping[str, Any] = MappingProxyType({})
+"""No aggregate was observed by the write."""
+
 Found = tuple[tuple[CheckResult, ...], Measures, Measures]
 """The results of all checks, what was measured, and the key figures."""
 
 
 def audit(
-    recipe: Recipe, audited: Audited, baseline: Sequence[Measures], known: Mapping[str, Any], is_suspect: bool
+    recipe: Recipe,
+    audited: Audited,
+    baseline: Sequence[Measures],
+    *,
+    known: Mapping[str, Any] = NOTHING_KNOWN,
+    is_suspect: bool = False,
 ) -> Found:
     """Run the checks, and the deep checks if the profile asks for them.
 

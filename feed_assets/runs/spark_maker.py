@@ -84,12 +84,14 @@ class SparkMade:
             sum(output.written.records for output in outputs[:-1]),
             self.frames.inputs,
             self.frames.read,
-            self._records_read,
             partial(self._rejects, outputs[:-1]) if outputs[:-1] else None,
+            self._records_read,
         )
         known = {**main.written.observed, **self._repeated(main)}
         with naming_sql(recipe, written):
-            checks, measures, figures = audit(recipe, audited, self.task.baseline, known, self.task.is_suspect)
+            checks, measures, figures = audit(
+                recipe, audited, self.task.baseline, known=known, is_suspect=self.task.is_suspect
+            )
         chart = recipe.chart(written) if recipe.chart else None
         return Audit(checks, main.written.preview, chart, measures if recipe.profile else None, figures)
 
@@ -126,9 +128,9 @@ class SparkProfiled(SparkMade):
     def of(cls, made: SparkMade) -> "SparkProfiled":
         """Measure and check the rows that the function gave."""
         rows, task = made.frames.rows, made.task
-        audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read, made._records_read)
+        audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read, None, made._records_read)
         with naming_sql(task.recipe, rows):
-            checks, measures, _ = audit(task.recipe, audited, task.baseline, {}, task.is_suspect)
+            checks, measures, _ = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
         profile: DataFrame = made.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
         frames = replace(made.frames, rows=profile)
         return cls(task, made.board, made.spark, frames, Audit(checks, "", None, measures))

@@ -4,7 +4,7 @@ Footers are read on the driver, and Spark is given the types that it has to ask 
 noted beside the columns, and end with errors of Java's for types that it lacks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -74,10 +74,21 @@ def rows_of(
     return reduce(DataFrame.unionAll, frames)
 
 
-def rows_by_file(spark: SparkSession, paths: Mapping[str, str], schema: StructType, file: Column) -> dict[str, int]:
-    """Return the rows that Spark finds in each file (by its key), in one job that reads footers and no data."""
+def count_rows(spark: SparkSession, paths: Mapping[str, str], schema: StructType) -> int:
+    """Return the rows that Spark finds in all files together, in one job that reads footers and no data."""
+    return spark.read.options(**OPTIONS).schema(schema).parquet(*paths.values()).count()
+
+
+def rows_by_file(
+    spark: SparkSession, paths: Mapping[str, str], schema: StructType, key: Callable[[Column], Column]
+) -> dict[str, int]:
+    """Return the rows that Spark finds in each file, by its key, in a job that reads footers and no data.
+
+    `key` makes the key of a URL: of one for each file, and not for each row.
+    """
     rows = spark.read.options(**OPTIONS).schema(schema).parquet(*paths.values())
-    return {row["_file"]: row["count"] for row in rows.groupBy(file).count().collect()}
+    counts = rows.groupBy(sf.col("_metadata.file_path").alias("url")).count()
+    return {row["key"]: row["count"] for row in counts.select(key(sf.col("url")).alias("key"), "count").collect()}
 
 
 def _stored(columns: "Columns", schema: StructType) -> Iterator[Stored]:

@@ -12,29 +12,34 @@ from feed_assets.spark.parse import column
 
 ROWS = 5
 """Rows that are shown at most."""
-NUMBER = "_feed_assets_row"
-"""The column that rows are numbered in until they were observed."""
+SHOWN = "_feed_assets_shown"
+"""A column with the number and the texts of the first rows of each task, until they were observed; else NULL."""
 _ROWS_OF_A_TASK = 1 << 33
-_SHOWN, _FETCHED = 60, 500
+_LONGEST, _FETCHED = 60, 500
 """Characters of a text that are shown, and that come from Spark at most: white space in it is shown as one blank."""
 
 
-def numbered(frame: DataFrame) -> DataFrame:
-    """The frame with a number for each row, in order; an observation itself can number none.
+def with_shown(frame: DataFrame) -> DataFrame:
+    """Return the frame with the column SHOWN: computed before an observation, which would not compile it.
 
     Raises InvalidDefinition for a frame that has a column of that name.
     """
-    if NUMBER in map(str.lower, frame.columns):
-        raise InvalidDefinition(f"column {NUMBER!r} is ours: expected data without it. Rename it.")
-    return frame.withColumn(NUMBER, sf.monotonically_increasing_id())
+    if SHOWN in map(str.lower, frame.columns):
+        raise InvalidDefinition(f"column {SHOWN!r} is ours: expected data without it. Rename it.")
+    return frame.select("*", sf.monotonically_increasing_id().alias(SHOWN)).withColumn(SHOWN, _shown(frame.schema))
 
 
-def first_rows(schema: StructType) -> Column:
-    """The first rows of each task of a numbered frame as one value, which an observation can take."""
-    is_first = sf.pmod(NUMBER, sf.lit(_ROWS_OF_A_TASK)) < ROWS
+def first_rows() -> Column:
+    """Return the first rows of each task as one value, which an observation can take."""
+    return sf.collect_list(SHOWN)
+
+
+def _shown(schema: StructType) -> Column:
+    number = sf.col(SHOWN)
     # As text from Spark: Python would show timestamps in its own process's time zone.
     texts = sf.array(*[_text(field) for field in schema])
-    return sf.collect_list(sf.when(is_first, sf.struct(sf.col(NUMBER).alias("number"), texts.alias("texts"))))
+    shown = sf.struct(number.alias("number"), texts.alias("texts"))
+    return sf.when(sf.pmod(number, sf.lit(_ROWS_OF_A_TASK)) < ROWS, shown)
 
 
 def markdown(schema: StructType, found: Sequence[Any]) -> str:
@@ -53,4 +58,4 @@ def _text(field: StructField) -> Column:
 
 def _cell(text: str | None) -> str:
     text = "NULL" if text is None else " ".join(text.split()).replace("|", "\\|")
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -29,7 +29,7 @@ def profiled(
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
     # A session that lives already would take what it can of it, and keep that.
     spark = session(settings, profile if starts else None)
-    current = {key: spark.conf.get(key) or "" for key in SMALL}
+    current = {key: spark.conf.get(key) or "" for key in SMALL if key not in profile}
     sized = conf_for(size, current, {*settings.spark_conf.get_secret_value(), *profile})
     before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
     _refuse_what_came_too_late(spark, profile)

@@ -1,7 +1,7 @@
 """Read pinned updates by their exact file lists. No record is nulled, rounded, split or dropped in silence."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,7 +18,7 @@ from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.csv_heads import line_ends
 from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
-from feed_assets.spark.parquet_files import OPTIONS, read_parquet, rows_by_file, rows_of, types_of
+from feed_assets.spark.parquet_files import OPTIONS, count_rows, read_parquet, rows_by_file, rows_of, types_of
 from feed_assets.spark.parse import META, SCHEMAS, is_clean
 from feed_assets.spark.row_counts import check_counts
 from feed_assets.spark.tasks import LEAST_SPLIT, in_one_task
@@ -26,6 +26,8 @@ from feed_assets.spark.urls import escaped, spark_path
 
 if TYPE_CHECKING:
     from feed_assets.feeds.parquet_columns import Columns
+
+_URL = "_metadata.file_path"
 
 
 def read(
@@ -54,7 +56,7 @@ def read(
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     files = {file.key: file for update in updates for file in update.files}
     # Of one file the key is known: Spark adds no URL to each row, which is taken apart again.
-    file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board)).alias("_file")
+    file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board, sf.col(_URL))).alias("_file")
     with reading(updates):
         if format == "csv":
             ends = line_ends(spark, board, {files[key]: path for key, path in paths.items()}, declared.names, dialect)
@@ -63,7 +65,9 @@ def read(
             check_text_files(board, files.values())
             return read_json(spark, [*paths.values()], declared, required, file)
         found = columns_of(board, updates)
-        check_counts({key: each.rows for key, each in found.items()}, rows_by_file(spark, paths, declared, file))
+        announced = {key: each.rows for key, each in found.items()}
+        if count_rows(spark, paths, declared) != sum(announced.values()):
+            check_counts(announced, rows_by_file(spark, paths, declared, partial(_key, board)))
         return read_parquet(spark, found, paths, declared, required, file)
 
 
@@ -91,7 +95,7 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
     columns = columns_of(board, updates)
     types = {name: kind for each in columns.values() for name, kind in types_of(each).items()}
     wanted = StructType([StructField(name, types[name]) for name in schema.names])
-    file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board)).alias("_file")
+    file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board, sf.col(_URL))).alias("_file")
     with reading(updates):
         return rows_of(spark, columns, paths, wanted, file)
 
@@ -128,8 +132,13 @@ def _keys(updates: Sequence[Update], form: Format) -> list[str]:
     return sorted({file.key for update in updates for file in update.files})
 
 
-def _key(board: Blackboard) -> Column:
-    """The key under the blackboard from a row's URL: `file:/a%20b` or `file:///a%20b`, `+` left alone."""
-    path = sf.url_decode(sf.replace(sf.col("_metadata.file_path"), sf.lit("+"), sf.lit("%2B")))
-    path = sf.regexp_replace(path, "^file:/+", "file:///")
+def _key(board: Blackboard, url: Column) -> Column:
+    """Return the key under the blackboard from a row's URL: `file:/a%20b` or `file:///a%20b`, `+` left alone.
+
+    It is taken of each row, so that only odd ones are decoded.
+    """
+    decoded = sf.url_decode(sf.replace(url, sf.lit("+"), sf.lit("%2B")))
+    path = sf.when(url.contains("%"), decoded).otherwise(url)
+    is_short = path.startswith("file:/") & ~path.startswith("file:///")
+    path = sf.when(is_short, sf.regexp_replace(path, "^file:/+", "file:///")).otherwise(path)
     return sf.substring(path, len(spark_path(board.url, "")) + 2, 1_000_000)

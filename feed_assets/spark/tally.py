@@ -59,7 +59,7 @@ class Tally:
 
     def judged(self, result: DataFrame) -> "Tally":
         """Return the tally for a function's result, which is written next: whether all records flow into it."""
-        is_whole = not _seen(self.observation) and reads_whole(_analyzed_plan(result), self.name)
+        is_whole = not _is_over(self.observation) and reads_whole(_analyzed_plan(result), self.name)
         return replace(self, is_whole=is_whole)
 
     @cached_property
@@ -103,8 +103,15 @@ def _analyzed_plan(frame: Any) -> str:
     return frame._explain_string(extended=True).split("== Analyzed Logical Plan ==")[1].split("\n== ")[0]
 
 
+def _is_over(observation: Any) -> bool:
+    """Return whether an action has ended an observation, or an error has."""
+    if java := getattr(observation, "_jo", None):
+        return java.future().isCompleted()
+    return bool(observation._result) or observation._error is not None
+
+
 def _seen(observation: Any) -> Mapping[str, Any]:
-    """Return what an observation has seen so far, without waiting for it: nothing if no action has run."""
+    """Return what an observation has seen, without waiting for it."""
     java = getattr(observation, "_jo", None)
     if java and (not java.future().isCompleted() or java.getAsJava().isEmpty()):
         return {}

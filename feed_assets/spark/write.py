@@ -21,7 +21,7 @@ from feed_assets.feeds.write import listed
 from feed_assets.spark.checksums import WRITTEN
 from feed_assets.spark.digest import digest, parts
 from feed_assets.spark.parse import SCHEMAS, column
-from feed_assets.spark.preview import NUMBER, first_rows, markdown, numbered
+from feed_assets.spark.preview import SHOWN, first_rows, markdown, with_shown
 from feed_assets.spark.read import read_own
 from feed_assets.spark.urls import spark_path
 from feed_assets.spark.windows import Counting
@@ -57,11 +57,11 @@ def write(
     never publish under this id.
     """
     observation = Observation()
-    narrowed = numbered(df.coalesce(files) if files else df)
+    narrowed = with_shown(df.coalesce(files) if files else df)
     # The last step before the write: rows of failed and repeated attempts are not counted there.
     aggregates = _statistics(df.sparkSession, df.schema, event_time, counting)
     observed = narrowed.observe(observation, *aggregates, *_measured(measured))
-    _save(observed.drop(NUMBER), board, partition, update_id)
+    _save(observed.drop(SHOWN), board, partition, update_id)
     values = observation.get
     found = written(board, partition, update_id, df.schema, values)
     found = replace(found, observed={name: values[f"{_MEASURED}{name}"] for name in measured})
@@ -106,16 +106,20 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
         ) from error
 
 
-def observable(frame: DataFrame, measured: Mapping[str, str]) -> Mapping[str, str]:
+def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
     """Return the SQL aggregates that an observation can take: without DISTINCT and subqueries, of columns there are."""
-    if _is_observable(frame, measured):
-        return measured
-    return {name: sql for name, sql in measured.items() if _is_observable(frame, {name: sql})}
+    some = tuple(measured.items())
+    if _are_observable(frame.sparkSession, frame.schema, some):
+        return dict(some)
+    return dict(each for each in some if _are_observable(frame.sparkSession, frame.schema, (each,)))
 
 
-def _is_observable(frame: DataFrame, measured: Mapping[str, str]) -> bool:
+@lru_cache(SCHEMAS)
+def _are_observable(spark: SparkSession, schema: StructType, measured: tuple[tuple[str, str], ...]) -> bool:
+    """Return it of an empty frame: an error of a plan would end the observations in it."""
+    empty: DataFrame = spark.createDataFrame([], schema)  # pyright: ignore[reportUnknownMemberType]
     try:
-        return not measured or bool(frame.observe(Observation(), *_measured(measured)).schema)
+        return not measured or bool(empty.observe(Observation(), *_measured(dict(measured))).schema)
     except AnalysisException:
         return False
 
@@ -129,7 +133,7 @@ def _statistics(
     _session: SparkSession, schema: StructType, event_time: str | None, counting: Counting | None
 ) -> list[Column]:
     """What is observed of rows of a schema: thousands of calls to the JVM, so it is kept, for each session its own."""
-    found = {**parts(schema), **_times(schema, event_time), _PREVIEW: first_rows(schema)}
+    found = {**parts(schema), **_times(schema, event_time), _PREVIEW: first_rows()}
     if counting:
         found[_WINDOWS] = counting.histogram()
     return [each.alias(name) for name, each in found.items()]

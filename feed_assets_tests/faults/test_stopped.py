@@ -121,7 +121,7 @@ def test_the_first_signal_ends_the_loop_and_leaves_nothing_of_the_run_in_progres
     assert (ended, len(said)) == (code, 1), said
     assert (lake.published(), lake.parts()) == ([], [])
     assert (lake.runs(), {*lake.updates()}, dagsters()) == (["abandoned"], {"abandoned"}, ["FAILURE"])
-    assert [each for each in lake.seen if lives(each)] == []
+    wait_until(lambda: not any(map(lives, lake.seen)), "every process of the run to end")
     assert is_built_by_the_next_run(lake)
 
 

@@ -78,17 +78,17 @@ def test_a_measure_that_is_no_number_is_refused(audited):
 def test_an_aggregate_that_cannot_be_computed_is_named_with_what_it_is_of(audited, sql, spark_says):
     made = replace(recipe(), figures={"rows": "count(1)", "clicks": sql})
     said = rf"t/a/v1.0: the figure 'clicks' is '{re.escape(sql)}', which .*{spark_says}.* Correct it in figures\."
-    with pytest.raises(InvalidDefinition, match=said), naming_sql(made, audited):
+    with pytest.raises(InvalidDefinition, match=said), naming_sql(made, audited.written):
         audit(made, audited, BEFORE)
     measured = recipe(clicks=sql)
-    with pytest.raises(InvalidDefinition, match="the measure 'clicks'"), naming_sql(measured, audited):
+    with pytest.raises(InvalidDefinition, match="the measure 'clicks'"), naming_sql(measured, audited.written):
         audit(measured, audited, BEFORE)
 
 
 def test_rows_that_cannot_be_read_are_nobodys_mistake_in_sql(audited):
     lost = replace(audited, written=audited.written.selectExpr("raise_error('lost') AS n"))
     made = replace(recipe(), figures={"clicks": "sum(n)"})
-    with pytest.raises(SPARK_ERRORS, match="lost"), naming_sql(made, lost):
+    with pytest.raises(SPARK_ERRORS, match="lost"), naming_sql(made, lost.written):
         audit(made, lost, BEFORE)
 
 

@@ -1,6 +1,7 @@
 """Counts of an input's records on the way: used where every record flows by, taken apart where one may not."""
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 
 from feed_assets.spark.tally import Tally, reads_whole
@@ -77,6 +78,16 @@ def test_an_action_of_the_function_itself_is_not_taken_for_the_write(records):
         return frame
 
     assert _tally(records, peeks).found == FOUND
+
+
+@pytest.mark.connect
+def test_an_error_that_the_function_catches_ends_no_count(records):
+    def tries(frame):
+        with pytest.raises(AnalysisException):
+            frame.select("missing").collect()
+        return frame
+
+    assert _tally(records, tries).found == FOUND
 
 
 @pytest.mark.connect

@@ -12,7 +12,7 @@ from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import claim, seal
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
-from feed_assets.spark.preview import first_rows, markdown, numbered
+from feed_assets.spark.preview import first_rows, markdown, with_shown
 from feed_assets.spark.read import read_own
 from feed_assets.spark.write import write
 
@@ -198,14 +198,14 @@ def test_a_preview_is_a_small_markdown_table_in_utc(spark, s3_board, update_id):
 def test_a_preview_of_long_values_leaves_most_of_them_where_they_are(spark):
     """Rows of each task come to the driver, and there may be thousands of tasks."""
     frame = spark.range(0, 4, 1, 2).selectExpr("repeat('ä', 100000) a", "cast(repeat('b', 100000) AS binary) b")
-    found = numbered(frame).select(first_rows(frame.schema).alias("rows")).first()["rows"]
+    found = with_shown(frame).select(first_rows().alias("rows")).first()["rows"]
     assert [[len(text) for text in row["texts"]] for row in found] == [[500, 1000]] * 4
     assert markdown(frame.schema, found).splitlines()[-1] == f"| {'ä' * 59}… | {'62' * 29}6… |"
 
 
 def test_a_column_that_has_our_name_is_refused_and_not_lost(spark, local_board, update_id):
-    with pytest.raises(InvalidDefinition, match="column '_feed_assets_row' is ours: expected data without it"):
-        write(spark.range(3).toDF("_Feed_Assets_Row"), local_board, SHOWN, update_id)
+    with pytest.raises(InvalidDefinition, match="column '_feed_assets_shown' is ours: expected data without it"):
+        write(spark.range(3).toDF("_Feed_Assets_Shown"), local_board, SHOWN, update_id)
 
 
 def test_a_preview_holds_the_first_rows_of_the_first_parts(spark, s3_board):
