@@ -57,7 +57,7 @@ def write_csv(spark: "SparkSession", rows: int, folder: Path) -> None:
 def write_json(spark: "SparkSession", rows: int, folder: Path) -> None:
     """Write the rows as JSON lines; in every thousandth `item` is no number."""
     texts = _texts(spark, rows)
-    numbers = ["CAST(id AS bigint)", "at", "item", "CAST(price AS double)", "note"]
+    numbers = ["CAST(id AS bigint) AS id", "at", "item", "price", "note"]
     lines = texts.selectExpr(f"to_json(struct({', '.join(numbers)})) AS value")
     # The items that are numbers are written as such.
     lines.selectExpr(r"""regexp_replace(value, '"item":"([0-9]+)"', '"item":$1') AS value""").write.text(str(folder))
@@ -121,7 +121,7 @@ def bare(spark: "SparkSession", folder: Path, form: str, made: Path) -> None:
     else:
         good = rows.where("_bad IS NULL").drop("_bad")
         with_cents(good).write.mode("overwrite").parquet(target)
-        rows.where("_bad IS NOT NULL").select("_bad").write.mode("overwrite").parquet(str(made / "rejects"))
+        rows.where("_bad IS NOT NULL").select("id", "_bad").write.mode("overwrite").parquet(str(made / "rejects"))
     by_item(spark.read.parquet(target)).write.mode("overwrite").parquet(str(made / "items"))
 
 

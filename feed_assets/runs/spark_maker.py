@@ -11,7 +11,6 @@ from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import check_footers
-from feed_assets.reading.repeated_keys import is_judged_alike, repeated_rows
 from feed_assets.runs.checks import Audited
 from feed_assets.runs.maker import Audit, Output, Task
 from feed_assets.runs.profiling import audit, wanted
@@ -97,10 +96,16 @@ class SparkMade:
 
     def _repeated(self, main: Output) -> dict[str, int]:
         """Count the rows that repeat a key, by check, for the keys that DuckDB judges as Spark does."""
+        unique = [check for check in self.task.recipe.checks if check.unique]
+        if not unique:
+            return {}
+        # Here, not above: without such a check nobody pays for DuckDB.
+        from feed_assets.reading.repeated_keys import is_judged_alike, repeated_rows
+
         kinds = dict(main.written.columns)
         found: dict[str, int] = {}
-        for check in self.task.recipe.checks:
-            if check.unique and all(is_judged_alike(kinds.get(name, "")) for name in check.unique):
+        for check in unique:
+            if all(is_judged_alike(kinds.get(name, "")) for name in check.unique):
                 found[check.name] = repeated_rows(self.board, main.update, check.unique)
         return found
 

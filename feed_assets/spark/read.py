@@ -55,20 +55,23 @@ def read(
     keys = _keys(updates, format)
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     files = {file.key: file for update in updates for file in update.files}
-    # Of one file the key is known: Spark adds no URL to each row, which is taken apart again.
-    file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board, sf.col(_URL))).alias("_file")
+    # Of one file the key is known: Spark adds no URL to each row. Of several it is made of the URL where it is used.
+    file = (sf.lit(keys[0]) if len(keys) == 1 else sf.col(_URL)).alias("_file")
+    key_of_file = sf.col("_file") if len(keys) == 1 else _key(board, sf.col("_file"))
     with reading(updates):
         if format == "csv":
             ends = line_ends(spark, board, {files[key]: path for key, path in paths.items()}, declared.names, dialect)
-            return read_csv(spark, {paths[key]: ends[key] for key in paths}, declared, required, file, dialect)
+            tagged = read_csv(spark, {paths[key]: ends[key] for key in paths}, declared, required, file, dialect)
+            return tagged.withColumn("_file", key_of_file)
         if format == "json":
             check_text_files(board, files.values())
-            return read_json(spark, [*paths.values()], declared, required, file)
+            return read_json(spark, [*paths.values()], declared, required, file).withColumn("_file", key_of_file)
         found = columns_of(board, updates)
         announced = {key: each.rows for key, each in found.items()}
         if count_rows(spark, paths, declared) != sum(announced.values()):
             check_counts(announced, rows_by_file(spark, paths, declared, partial(_key, board)))
-        return read_parquet(spark, found, paths, declared, required, file)
+        in_row = sf.lit(keys[0]) if len(keys) == 1 else _key(board, sf.col(_URL))
+        return read_parquet(spark, found, paths, declared, required, in_row.alias("_file"))
 
 
 def clean(tagged: DataFrame) -> DataFrame:

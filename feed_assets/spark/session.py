@@ -23,7 +23,7 @@ from feed_assets.settings import Settings
 from feed_assets.spark import checksums
 from feed_assets.spark.buckets import CREDENTIALS, S3A, at_endpoint, buckets
 from feed_assets.spark.errors import SPARK_ERRORS
-from feed_assets.spark.heap import default_heap
+from feed_assets.spark.heap import default_heap, in_words
 from feed_assets.spark.java import java
 from feed_assets.spark.jvm import AUTHENTICATED, ON_LOOPBACK, of_python_workers, start_context
 from feed_assets.spark.sizing import SMALL
@@ -130,7 +130,10 @@ def _prepare(settings: Settings) -> None:
 
         connect(remote)
     elif not remote and SparkSession.getActiveSession() is None:
-        start_context(conf(settings))
+        values = conf(settings)
+        if _is_local(settings):
+            _log.info("starting Spark with %s", in_words(values))
+        start_context(values)
 
 
 def refuse_what_cannot_start(settings: Settings) -> None:

@@ -1,0 +1,80 @@
+"""Spark's configuration follows the bytes that a run reads, and what the user sets stays."""
+
+import pytest
+
+from feed_assets.settings import Settings
+from feed_assets.spark import heap
+from feed_assets.spark.profiles import profiled
+from feed_assets.spark.session import conf
+from feed_assets.spark.sizing import SMALL, SMALL_BYTES, conf_for
+from feed_assets_tests.support.each_case import each_case
+
+PARTITIONS, ADAPTIVE, BROADCAST = SMALL
+DEFAULTS = {PARTITIONS: "200", ADAPTIVE: "true", BROADCAST: "10485760b"}
+
+
+@each_case(
+    ("size", "partitions"),
+    [(SMALL_BYTES + 1, "8"), (210 << 20, "8"), (1 << 30, "32"), (20 << 30, "640"), (5 << 40, "2000")],
+)
+def test_large_data_have_partitions_by_their_bytes(size, partitions):
+    assert conf_for(size, SMALL, ()) == {**DEFAULTS, PARTITIONS: partitions}
+
+
+@each_case("current", [SMALL, DEFAULTS])
+def test_small_data_have_one_partition_wherever_spark_is(current):
+    """A cluster and a Connect server begin with Spark's defaults."""
+    changed = conf_for(SMALL_BYTES, current, ())
+    assert {**current, **changed} == SMALL
+    assert not changed.items() & current.items()
+
+
+@each_case("size", [0, 1 << 40])
+def test_what_the_user_sets_stays(size):
+    assert PARTITIONS not in conf_for(size, SMALL, {PARTITIONS})
+    assert PARTITIONS not in conf_for(size, {**DEFAULTS, PARTITIONS: "48"}, ())
+
+
+@pytest.mark.connect
+def test_a_run_has_it_and_gives_it_back(spark):
+    before = {key: spark.conf.get(key) for key in SMALL}
+    with profiled(Settings(), {BROADCAST: "-1"}, may_start=True, size=1 << 30) as sized:
+        assert {key: sized.conf.get(key) for key in SMALL} == {PARTITIONS: "32", ADAPTIVE: "true", BROADCAST: "-1"}
+    assert {key: spark.conf.get(key) for key in SMALL} == before
+    with pytest.raises(ZeroDivisionError), profiled(Settings(), {}, may_start=True, size=1 << 30):
+        raise ZeroDivisionError
+    assert {key: spark.conf.get(key) for key in SMALL} == before
+
+
+GIB = 1 << 30
+
+
+@each_case(
+    ("machine", "container", "expected"),
+    [
+        (24 * GIB, None, "6144m"),
+        (24 * GIB, "max\n", "6144m"),
+        (64 * GIB, f"{8 * GIB}\n", "2048m"),
+        (2 * GIB, None, "1024m"),
+        (512 * GIB, None, "16384m"),
+    ],
+)
+def test_a_heap_is_a_quarter_of_what_there_is(monkeypatch, tmp_path, machine, container, expected):
+    limit = tmp_path / "memory.max"
+    limit.unlink(missing_ok=True)
+    if container:
+        limit.write_text(container)
+    monkeypatch.setattr(heap, "_CGROUP", limit)
+    monkeypatch.setattr(heap.psutil, "virtual_memory", lambda: type("", (), {"total": machine}))
+    monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
+    assert conf(Settings())[heap.HEAP] == expected
+    assert heap.in_words(conf(Settings())).startswith(f"a heap of {expected} (spark.driver.memory in ")
+
+
+def test_a_heap_that_somebody_names_is_not_ours(monkeypatch):
+    monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
+    assert conf(Settings(spark_conf={heap.HEAP: "3g"}))[heap.HEAP] == "3g"
+    assert heap.HEAP not in conf(Settings(spark_master="spark://cluster:7077"))
+    monkeypatch.setenv("SPARK_DRIVER_MEMORY", "5g")
+    assert heap.HEAP not in conf(Settings())
+    assert heap.in_words(conf(Settings())).startswith("a heap of 5g ")
