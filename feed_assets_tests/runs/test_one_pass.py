@@ -6,10 +6,11 @@ from itertools import pairwise
 import pytest
 from pyspark.sql import functions as sf
 
-from feed_assets.core.errors import UnstableRejects
+from feed_assets.core.errors import InvalidDefinition, UnstableRejects
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds.write import publish
 from feed_assets.runs import checks
+from feed_assets.runs.checks import Check
 from feed_assets.runs.recipe import Source
 from feed_assets.spark.rejects import reject
 from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, REJECTS, SCHEMA, rows, stepping
@@ -23,6 +24,7 @@ CHECKS = (
     checks.unique("id", "at"),
     checks.accounted(),
 )
+DISTINCT = {"ids": "count(DISTINCT id)", "moments": "count(DISTINCT at)"}
 ALL = f"parts of {CLEAN} written", f"parts of {REJECTS} written", "statistics in the ledger", "audited", "published"
 
 
@@ -122,3 +124,27 @@ def test_a_clean_row_may_be_of_chance(lake):
     lake.drop(f"1,{DAY} 01:00:00", f"x,{DAY} 01:00:00")
     lake.clean(sources=(source,), transform=lambda raw: raw.withColumn("chance", sf.rand()))
     assert (lake.newest().records, lake.newest(REJECTS).records) == (1, 1)
+
+
+def test_what_no_observation_takes_is_one_job_over_the_parts(lake, spark):
+    lake.drop(f"1,{DAY} 01:00:00", f"2,{DAY} 01:00:00", f"2,{DAY} 02:00:00")
+    two = [Check(name, "two", lambda found: found == 2, sql) for name, sql in DISTINCT.items()]
+    watch = Watch(spark)
+    lake.clean(checks=(*two, checks.not_null("id")), services=stepping(lake, watch))
+    assert lake.newest().records == 3
+    assert watch.between() == [1, 0, 0, 1, 0]
+
+
+def test_a_check_of_a_column_that_is_not_there_is_named(lake):
+    lake.drop(f"1,{DAY} 01:00:00")
+    with pytest.raises(InvalidDefinition, match="the check 'lost' is 'sum\\(nothing\\)', which cannot be computed"):
+        lake.clean(checks=(Check("lost", "nothing", lambda found: found == 0, "sum(nothing)"),))
+
+
+def test_a_check_that_fails_while_rows_are_written_is_named(lake):
+    lake.drop(f"1,{DAY} 01:00:00")
+    with pytest.raises(
+        InvalidDefinition, match="the check 'by_zero' is 'sum\\(id / \\(id - id\\)\\)', which cannot be"
+    ):
+        lake.clean(checks=(Check("by_zero", "nothing", lambda found: found == 0, "sum(id / (id - id))"),))
+    assert lake.valid() is None
