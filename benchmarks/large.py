@@ -19,6 +19,7 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
+from feed_assets_tests.faults.clusters import spark_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -149,9 +150,9 @@ def _read(spark: "SparkSession", folder: Path, form: str) -> "DataFrame":
 
 
 @contextmanager
-def against(script: Callable[..., None], form: str, write: Write, rows: int) -> Iterator[Pair]:
+def against(script: Callable[..., None], form: str, write: Write, rows: int, **named: str) -> Iterator[Pair]:
     """Both datasets until idle, each round in a fresh home, against a script; one warm session for both."""
-    with TemporaryDirectory() as root, at_home(Path(root)):
+    with TemporaryDirectory() as root, at_home(Path(root), **named):
         spark, raw = session(settings()), Path(root, "raw")
         write(spark, rows, raw)
         parts = {file.name: file.read_bytes() for file in sorted(raw.glob("part-*"))}
@@ -160,18 +161,44 @@ def against(script: Callable[..., None], form: str, write: Write, rows: int) -> 
         def before() -> None:
             folder = Path(root, str(next(rounds)))
             folder.mkdir()
-            with at_home(folder):
+            with at_home(folder, **named):
                 publish(Services.of(settings()).board, Partition(RAW, DAY), parts, datetime.now(UTC))
                 todo[:] = [Harness(definitions(form), open_instance())]
 
         def case() -> Built:
-            with at_home(Path(todo[0].instance.root_directory)), todo[0] as harness:
+            with at_home(Path(todo[0].instance.root_directory), **named), todo[0] as harness:
                 ran = harness.run_until_idle()
             if [run.succeeded for run in ran] != [True, True]:
                 raise RuntimeError(f"{len(ran)} ended: {[run.error for run in ran]}. Expected two, both good.")
             return Built(len(ran), len({run.id for run in ran}))
 
         yield Pair(case, partial(script, spark, raw, form, Path(root, "made")), before)
+
+
+@contextmanager
+def on_a_cluster() -> Iterator[Pair]:
+    """The same on a standalone cluster of two workers; in a process of its own, as that has one session."""
+    with TemporaryDirectory() as folder, spark_cluster(Path(folder)) as master:
+        named = {"spark_master": master, "spark_conf": '{"spark.executor.memory": "900m", "spark.cores.max": "2"}'}
+        with against(bare, "parquet", write_parquet, ROWS, **named) as pair:
+            yield pair
+
+
+@contextmanager
+def ten_times_larger() -> Iterator[Pair]:
+    """Ten times the rows in one partition, against ten runs, with a heap of 2 GB."""
+    named = {"spark_conf": '{"spark.driver.memory": "2g"}'}
+    with (
+        against(bare, "parquet", write_parquet, ROWS, **named) as small,
+        against(bare, "parquet", write_parquet, 10 * ROWS, **named) as large,
+    ):
+
+        def ten() -> None:
+            for _ in range(10):
+                small.before()
+                small.case()
+
+        yield Pair(large.case, ten, large.before)
 
 
 def _benchmark(name: str, what: str, floor: str, most: float, prepare: Callable[[], Any]) -> Benchmark:
@@ -193,6 +220,8 @@ BENCHMARKS = [
         1,
         lambda: against(checked, "parquet", write_parquet, ROWS),
     ),
+    _benchmark("large-cluster", "the same on a cluster of two workers", "the plain script on it", 2, on_a_cluster),
+    _benchmark("larger", f"{10 * ROWS:,} rows, heap of 2 GB", f"ten runs of {ROWS:,}", 1.1, ten_times_larger),
     *(
         _benchmark(
             f"large-{form}",

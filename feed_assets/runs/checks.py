@@ -41,7 +41,6 @@ class Check:
         severity: What it means if it does not pass: `ERROR`, and nothing is published, or `WARN`, and the partition is
             published and marked. It may be a function of the number that was found.
         evidence: What a person sees if it does not pass, `checks.Evidence`, where that is no row of the dataset's own.
-        unique: The columns in which no two rows may be equal; the aggregate counts rows that repeat others.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the name cannot be one, or it has not one of `aggregate` and
@@ -58,7 +57,6 @@ class Check:
     finding: str = "found {found:g}"
     severity: Severity | Callable[[float], str] = "ERROR"
     evidence: Evidence | None = None
-    unique: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.aggregate is None) == (self.measure is None):
@@ -98,6 +96,13 @@ class Check:
                 f"check {self.name}: its severity for {found:g} is {severity!r}, expected 'ERROR' or 'WARN'."
             )
         return severity
+
+
+@dataclass(frozen=True)
+class Unique(Check):
+    """A check of `unique`: its aggregate counts the rows whose `keys` repeat those of others."""
+
+    keys: tuple[str, ...] = ()
 
 
 PROFILED = Check(
@@ -210,7 +215,7 @@ def unique(*columns: str) -> Check:
     aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"
     name, finding = _name("unique", *columns), _rows("repeated")
-    return Check(name, description, _is_zero, aggregate, offending=repeated, finding=finding, unique=columns)
+    return Unique(name, description, _is_zero, aggregate, offending=repeated, finding=finding, keys=columns)
 
 
 @typed

@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import check_footers
-from feed_assets.runs.checks import Audited
+from feed_assets.runs.checks import Audited, Unique
 from feed_assets.runs.maker import Audit, Output, Task
 from feed_assets.runs.profiling import audit, wanted
 from feed_assets.runs.transform import RECORDS, Frames, path_of_file, transformed
@@ -50,7 +50,7 @@ class SparkMade:
     @property
     def _measured(self) -> dict[str, str]:
         """Return the SQL aggregates of the rows by name, but for those of keys, which need another job."""
-        apart = {check.name for check in self.task.recipe.checks if check.unique}
+        apart = {check.name for check in self.task.recipe.checks if isinstance(check, Unique)}
         return {name: sql for name, sql in wanted(self.task.recipe).items() if name not in apart}
 
     def counted(self) -> list[tuple[Update, Counts]]:
@@ -96,7 +96,7 @@ class SparkMade:
 
     def _repeated(self, main: Output) -> dict[str, int]:
         """Count the rows that repeat a key, by check, for the keys that DuckDB judges as Spark does."""
-        unique = [check for check in self.task.recipe.checks if check.unique]
+        unique = [check for check in self.task.recipe.checks if isinstance(check, Unique)]
         if not unique:
             return {}
         # Here, not above: without such a check nobody pays for DuckDB.
@@ -105,8 +105,8 @@ class SparkMade:
         kinds = dict(main.written.columns)
         found: dict[str, int] = {}
         for check in unique:
-            if all(is_judged_alike(kinds.get(name, "")) for name in check.unique):
-                found[check.name] = repeated_rows(self.board, main.update, check.unique)
+            if all(is_judged_alike(kinds.get(name, "")) for name in check.keys):
+                found[check.name] = repeated_rows(self.board, main.update, check.keys)
         return found
 
     def _records_read(self) -> int:
