@@ -150,4 +150,6 @@ def _advice(said: str, path: Path | None) -> str:
         return f"Make the folder {path.parent}, or correct the url in FEED_ASSETS_WAREHOUSES."
     if "not a valid DuckDB database" in said:
         return "Name another file in FEED_ASSETS_WAREHOUSES: this one is none of DuckDB."
-    return "Look who else has the file open." if "lock" in said else "Check the disk, and its rights."
+    if said.startswith("Out of Memory"):
+        return f"It takes {_MEMORY} at most: load fewer chunks at once (`chunks`), or publish shorter values."
+    return "Look who else has the file open." if "lock on file" in said else "Check the disk, and its rights."

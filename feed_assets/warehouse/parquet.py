@@ -15,7 +15,13 @@ from feed_assets.warehouse.shapes import TAKEN, TEXT, Column, Kind, Shape
 if TYPE_CHECKING:
     from duckdb.sqltypes import DuckDBPyType
 
-_FORM = r"""FORMAT csv, HEADER false, QUOTE '"', ESCAPE '"', NULLSTR '\N', FORCE_QUOTE *"""
+LINES_BYTES = 32 << 20
+"""Bytes of a file of lines, about. To read one DuckDB reserves its size, as a single line may be that long."""
+
+_FORM = (
+    r"""FORMAT csv, HEADER false, QUOTE '"', ESCAPE '"', NULLSTR '\N', FORCE_QUOTE *, """
+    f"FILE_SIZE_BYTES {LINES_BYTES}"
+)
 
 _JSON = Kind(name="json")
 _KINDS = {
@@ -64,15 +70,18 @@ class Rows:
             raise InvalidShape(f"there is a column {min(taken)}: that is one of every table. Rename it in the dataset.")
         return Shape(columns=tuple(Column(name=name, kind=_kind(name, each)) for name, each in types.items()), key=())
 
-    def write(self, names: Sequence[str], target: Path) -> int:
-        """Write lines of some columns; how many these are. Raises UnreadableUpdate and DiskFull."""
+    def write(self, names: Sequence[str], folder: Path) -> tuple[int, tuple[Path, ...]]:
+        """Write lines of some columns into files of a new folder; return how many lines these are, and the files.
+
+        Raises UnreadableUpdate and DiskFull.
+        """
         types = self.types
         texts = ", ".join(_text(quoted(name), types[name]) for name in names)
         with _reading() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            copied = connection.execute(f"COPY (SELECT {texts} FROM {self._rows}) TO {literal(str(target))} ({_FORM})")
+            copied = connection.execute(f"COPY (SELECT {texts} FROM {self._rows}) TO {literal(str(folder))} ({_FORM})")
             [(count,)] = copied.fetchall()
-        return count
+        return count, tuple(sorted(folder.iterdir()))
 
 
 def _kind(name: str, found: "DuckDBPyType") -> Kind:

@@ -32,11 +32,11 @@ class Exchange(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Lines of some columns of a table, in a file of this machine."""
+    """Lines of some columns of a table, in files of this machine."""
 
     columns: tuple[str, ...]
     number: int
-    path: Path
+    paths: tuple[Path, ...]
 
 
 def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
@@ -88,9 +88,9 @@ def _fetched(place: Place, update: Update, folder: Path) -> Rows | None:
 
 
 def _lines(rows: Rows, shape: Shape, table: Shape, folder: Path) -> _Lines:
-    destinations, target = places(table, shape), folder / "lines.csv"
-    count = rows.write([*destinations], target)
-    return _Lines(tuple(destinations.values()), count, target)
+    destinations = places(table, shape)
+    count, paths = rows.write([*destinations], folder / "lines")
+    return _Lines(tuple(destinations.values()), count, paths)
 
 
 def _exchange(
@@ -133,7 +133,7 @@ def _insert(connection: Connection, engine: Engine, table: str, shape: Shape, ke
     kinds = {each.name: each.kind for each in shape.columns}
     connection.execute(statements.stage(engine, shape, ()))
     typed = {name: engine.staged(kinds[name]) for name in lines.columns}
-    copied = Copy(0, lines.columns, lines.path, File(lines.path.name, lines.path.stat().st_size, ""))
-    connection.copy(statements.STAGING, typed, Batch(0, lines.columns, (copied,), manifest=""))
+    copies = tuple(Copy(0, lines.columns, path, File(path.name, path.stat().st_size, "")) for path in lines.paths)
+    connection.copy(statements.STAGING, typed, Batch(0, lines.columns, copies, manifest=""))
     for each in statements.insert(engine, table, shape, key):
         connection.execute(each)

@@ -1,8 +1,11 @@
 """What a warehouse says of itself when it cannot be reached or refuses: the cause, and what to do."""
 
+import subprocess
+import sys
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import duckdb
 import psycopg
 import pytest
 from confluent_kafka import KafkaError
@@ -11,7 +14,7 @@ from feed_assets.cli.warehouse_looks import WarehouseLooks
 from feed_assets.core.errors import FeedAssetsError, InvalidSetting, LoadFailed, WarehouseUnavailable
 from feed_assets.kafka import clients
 from feed_assets.settings import Settings
-from feed_assets.warehouse import postgresql
+from feed_assets.warehouse import duck, postgresql
 from feed_assets.warehouse.engines import engine_of
 
 
@@ -32,6 +35,24 @@ def test_a_wrong_password_names_the_setting_and_how_it_is_written():
     expected = r"Correct the user and the password of its url.* as %2F and so on"
     with pytest.raises(WarehouseUnavailable, match=expected), postgresql.translated("postgresql://u@h/d"):
         raise psycopg.OperationalError('FATAL: password authentication failed for user "u"')
+
+
+def test_a_block_that_does_not_fit_into_memory_is_no_lock():
+    with (
+        pytest.raises(WarehouseUnavailable, match=r"It takes 1GB at most: load fewer chunks at once"),
+        duck.translated(),
+    ):
+        raise duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block of size 1.1 GiB")
+
+
+def test_a_file_that_another_process_has_open_is_said(tmp_path):
+    held = f"import duckdb; opened = duckdb.connect({str(tmp_path / 'f.db')!r}); print(flush=True); input()"
+    command = [sys.executable, "-c", held]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline()
+        assert "Look who else has the file open" in refusal(f"duckdb://{tmp_path}/f.db")
+        process.kill()
 
 
 def test_missing_rights_are_a_statement(postgresql_url):
