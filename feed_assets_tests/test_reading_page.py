@@ -59,6 +59,7 @@ def test_the_page_reads_what_it_says(page, local_board):
     assert page["before"].update_id == "20260602.031500"
     assert [left.id for left in page["some"].left_out] == ["2026-06-08", "2026-06-09", "2026-06-10"]
     assert page["events"].to_arrow() == pa.table({"event": ["b00000001", "b00000002"]})
+    assert page["warm"] == 5
     assert page["largest"] == [(70.0,)]
     assert page["by_plant"] == [("a", 7), ("b", 7)]
     assert page["hot"]["temperature"].to_list() == [30.0, 40.0, 50.0, 60.0, 70.0]

@@ -41,7 +41,8 @@ def read(
         union_by_name: Parts need not have all columns: one that has not is NULL there.
 
     Returns:
-        The data: `.paths`, `.schema`, `.update_id`, `.to_arrow()`, `.to_pandas()`, `.to_spark(session)`.
+        The data: `.paths`, `.schema`, `.update_id`, `.to_arrow()`, `.to_reader()`, `.to_pandas()`,
+        `.to_spark(session)`.
 
     Raises:
         NoValidUpdate: A partition has no valid update (of which UpdatePruned: that of then was pruned); why of each.

@@ -79,7 +79,7 @@ class FeedData:
         return parquet.schema_of(self.board, self.updates, union_by_name=self.union_by_name)
 
     def to_arrow(self, *, partition_column: str | None = None) -> Any:
-        """Read all rows, into memory.
+        """Read all rows, into memory, the packed files besides; `to_reader` has a batch of them at a time.
 
         Args:
             partition_column: Add a column of this name with the key of the partition that a row is from.
@@ -93,14 +93,33 @@ class FeedData:
             InvalidName: The feed has a column of that name.
             BlackboardError: The store refuses, or does not answer.
         """
-        if partition_column in self.schema.names:
-            raise InvalidName(f"{self.feed} has a column {partition_column!r} of its own: give another name.")
+        self._check_is_new(partition_column)
         return parquet.rows_of(self.board, self.updates, self.schema, partition_column, [*map(self._key, self.updates)])
 
-    def to_pandas(self, *, partition_column: str | None = None) -> Any:
-        """Read all rows as a `pandas.DataFrame`: nothing is rounded, as integers have pandas' types that take NULL.
+    def to_reader(self, *, partition_column: str | None = None) -> Any:
+        """Read all rows one batch after the other, of at most 16,384 rows and about 32 MiB: memory is bounded.
 
-        Decimals are `decimal.Decimal`, dates `datetime.date`. Args and Raises are those of `to_arrow`.
+        Args:
+            partition_column: Add a column of this name with the key of the partition that a row is from.
+
+        Returns:
+            A `pyarrow.RecordBatchReader` with the columns of `schema`, which is read once, from the first batch on.
+
+        Raises:
+            UnreadableUpdate: As of `to_arrow`, also at a later batch: then the batches before it are no whole update.
+            UpdateChanged: As of `to_arrow`, also at a later batch.
+            InvalidName: The feed has a column of that name.
+            BlackboardError: The store refuses, or does not answer, also at a later batch.
+        """
+        self._check_is_new(partition_column)
+        keys = [*map(self._key, self.updates)]
+        return parquet.stream_of(self.board, self.updates, self.schema, partition_column, keys)
+
+    def to_pandas(self, *, partition_column: str | None = None) -> Any:
+        """Read all rows as a `pandas.DataFrame`, into memory, twice for a moment: as a `pyarrow.Table`, too.
+
+        Nothing is rounded, as integers have pandas' types that take NULL. Decimals are `decimal.Decimal`, dates
+        `datetime.date`. Args and Raises are those of `to_arrow`.
         """
         return parquet.to_pandas(self.to_arrow(partition_column=partition_column))
 
@@ -140,6 +159,10 @@ class FeedData:
         from feed_assets.reading.spark_rows import rows  # Spark is loaded by who brings a session.
 
         return rows(session, self, schema, format, CsvDialect(delimiter, quote, encoding, header, null_value))
+
+    def _check_is_new(self, column: str | None) -> None:
+        if column in self.schema.names:
+            raise InvalidName(f"{self.feed} has a column {column!r} of its own: give another name.")
 
     def _key(self, update: Update) -> str:
         """The key of the partition that an update is of, or in."""

@@ -4,12 +4,9 @@ Memory is bounded, whatever the size of a file: pages are read one after the oth
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import pyarrow  # pyright: ignore[reportMissingTypeStubs]
-import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
@@ -18,20 +15,11 @@ from feed_assets.core.words import first_line, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.read import check_served
-from feed_assets.feeds.read_only import RangedFile
 from feed_assets.reading.row_digest import RowDigest
+from feed_assets.reading.row_stream import opened_stream, rows_by_batch
 
-pq: Any = pyarrow.parquet  # It has no types.
-
-_BUFFERS = 64 << 20
-"""Bytes that are read ahead of all columns of a file together."""
-
-_LEAST_BUFFER, _MOST_BUFFER = 64 << 10, 4 << 20
-_BATCH = 32 << 20
-"""Bytes of rows that are decoded at a time, by the sizes that the footer announces."""
-
-_ROWS = 16_384
-"""Rows that are decoded at a time at most."""
+_UNPACKED = 4 << 20
+"""Bytes of a gzip file that are unpacked at a time."""
 
 _GZIP = 31
 """zlib's sign for the header and checksum of gzip."""
@@ -83,11 +71,12 @@ def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_tim
     """Read every page of a Parquet file, and return its rows."""
     metadata = metadata_of(board, file)
     _check_start(board, file)
-    buffer = min(max(_BUFFERS // max(metadata.num_columns, 1), _LEAST_BUFFER), _MOST_BUFFER)
     rows = 0
     try:
-        with _opened(board, file, metadata, buffer) as opened:
-            for batch in _batches(opened, out_of_time):
+        with opened_stream(board, file, metadata) as opened:
+            for batch in rows_by_batch(opened):
+                if out_of_time and out_of_time():
+                    raise OutOfTime
                 rows += batch.num_rows
                 if digest:
                     digest.add(batch)
@@ -96,28 +85,7 @@ def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_tim
             f"{file.key} is damaged: {sentence(first_line(str(error)))} Invalidate the update, and have it published "
             "or built again."
         ) from error
-    if rows != metadata.num_rows:
-        raise UnreadableUpdate(
-            f"{file.key} is damaged: its footer announces {metadata.num_rows:,} rows, its pages hold {rows:,}."
-        )
     return rows
-
-
-def _opened(board: Blackboard, file: File, metadata: Any, buffer: int) -> Any:
-    how = {"page_checksum_verification": True, "buffer_size": buffer, "coerce_int96_timestamp_unit": "us"}
-    return pq.ParquetFile(RangedFile(board, file), metadata=metadata, pre_buffer=False, **how)
-
-
-def _batches(opened: Any, out_of_time: Callable[[], bool] | None) -> Iterator[Any]:
-    """Read a file group by group, as many rows at a time as memory is meant for."""
-    for number in range(opened.metadata.num_row_groups):
-        group = opened.metadata.row_group(number)
-        width = group.total_byte_size // max(group.num_rows, 1)
-        size = min(max(_BATCH // max(width, 1), 1), _ROWS)
-        for batch in opened.iter_batches(size, row_groups=[number], use_threads=False):
-            if out_of_time and out_of_time():
-                raise OutOfTime
-            yield batch
 
 
 def _check_start(board: Blackboard, file: File) -> None:
@@ -161,7 +129,7 @@ class _Packed:
                     data = data.lstrip(b"\0")  # Which may fill up a tape's or disk's block.
                     self._member = zlib.decompressobj(_GZIP) if data else self._member
                     continue
-                self._member.decompress(data, _MOST_BUFFER)
+                self._member.decompress(data, _UNPACKED)
                 data = self._member.unconsumed_tail or self._member.unused_data
         except zlib.error as error:
             raise UnreadableUpdate(
@@ -169,7 +137,7 @@ class _Packed:
             ) from error
 
     def end(self) -> None:
-        while not self._member.eof and self._member.decompress(b"", _MOST_BUFFER):
+        while not self._member.eof and self._member.decompress(b"", _UNPACKED):
             pass
         if not self._member.eof:
             raise UnreadableUpdate(

@@ -3,7 +3,7 @@
 pyarrow decodes, and opens nothing itself: endpoint, credentials and the rules about links are those of the blackboard.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +23,7 @@ from feed_assets.feeds.parquet_columns import Columns, columns_of
 from feed_assets.feeds.read import check_served
 from feed_assets.reading.calendar import check_years, in_todays_calendar
 from feed_assets.reading.columns import Found, fitted, unified, with_column
+from feed_assets.reading.row_stream import opened_stream, rows_by_batch
 
 pa: Any = pyarrow  # It has no types.
 pq: Any = pyarrow.parquet
@@ -58,6 +59,21 @@ def rows_of(board: Blackboard, updates: Sequence[Update], schema: Any, column: s
         keyed = zip(tables, of_files, strict=True)
         tables = [with_column(table, column, key) for table, key in keyed]
     return pa.concat_tables(tables)
+
+
+def stream_of(
+    board: Blackboard, updates: Sequence[Update], schema: Any, column: str | None, keys: Sequence[str]
+) -> Any:
+    """Return the same rows as a `pyarrow.RecordBatchReader`, one batch at a time. Errors come as it is read."""
+    more = [pa.field(column, pa.string())] if column else []
+    batches = (
+        batch
+        for update, key in zip(updates, keys, strict=True)
+        for file in update.files
+        for table in _stream(board, schema, file)
+        for batch in (with_column(table, column, key) if column else table).to_batches()
+    )
+    return pa.RecordBatchReader.from_batches(pa.schema([*schema, *more]), batches)
 
 
 def to_pandas(table: Any) -> Any:
@@ -96,18 +112,37 @@ def _readable(board: Blackboard, file: File) -> Columns:
 def _rows(board: Blackboard, schema: Any, file: File) -> Any:
     data, how = _bytes(board, file, 0), {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
     metadata = metadata_in(file, data)
-    columns = columns_of(file.key, metadata)
+    columns = _whole_columns(file, metadata)
     with _decoding(file), pq.ParquetFile(pa.BufferReader(data), metadata=metadata, **how) as opened:
-        if shredded := sorted(name for name in columns.variants if _is_shredded(columns.types.field(name).type)):
-            raise UnreadableUpdate(
-                f"{file.key} has a variant in several columns, {shredded[0]}: expected metadata and value alone. "
-                "`.to_spark(session)` reads it."
-            )
         fit = in_todays_calendar(fitted(opened.read(), schema, partial(_misfit, file)), columns)
     if columns.int96:
         with pq.ParquetFile(pa.BufferReader(data), metadata=metadata, coerce_int96_timestamp_unit="s") as opened:
             check_years(opened.read([*columns.int96]), file.key)
     return fit
+
+
+def _stream(board: Blackboard, schema: Any, file: File) -> Iterator[Any]:
+    """Yield the rows of a file, some at a time, as tables with the columns of `schema`."""
+    metadata = metadata_of(board, file)
+    columns, misfit = _whole_columns(file, metadata), partial(_misfit, file)
+    if columns.int96:
+        with _decoding(file), opened_stream(board, file, metadata, "s") as opened:
+            for batch in rows_by_batch(opened, [*columns.int96]):
+                check_years(batch, file.key)
+    with _decoding(file), opened_stream(board, file, metadata) as opened:
+        for batch in rows_by_batch(opened):
+            yield in_todays_calendar(fitted(pa.Table.from_batches([batch]), schema, misfit), columns)
+
+
+def _whole_columns(file: File, metadata: Any) -> Columns:
+    """Return the columns of a file. Raises UnreadableUpdate for a variant that is kept in several columns."""
+    columns = columns_of(file.key, metadata)
+    if shredded := sorted(name for name in columns.variants if _is_shredded(columns.types.field(name).type)):
+        raise UnreadableUpdate(
+            f"{file.key} has a variant in several columns, {shredded[0]}: expected metadata and value alone. "
+            "`.to_spark(session)` reads it."
+        )
+    return columns
 
 
 def _is_shredded(kind: Any) -> bool:

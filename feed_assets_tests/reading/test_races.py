@@ -29,8 +29,9 @@ def test_a_file_that_is_overwritten_is_refused(lake, after, same_size):
     if after == "the columns":
         _ = found.schema
     lake.board.put(part(lake), parquet({"n": [2] if same_size else [*range(1000)]}))
-    with pytest.raises(UpdateChanged, match=ALTERED):
-        found.to_arrow()
+    for rows in (found.to_arrow, lambda: found.to_reader().read_all()):
+        with pytest.raises(UpdateChanged, match=ALTERED):
+            rows()
 
 
 @pytest.mark.parametrize("after", ["the look", "the columns"])
@@ -41,8 +42,9 @@ def test_an_update_that_is_pruned_is_refused_and_read_again_the_newer_one_comes(
         _ = found.schema
     lake.put(MONDAY, {"n": [2]}, update_id=NEW)
     lake.board.sweep(found.updates[0].path)
-    with pytest.raises(UpdateChanged, match=GONE):
-        found.to_arrow()
+    for rows in (found.to_arrow, lambda: found.to_reader().read_all()):
+        with pytest.raises(UpdateChanged, match=GONE):
+            rows()
     assert lake.rows(MONDAY) == [(2,)]
 
 

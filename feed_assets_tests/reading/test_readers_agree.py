@@ -41,7 +41,11 @@ def without_spark(lake: Lake, _: Any) -> list[Any]:
     return lake.read(MONDAY).to_arrow().to_pylist()
 
 
-READERS = (without_spark, in_a_run, by_a_session)
+def batch_by_batch(lake: Lake, _: Any) -> list[Any]:
+    return lake.read(MONDAY).to_reader().read_all().to_pylist()
+
+
+READERS = (without_spark, batch_by_batch, in_a_run, by_a_session)
 
 
 def answer(reader: Callable[[Lake, Any], list[Any]], lake: Lake, spark: Any) -> Any:

@@ -1,0 +1,46 @@
+"""Rows of one Parquet file, a bounded number at a time, by requests for parts of the file."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
+
+from feed_assets.core.feeds import File
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.read_only import RangedFile
+
+pq: Any = pyarrow.parquet  # It has no types.
+
+_BUFFERS = 64 << 20
+"""Bytes that are read ahead of all columns of a file together."""
+
+_LEAST_BUFFER, _MOST_BUFFER = 64 << 10, 4 << 20
+_BATCH = 32 << 20
+"""Bytes of rows that are decoded at a time, by the sizes that the footer announces."""
+
+_ROWS = 16_384
+"""Rows that are decoded at a time at most."""
+
+
+def opened_stream(board: Blackboard, file: File, metadata: Any, unit: str = "us") -> Any:
+    """Open a file whose columns are read by pieces; `unit` is that of its moments of INT96."""
+    buffer = min(max(_BUFFERS // max(metadata.num_columns, 1), _LEAST_BUFFER), _MOST_BUFFER)
+    how = {"page_checksum_verification": True, "buffer_size": buffer, "coerce_int96_timestamp_unit": unit}
+    return pq.ParquetFile(RangedFile(board, file), metadata=metadata, pre_buffer=False, **how)
+
+
+def rows_by_batch(opened: Any, columns: list[str] | None = None) -> Iterator[Any]:
+    """Yield the rows of a file group by group, as many at a time as memory is meant for.
+
+    Raises OSError, as pyarrow does, for a group with other rows than the footer announces.
+    """
+    for number in range(opened.metadata.num_row_groups):
+        group = opened.metadata.row_group(number)
+        width = group.total_byte_size // max(group.num_rows, 1)
+        size = min(max(_BATCH // max(width, 1), 1), _ROWS)
+        rows = 0
+        for batch in opened.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
+            rows += batch.num_rows
+            yield batch
+        if rows != group.num_rows:
+            raise OSError(f"Its footer announces {group.num_rows:,} rows of a group, its pages hold {rows:,}.")
