@@ -49,7 +49,7 @@ TRANSITIONS: Mapping[WindowState, Mapping[WindowState, str]] = MappingProxyType(
 """By state those that may follow it, and when they do: nothing else happens to a window."""
 
 
-def check_transition(what: str, before: WindowState, after: WindowState) -> None:
+def check_transition(what: object, before: WindowState, after: WindowState) -> None:
     """Raise IllegalTransition if a window in one state cannot come into the other."""
     if after not in TRANSITIONS[before]:
         allowed = ", ".join(TRANSITIONS[before])

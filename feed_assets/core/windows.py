@@ -6,9 +6,9 @@ Source: "Data Dependency Driven Orchestration" (the article of the global state 
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from feed_assets.core.errors import InvalidDefinition, InvalidName
@@ -22,14 +22,12 @@ _DAY_MINUTES = 24 * HOUR_MINUTES
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
 _GRAIN = re.compile(r"([1-9][0-9]?)min")
-_KEY = "%Y-%m-%d-%H:%M"
 _ADDRESS = re.compile(r"([1-9][0-9]?min|hour|day)@(\d{4}-\d\d-\d\d(?:-\d\d:\d\d)?)(?:/(.*))?")
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])0?(\d{1,2})(?::?00)?")
 _FARTHEST = {"+": 14, "-": 12}
 
 
-@dataclass(frozen=True, order=True)
-class Window:
+class Window(NamedTuple):
     """`[start, end)`, UTC. The key is `2026-01-01-15:00` in UTC, as Dagster's hours have it, of a day its date."""
 
     start: datetime
@@ -38,8 +36,7 @@ class Window:
     key: str
 
 
-@dataclass(frozen=True, order=True)
-class WindowAddress:
+class WindowAddress(NamedTuple):
     """One window of a dataset's sub-partition ('' is all of it): what the ledger keeps a state of.
 
     In the log it is a partition: `hour@2026-01-01-15:00/region=apac`.
@@ -49,9 +46,6 @@ class WindowAddress:
     sub_partition: str
     grain: str
     key: str
-
-    def __hash__(self) -> int:
-        return hash((self.key, self.grain, self.sub_partition))
 
     @property
     def partition(self) -> Partition:
@@ -124,7 +118,7 @@ def window_at(grain: str, key: str, zone: str = "UTC") -> Window:
 
 
 def _parsed(key: str) -> datetime:
-    return datetime.strptime(key, _KEY).replace(tzinfo=UTC)
+    return datetime.fromisoformat(f"{key[:10]}T{key[11:]}+00:00")
 
 
 def window_of(grain: str, moment: datetime, zone: str = "UTC") -> Window:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -44,8 +44,7 @@ EVENTS_EACH = 500
 """Last changes of the log whose events are all looked at; of earlier ones the last of each partition."""
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """One row of the log: what (`subject`: update id, marker, check) became what, and why, by whom, when (UTC)."""
 
     partition: Partition
@@ -89,7 +88,7 @@ def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
 
 def _row(sequence: int, new: Change) -> dict[str, object]:
     partition = new.partition
-    return {**vars(new), "sequence": sequence, "feed": str(partition.feed), "partition": partition.key}
+    return {**new._asdict(), "sequence": sequence, "feed": str(partition.feed), "partition": partition.key}
 
 
 def last(connection: sa.Connection) -> int:

@@ -272,7 +272,7 @@ def test_what_is_complete_by_accepted_parts_alone_stays_so_and_is_told_once(ledg
     hour = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     for at in ("00", "30"):
         for each in parts:
-            below = replace(hour, grain="30min", key=f"2026-01-01-15:{at}", sub_partition=each)
+            below = hour._replace(grain="30min", key=f"2026-01-01-15:{at}", sub_partition=each)
             assert windows.accept(ledger, below, "lost", "ada", NOW)
     assert state(ledger, "hour", hour.key) is WindowState.COMPLETE
     assert not windows.accept(ledger, hour, "lost, too", "ada", NOW)

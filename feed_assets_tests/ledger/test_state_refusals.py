@@ -64,7 +64,7 @@ def test_the_settings_of_the_first_report_stay(ledger, monkeypatch):
     monkeypatch.undo()
     datasets.settings.cache_clear()
     assert (found.accepted, "begin where one of 'hour' does" in reasons(found)[0]) == (1, True)
-    assert row(ledger, replace(FIVE, key="2026-01-01-15:05")).records == 5
+    assert row(ledger, FIVE._replace(key="2026-01-01-15:05")).records == 5
 
 
 def test_moments_and_numbers_are_not_both_versions_of_one_part(ledger):
@@ -98,11 +98,11 @@ def test_nobody_accepts_what_is_not_there(ledger):
     windows.declare(ledger, {FOO: Tracked.of(Completeness(), Regions({"a": "UTC"}))}, NOW)
     for sub_partition in ("region=b", "x=y"):
         with pytest.raises(InvalidName, match="expected one of region=a"):
-            windows.accept(ledger, replace(FIVE, sub_partition=sub_partition), "why", "ada", NOW)
+            windows.accept(ledger, FIVE._replace(sub_partition=sub_partition), "why", "ada", NOW)
         with pytest.raises(InvalidName, match="expected one of region=a"):
-            windows.report_quality(ledger, replace(FIVE, sub_partition=sub_partition), "c", "failed", "why", "ada", NOW)
+            windows.report_quality(ledger, FIVE._replace(sub_partition=sub_partition), "c", "failed", "why", "ada", NOW)
     with pytest.raises(InvalidName, match="is no window of the grain 5min"):
-        windows.accept(ledger, replace(FIVE, sub_partition="region=a", key="2026-01-01-15:01"), "why", "ada", NOW)
+        windows.accept(ledger, FIVE._replace(sub_partition="region=a", key="2026-01-01-15:01"), "why", "ada", NOW)
     assert last_sequence(ledger) == 0
 
 

@@ -22,7 +22,7 @@ from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.states.reports import Reported
-from feed_assets.ledger.states.rows import BACKFILLING, Row, row_of
+from feed_assets.ledger.states.rows import BACKFILLING, COLUMNS, Row, row_of
 from feed_assets.ledger.states.windows import look_at_checks, placed
 from feed_assets.ledger.tables import change, run, window
 
@@ -117,7 +117,8 @@ def settle(ledger: Ledger, now: datetime) -> None:
 
 def _of_ended_runs(connection: sa.Connection) -> list[tuple[WindowAddress, str, str, str | None]]:
     """The windows that a run has begun, which the log names, and which has ended."""
-    query = sa.select(*window.c, run.c.id, run.c.state.label("ended_as"), run.c.reason).select_from(window)
+    query = sa.select(*COLUMNS, run.c.id, run.c.state, run.c.reason).select_from(window)
     query = query.join(change, change.c.sequence == window.c.changed)
     query = query.join(run, (run.c.id == change.c.who) & (run.c.state != RUNNING)).where(BACKFILLING)
-    return [(row_of(row).address, row.id, row.ended_as, row.reason) for row in connection.execute(query)]
+    width = len(COLUMNS)
+    return [(row_of(row[:width]).address, *row[width:]) for row in connection.execute(query)]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 
-@dataclass
+@dataclass(slots=True)
 class Delta:
     """By how much the counts of a window change: records, reports that name it, and the same of each source."""
 

@@ -103,9 +103,10 @@ class Judging:
         for row in kept:
             row.offsets = offsets.get(row.address, AS_EXPECTED)
         self._rows = self._touched = {row.address: row for row in kept if self._is_bound(row)}
-        base = [row for row in self._rows.values() if self._is_base(row)]
-        for row in self._rows.values():
-            row.records, row.parts, row.data = (row.records, row.parts, row.data) if self._is_base(row) else (0, 0, 0)
+        parts = {at: self._tracked.parts(at, row.window) for at, row in self._rows.items()}
+        base = [row for at, row in self._rows.items() if self._is_base(at, parts[at])]
+        for row in [row for at, row in self._rows.items() if not self._is_base(at, parts[at])]:
+            row.records, row.parts, row.data = 0, 0, 0
         larger = {row.address: self._holding(row.address.sub_partition, row.start)[1:] for row in base}
         self._load({at for found in larger.values() for at in found})
         for row in base:
@@ -123,11 +124,11 @@ class Judging:
             row.start, row.end = window.start, window.end
         return True
 
-    def _is_base(self, row: Row) -> bool:
-        """Whether its counts are reported, not summed up."""
-        at, tracked = row.address, self._tracked
+    def _is_base(self, at: WindowAddress, below: Sequence[WindowAddress]) -> bool:
+        """Return True if the counts of a window are reported, and not the sums of what lies below it."""
+        tracked = self._tracked
         is_known = not tracked.members or not at.sub_partition or at.sub_partition in tracked.members
-        return at.grain == tracked.base and is_known and tracked.is_leaf(at.sub_partition, row.window)
+        return not below and at.grain == tracked.base and is_known
 
     def judge_again(self, addresses: Iterable[WindowAddress]) -> set[WindowAddress]:
         """Judge windows of which something else than a count has changed; those whose state changes."""
@@ -306,7 +307,7 @@ class Judging:
 
     def _counted(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
         """The state by counts alone: of a base window its own, of a larger one those of its children."""
-        if self._is_base(row):
+        if self._is_base(row.address, below):
             return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share, row.offsets)
         states = state_counts(self._rows[each].judged_as for each in below)
         return combined(states, len(below)) if below else WindowState.OPEN
@@ -321,7 +322,7 @@ class Judging:
             return row.held
         if row.state is WindowState.COMPLETE and row.accepted and self._counted(row, below) is WindowState.OPEN:
             return row.accepted
-        if self._is_base(row):
+        if self._is_base(row.address, below):
             return why(row.records, row.counts, self._tracked.tiers, row.offsets)
         states = state_counts(self._rows[each].state for each in below)
         said = ", ".join(f"{count} {each.value}" for each, count in sorted(states.items()))

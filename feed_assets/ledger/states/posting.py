@@ -1,8 +1,8 @@
 """What the log is told of windows: transitions, and what is wrong in those that stay open."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -18,8 +18,7 @@ SMALLER = "smaller windows"
 """What the log calls that something is wrong in a window, beside the names of checks."""
 
 
-@dataclass(frozen=True)
-class NewTransition:
+class NewTransition(NamedTuple):
     """A window's change of state, and why."""
 
     row: Row
@@ -34,8 +33,6 @@ def post(
 
     Raises IllegalTransition for one that is none.
     """
-    for each in new:
-        check_transition(str(each.row.address.partition), each.before, each.row.state)
     if not new and not held:
         return
     lock_log(connection)
@@ -50,8 +47,9 @@ def post(
 
 def _transition(new: NewTransition, now: datetime, by: str | None) -> Change:
     row = new.row
-    at, before, after = row.address, new.before.value, row.state.value
-    return Change(at.partition, log.WINDOW, at.grain, now, before, after, new.why, by)
+    partition = row.address.partition
+    check_transition(partition, new.before, row.state)
+    return Change(partition, log.WINDOW, row.address.grain, now, new.before.value, row.state.value, new.why, by)
 
 
 def _held(row: Row, now: datetime, by: str | None) -> Change:

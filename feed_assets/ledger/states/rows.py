@@ -1,7 +1,7 @@
 """The rows of windows: read by their addresses, written together."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,13 +18,18 @@ from feed_assets.ledger.tables import coverage, report, watermark, window, windo
 
 _SAID = ("accepted", "issue", "marked", "flagged", "stale", "held")
 _OFFSETS = ("uncovered", "doubled")
+_KEY = ("dataset", "sub_partition", "grain", "key")
 _STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data", "told", *_OFFSETS)
+"""The columns of what is known of a window, in the order of the fields of `Row`."""
+
+COLUMNS = tuple(window.c[name] for name in (*_KEY, "start", "end", *_STATE))
+"""What `row_of` reads a window from, in this order."""
 
 DIGESTS = 1 << 62
 """Digests of what was reported are below this, also of several, added up."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Row:
     """A window as it is kept. Times are UTC; `sources` has by tier the records, and how many reports name it."""
 
@@ -124,9 +129,9 @@ class Row:
             "sub_partition": at.sub_partition,
             "grain": at.grain,
             "key": at.key,
-            **{name: getattr(self, name) for name in _STATE},
             "start": self.start,
             "end": self.end,
+            **{name: getattr(self, name) for name in _STATE},
             "state": self.state.value,
             "sources": json.dumps(sources, sort_keys=True) if sources else None,
         }
@@ -138,16 +143,16 @@ def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[
     if not values:
         return {}
     asked = wanted.rows(connection, ("dataset", "sub_partition", "grain", "key"), values)
-    query = sa.select(window).join(asked, wanted.same(window, asked))
-    return {row.address: row for row in map(row_of, connection.execute(query))}
+    query = sa.select(*COLUMNS).join(asked, wanted.same(window, asked))
+    return {row.address: row for row in map(row_of, connection.execute(query).all())}
 
 
-def row_of(row: Any) -> Row:
-    """A row of the table `window`."""
-    address = WindowAddress(Feed.parse(row.dataset), row.sub_partition, row.grain, row.key)
-    sources = {tier: (records, parts) for tier, (records, parts) in json.loads(row.sources or "{}").items()}
-    values = {name: getattr(row, name) for name in _STATE if name not in ("sources", "state")}
-    return Row(address, row.start, row.end, sources=sources, state=WindowState(row.state), **values)
+def row_of(columns: Sequence[Any]) -> Row:
+    """Return the window of these columns (`COLUMNS`)."""
+    dataset, sub_partition, grain, key, start, end, records, parts, sources, state, *rest = columns
+    counts = {tier: (counted, named) for tier, (counted, named) in json.loads(sources).items()} if sources else {}
+    at = WindowAddress(Feed.parse(dataset), sub_partition, grain, key)
+    return Row(at, start, end, records, parts, counts, WindowState(state), *rest)
 
 
 BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)
@@ -157,7 +162,7 @@ BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, litera
 def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[Row]:
     """The windows of some datasets that are being made again: few, by an index of their own."""
     mine = BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
-    return [*map(row_of, connection.execute(sa.select(window).where(mine)))] if datasets else []
+    return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(mine)).all())] if datasets else []
 
 
 def empty(tracked: Tracked, at: WindowAddress) -> Row:
@@ -185,7 +190,7 @@ def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
 
 def all_rows(connection: sa.Connection, dataset: Feed) -> list[Row]:
     """Every window of a dataset: only where its declaration has changed."""
-    return [*map(row_of, connection.execute(sa.select(window).where(window.c.dataset == str(dataset))))]
+    return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(window.c.dataset == str(dataset))).all())]
 
 
 def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) -> None:

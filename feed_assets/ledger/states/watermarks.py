@@ -177,7 +177,7 @@ class _Moving:
         within = self._mine() & (window.c.key >= expected) & (window.c.key < end)
         query = sa.select(window.c.key, window.c.state).where(within)
         at = None
-        for key, state in self.connection.execute(query.order_by(window.c.key).limit(WINDOWS_PER_READ)):
+        for key, state in self.connection.execute(query.order_by(window.c.key).limit(WINDOWS_PER_READ)).all():
             if key != expected or state not in DONE:
                 break
             at, expected = key, self._after(key)

@@ -1,7 +1,6 @@
 """What is asked of windows, and what people and checks say of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 
@@ -97,7 +96,7 @@ def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
     path = tracked.path_of(address.sub_partition)
     tracked.check(path)
     tracked.window(path, address.grain, address.key)
-    return replace(address, sub_partition=path)
+    return address._replace(sub_partition=path)
 
 
 def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> dict[Feed, FeedAssetsError]:
