@@ -148,12 +148,12 @@ class _Judging:
             lines = lines_of(body)
             while group := [*islice(lines, EVENTS_AT_A_TIME)]:
                 self._lines(group)
-                await asyncio.sleep(0)
+                await _let_others(group)
         else:
             elements = events(body, kind)
             while group := [*islice(elements, EVENTS_AT_A_TIME)]:
                 self._each(group)
-                await asyncio.sleep(0)
+                await _let_others(group)
 
     def _lines(self, group: Sequence[bytes]) -> None:
         windows = self.feed.windows(group, self.latest)
@@ -191,3 +191,9 @@ class _Judging:
         accepted, rejected = self.count - len(self.rejected), len(self.rejected)
         said = {"accepted": accepted, "rejected": rejected, "reasons": self.told[:REASONS_TOLD]}
         return Answer(json.dumps(said), accepted, rejected)
+
+
+async def _let_others(group: Sequence[object]) -> None:
+    """Let other requests have their turn after a full group; a smaller one is the last."""
+    if len(group) == EVENTS_AT_A_TIME:
+        await asyncio.sleep(0)
