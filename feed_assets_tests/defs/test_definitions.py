@@ -137,12 +137,12 @@ def test_runs_are_of_one_process(definitions):
     assert definitions.executor is dg.in_process_executor
 
 
-def test_loading_the_definitions_loads_neither_spark_nor_aws_nor_requests_nor_the_samples():
+def test_loading_the_definitions_loads_neither_spark_nor_arrow_nor_aws_nor_requests_nor_the_samples():
     program = (
         "import sys; opened = []\n"
         "sys.addaudithook(lambda name, args: opened.append(str(args[0])) if name == 'open' else None)\n"
         "from feed_assets.definitions import defs; defs().get_repository_def()\n"
-        "heavy = {'pyspark', 'boto3', 'pandas', 'alembic', 'requests'} & set(sys.modules)\n"
+        "heavy = {'pyspark', 'pyarrow', 'numpy', 'boto3', 'pandas', 'alembic', 'requests'} & set(sys.modules)\n"
         "heavy |= {path for path in opened if '.csv' in path}; sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60)

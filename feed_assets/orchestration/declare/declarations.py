@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import urlencode
 
@@ -184,7 +185,11 @@ class StateTable:
 
 
 Declaration = Foreign | Dataset | Rejects | EventTable | StateTable
-_ADAPTER = TypeAdapter[Declaration](Annotated[Declaration, Field(discriminator="role")])
+
+
+@cache  # Made when it is first used: it takes longer than importing this module.
+def _adapter() -> TypeAdapter[Declaration]:
+    return TypeAdapter(Annotated[Declaration, Field(discriminator="role")])
 
 
 def metadata_of(declaration: Declaration) -> dict[str, Any]:
@@ -195,7 +200,7 @@ def metadata_of(declaration: Declaration) -> dict[str, Any]:
     shown = declaration.outputs[-1] if isinstance(declaration, Rejects) else declaration.feed
     link = dg.MetadataValue.url(f"{STATUS}?{urlencode({'dataset': str(shown)})}")
     try:
-        copied = _ADAPTER.validate_python(_ADAPTER.dump_python(declaration, mode="json"))
+        copied = _adapter().validate_python(_adapter().dump_python(declaration, mode="json"))
     except PydanticSerializationError as error:
         raise InvalidDefinition(f"{declaration.feed}: {error}: expected plans with values that JSON has.") from None
     said = f"{declaration.role} {declaration.feed}, {declaration.declared_at or 'declared in YAML'}"

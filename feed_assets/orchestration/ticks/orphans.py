@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -16,10 +17,12 @@ from feed_assets.ledger.retention import PrunedLog, prune_log
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.decide.unknown import unread
-from feed_assets.runs.bit_rot import Rotten, look_in_turn
 from feed_assets.runs.orphans import Swept, sweep
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from feed_assets.runs.bit_rot import Rotten
 
 PAUSE = timedelta(hours=1)
 """From one complete look to the next, whoever drives the sensor: `feed-assets run` evaluates it at every tick."""
@@ -97,8 +100,10 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
     return pruned
 
 
-def _look_for_bit_rot(services: Services, graph: Graph, ours: Ours) -> Rotten | None:
+def _look_for_bit_rot(services: Services, graph: Graph, ours: Ours) -> "Rotten | None":
     """Read some newest updates, in time of its own: what is read slowly would have no turn at all."""
+    from feed_assets.runs.bit_rot import look_in_turn  # With pyarrow and numpy, a third of importing feed_assets.
+
     with services.ledger.read() as connection:
         known = {alert.name: alert.reason for alert in alerts.open_alerts(connection)}
     names = {name.removeprefix(f"{DAMAGED}:"): why for name, why in known.items() if name.startswith(f"{DAMAGED}:")}
@@ -110,7 +115,7 @@ def _look_for_bit_rot(services: Services, graph: Graph, ours: Ours) -> Rotten | 
     return rotten
 
 
-def _message(swept: Swept, pruned: PrunedLog | None, rotten: Rotten | None) -> str:
+def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None") -> str:
     lines = [str(each) for each in swept.done[:LINES_PER_MESSAGE]]
     if len(swept.done) > LINES_PER_MESSAGE:
         lines.append(f"and {len(swept.done) - LINES_PER_MESSAGE} more, see the log")
