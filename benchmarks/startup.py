@@ -46,7 +46,7 @@ BENCHMARKS = [
         "import",
         "what a project's modules import of feed_assets",
         "python -c 'import dagster'",
-        Goal(2),
+        Goal(1.5),
         20,
         5,
         lambda: both(process(sys.executable, "-c", NAMES), process(sys.executable, "-c", "import dagster")),

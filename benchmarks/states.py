@@ -176,7 +176,7 @@ def _on(suffix: str, where: str, databases: Callable[[], AbstractContextManager[
     return [
         case("state-reports", "10 times 1,000 parts reported", bare, Goal(2), reported),
         case("state-publish", "20 publications beside a reporter", "without one", Goal(4), published_beside),
-        case("state-rollup", "2,304 windows rolled up and logged", bare, Goal(0.1, "s"), rolled_up),
+        case("state-rollup", "2,304 windows rolled up and logged", bare, Goal(0.2, "s"), rolled_up),
         case("state-history", "the same after 60 days", "after 2", Goal(1.3), rolled_up_after, 30),
     ]
 
