@@ -104,7 +104,7 @@ def _columns(
     more = [f"_more{n}" for n in range(MORE)]
     scanned = StructType([StructField(name, StringType()) for name in (*texts, *more, "_corrupt")])
     grammar = Grammar(texts, dialect, line_end)
-    raw = grammar.raw().alias("_raw")
+    raw = _opaque(grammar.raw()).alias("_raw")
     kept = [sf.col("_file"), sf.col("_raw"), sf.col("_is_plain")]
     nulled = [grammar.nulled(each.text).alias(each.text) for each in fields]
     values = [value(sf.col(each.text), each.kind).alias(each.value) for each in fields]
@@ -112,12 +112,20 @@ def _columns(
     steps = (
         (sf.col("_file"), *map(sf.col, texts), raw),
         (sf.col("_file"), *map(sf.col, texts[:-1]), grammar.last().alias(texts[-1]), sf.col("_raw")),
-        (sf.col("_file"), sf.col("_raw"), *map(sf.col, texts), grammar.is_plain().alias("_is_plain")),
+        (sf.col("_file"), sf.col("_raw"), *map(sf.col, texts), _opaque(grammar.is_plain()).alias("_is_plain")),
         (*kept, *nulled),
         (*kept, *map(sf.col, texts), *values),
         (*named, sf.col("_raw"), sf.col("_file"), _reasons(fields, required, grammar).alias("_reasons")),
     )
     return _Columns(scanned, steps)
+
+
+def _opaque(column: Column) -> Column:
+    """Return an expression of all columns that Spark's optimizer draws no conclusions from.
+
+    It would keep each conclusion under the old and the new name of each column: 2^n of them, which took for ever.
+    """
+    return sf.when(sf.monotonically_increasing_id() >= 0, column)
 
 
 def _reasons(fields: Sequence[_Field], required: Sequence[str], grammar: Grammar) -> Column:

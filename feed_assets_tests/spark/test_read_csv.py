@@ -443,3 +443,15 @@ def test_a_record_with_as_many_fields_as_are_declared_to_spark_is_rejected(spark
     assert [(row["id"], row["_raw"], row["_reasons"]) for row in rows] == [
         (1, "1,a,…", ["malformed: expected 2 fields"]), (2, "2,c", [])
     ]  # fmt: skip
+
+
+def test_what_the_optimizer_knows_does_not_double_with_each_column(spark, local_board):
+    """A filter on text columns would be planned for ever: each conclusion is kept under every name of each column."""
+    names = [f"c{number}" for number in range(8)]
+    update = put_update(local_board, {"part-0.csv": f"{','.join(names)}\n"})
+    frame = clean(read(spark, local_board, [update], "csv", ", ".join(f"{name} string" for name in names)))
+    plan, most = frame._jdf.queryExecution().analyzed(), 0
+    while plan.children().size():
+        plan = plan.children().apply(0)
+        most = max(most, plan.constraints().size())
+    assert 0 < most < 50
