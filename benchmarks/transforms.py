@@ -135,7 +135,7 @@ BENCHMARKS = [
         "transforms",
         f"{PARTITIONS} partitions of the demo's datasets, until idle",
         "a plain PySpark script",
-        Goal(2),
+        Goal(1.6),
         10,
         3,
         lambda: against_a_script(1),
