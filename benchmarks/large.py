@@ -19,7 +19,7 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
-from feed_assets_tests.faults.clusters import spark_cluster
+from feed_assets_tests.support.spark_clusters import spark_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -220,7 +220,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "windows are complete by counts and offsets, of topics and of what we make ourselves": (
         "kafka/test_counts.py",
-        "ledger/test_counted_feeds.py",
+        "ledger/test_counted_feeds.py::test_the_work_is_that_of_what_has_changed_however_long_the_history_is[sqlite]",
         "orchestration/test_marks_stay.py",
         "orchestration/test_own_counts.py::test_what_a_run_writes_is_counted_by_the_declaration_alone",
         "sources/test_topic_counts.py::test_a_window_of_a_counted_topic_stays_open_while_its_parts_miss_offsets",
@@ -257,7 +257,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "feeds are on S3, and the ledger on PostgreSQL": (
         "feeds/test_blackboard.py",
         "integration/test_on_s3.py",
-        "ledger/test_database.py",
+        "ledger/test_database.py::test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order[sqlite]",
+        "ledger/test_database.py::test_processes_that_open_a_new_ledger_at_once_all_find_it_ready[sqlite]",
         "ledger/test_least_privilege.py",
         "ledger/test_locks.py",
         "ledger/test_statements.py",
@@ -294,7 +295,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "a server that is silent or down is an outage, and holds up nothing else": (
         "orchestration/test_broken_sources.py",
         "orchestration/test_lineage.py",
-        "sources/test_silent_databases.py",
+        "sources/test_silent_databases.py::test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable",
     ),
     "others on the machine read no secret": ("spark/test_jvm.py",),
     "each process may be killed at any moment": (

@@ -13,9 +13,9 @@ from feed_assets.core.feeds import Partition
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.faults.cluster_tasks import LINES
-from feed_assets_tests.faults.clusters import ROOT, driver_env, spark_cluster
 from feed_assets_tests.support.build_lake import CLEAN
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.spark_clusters import ROOT, driver_env, spark_cluster
 
 
 @pytest.fixture(scope="module")
