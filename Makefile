@@ -8,8 +8,7 @@ UV := .cache/uv/bin/uv
 UV_READY := .cache/uv/$(UV_VERSION).ready
 SYNCED := .venv/.synced
 PORT ?= 3000
-PYTEST = .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-WORKERS := 2
+PYTEST := .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 export PYRIGHT_PYTHON_CACHE_DIR ?= $(CURDIR)/.cache/pyright
 unexport PYTHONDONTWRITEBYTECODE  # images set it, and then each process compiles Dagster and PySpark anew: 2 to 4 s
@@ -30,8 +29,6 @@ test: minutes java $(SYNCED) ## the answer in ten minutes: all fast tests, and t
 test-fast: $(SYNCED) ## what needs no server and no JVM, for every change
 	@$(PYTEST) -m "fast and not soak"
 
-# Half of their time these tests wait for servers and daemons.
-test-rest test-all: WORKERS := 3
 test-rest: java $(SYNCED) ## what `make test` leaves out
 	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
 	@$(PYTEST) -m "not (fast or promise or soak)"
@@ -61,7 +58,7 @@ clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, 
 	rm -rf .venv .cache dist spark-warehouse .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 minutes:
-	@echo "On two idle cores: make test-fast about 4 minutes, make test about 8, make test-rest about 17, make test-all about 25;"
+	@echo "On two idle cores: make test-fast about 4 minutes, make test about 8, make test-rest about 21, make test-all about 29;"
 	@echo "a fresh clone is set up first, in one to three."
 
 java:

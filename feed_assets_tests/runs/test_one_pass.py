@@ -36,10 +36,15 @@ class Watch:
     jobs: dict[str, int] = field(default_factory=dict)
     kept: int = 0
 
+    def __post_init__(self):
+        self.before = self._frames()
+
     def __call__(self, step):
-        context = self.spark.sparkContext
-        self.jobs[step] = max(context.statusTracker().getJobIdsForGroup(None), default=-1)
-        self.kept = max(self.kept, context._jsc.getPersistentRDDs().size())
+        self.jobs[step] = max(self.spark.sparkContext.statusTracker().getJobIdsForGroup(None), default=-1)
+        self.kept = max(self.kept, len(self._frames() - self.before))
+
+    def _frames(self):
+        return {int(number) for number in self.spark.sparkContext._jsc.getPersistentRDDs().keySet()}
 
     def between(self):
         """Return how many jobs there were up to each step, from the one before it on."""
