@@ -9,22 +9,18 @@ from typing import Any
 
 import duckdb
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
-import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import DiskFull
-from feed_assets.core.feeds import File, Update
+from feed_assets.core.feeds import Update
 from feed_assets.core.words import first_line, sentence
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.read_only import RangedFile
+from feed_assets.feeds.footers import metadata_of
+from feed_assets.reading.row_stream import opened_stream, rows_by_batch
 
-pa: Any = pyarrow  # They have no types.
-pq: Any = pyarrow.parquet
+pa: Any = pyarrow  # It has no types.
 
 _MEMORY = "1GB"
 """Memory that DuckDB may take; what is more spills to a temporary folder."""
-
-_ROWS = 131_072
-"""Rows that are decoded at a time."""
 
 _ALIKE = ("boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "timestamp_ntz")
 _ALIKE_WITH_ARGUMENTS = ("decimal(",)
@@ -40,7 +36,7 @@ def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> 
 
     Memory is bounded, whatever the number of rows. Raises DiskFull if the temporary folder is.
     """
-    files = [_opened(board, file) for file in update.files]
+    files = [opened_stream(board, file, metadata_of(board, file)) for file in update.files]
     with TemporaryDirectory(prefix="feed-assets-") as folder:
         config: Any = {"memory_limit": _MEMORY, "temp_directory": folder, "preserve_insertion_order": False}
         try:
@@ -55,17 +51,13 @@ def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> 
     return sum(file.metadata.num_rows for file in files) - keys
 
 
-def _opened(board: Blackboard, file: File) -> Any:
-    return pq.ParquetFile(RangedFile(board, file), pre_buffer=True, page_checksum_verification=True)
-
-
 def _keys(files: Sequence[Any], columns: Sequence[str]) -> Any:
     """Return the columns of all files as a reader of batches, under other names: two may differ in case alone."""
     fields = [files[0].schema_arrow.field(name).with_name(f"c{n}") for n, name in enumerate(columns)]
 
     def batches() -> Iterator[Any]:
         for file in files:
-            for batch in file.iter_batches(batch_size=_ROWS, columns=[*columns]):
+            for batch in rows_by_batch(file, [*columns]):
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in columns], schema=pa.schema(fields))
 
     return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())

@@ -129,6 +129,11 @@ class SparkProfiled(SparkMade):
 
     found: Audit
 
+    @property
+    def _measured(self) -> dict[str, str]:
+        """Return nothing: the aggregates are those of the others' rows, and were computed of them."""
+        return {}
+
     @classmethod
     def of(cls, made: SparkMade) -> "SparkProfiled":
         """Measure and check the rows that the function gave."""

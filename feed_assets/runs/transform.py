@@ -190,21 +190,24 @@ def _watched(sources: Sequence[Source], tallies: Mapping[str, Tally]) -> dict[st
 
 def path_of_file(updates: Sequence[Update]) -> Column:
     """The path of the update that a row's file is in."""
-    file = sf.col("_file")
-    return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(each.path)) for each in updates))
+    return _of_file({each.path: each.path for each in updates})
 
 
 def number_of_file(updates: Sequence[Update]) -> Column:
     """The position of the update that a row's file is in."""
-    file = sf.col("_file")
-    return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(n)) for n, each in enumerate(updates)))
+    return _of_file({each.path: number for number, each in enumerate(updates)})
 
 
 def _partition_of_file(source: Source, updates: Sequence[Update]) -> Column:
     """The key of the partition that a row's file is in; of an appendable input the one that holds the batch."""
     partitions = {(source.is_appendable and update.partition.parent) or update.partition for update in updates}
+    return _of_file({each.path: each.key for each in sorted(partitions)})
+
+
+def _of_file(values: Mapping[str, object]) -> Column:
+    """Return the value of the path that a row's file is below."""
     file = sf.col("_file")
-    return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(each.key)) for each in sorted(partitions)))
+    return sf.coalesce(*(sf.when(file.startswith(f"{path}/"), sf.lit(value)) for path, value in values.items()))
 
 
 def _is_of_pandas(result: object) -> bool:

@@ -10,7 +10,7 @@ HEAP = "spark.driver.memory"
 _SHARE = 4
 """A heap is the machine's memory divided by this, as the JVM's own default is: Python and other runs need some, too."""
 
-_LEAST, _MOST = 1 << 30, 16 << 30
+_LEAST_BYTES, _MOST_BYTES = 1 << 30, 16 << 30
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 """The limit of a container, which sees the memory of the whole machine otherwise."""
 
@@ -27,7 +27,7 @@ def in_words(values: Mapping[str, str]) -> str:
 
 
 def _bytes() -> int:
-    return min(max(_memory() // _SHARE, _LEAST), _MOST)
+    return min(max(_memory() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
 
 
 def _memory() -> int:

@@ -21,9 +21,9 @@ def profiled(
 ) -> Generator[SparkSession]:
     """The process's session as a run over so many bytes has it, with a profile's configuration.
 
-    Both are taken back at the end, also of a run that fails.
-    What Spark takes only when it starts has an effect where this starts the session, if it `may_start` one for the
-    profile: a process that is one run's. Raises InvalidSetting where a session without it lives already.
+    Both are taken back at the end, also of a run that fails. What Spark takes only when it starts has an effect where
+    this starts the session, if it `may_start` one for the profile: a process that is one run's. Raises InvalidSetting
+    where a session without it lives already.
     """
     refuse_an_ended_one()
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None

@@ -8,6 +8,7 @@ from pyspark.sql import functions as sf
 
 from feed_assets.core.errors import InvalidDefinition, UnstableRejects
 from feed_assets.core.feeds import Partition
+from feed_assets.core.profiles import Profile
 from feed_assets.feeds.write import publish
 from feed_assets.runs import checks
 from feed_assets.runs.checks import Check
@@ -153,3 +154,14 @@ def test_a_check_that_fails_while_rows_are_written_is_named(lake):
     ):
         lake.clean(checks=(Check("by_zero", "nothing", lambda found: found == 0, "sum(id / (id - id))"),))
     assert lake.valid() is None
+
+
+def test_what_a_monitor_measures_is_not_measured_of_its_profile(lake, spark):
+    """The profile has a column `found`, too, and a number in it by which the measure cannot divide."""
+    lake.drop(f"1,{DAY} 01:00:00", f"2,{DAY} 01:00:00")
+    measures = Profile({"rows": "count(1)", "shares": "sum(1 / (found - 2))"}, "7 partitions")
+    lake.clean(
+        is_companion=True, rejects=None, event_time=None, profile=measures,
+        transform=lambda raw: raw.withColumn("found", sf.lit(1)),
+    )  # fmt: skip
+    assert [row[0] for row in rows(lake)] == ["rows", "shares"]

@@ -11,6 +11,7 @@ ENDS = dedent(
     """
     import json
     from feed_assets.core.attempts import end_of
+    from feed_assets.core.errors import FeedAssetsError
     from feed_assets.settings import Settings
     from feed_assets.spark.profiles import profiled
 
@@ -18,7 +19,7 @@ ENDS = dedent(
         try:
             with profiled(Settings(), {"spark.driver.memory": "512m"}, may_start=True, size=size) as spark:
                 spark.range(2).selectExpr("array_max(sequence(id, 300000000))").collect()
-        except Exception as error:
+        except FeedAssetsError as error:
             return type(error).__name__, str(error), end_of(error)
 
     print(json.dumps([ended(210 << 20), ended(0)]))
