@@ -249,8 +249,11 @@ def peak_mb(pid: int) -> float:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether it still runs."""
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    """Whether it still runs: it may end between two questions."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120, pause: float = 0.05) -> None:
