@@ -20,7 +20,7 @@ from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import PREVIOUS, Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
-from feed_assets.spark.rejects import Rejected, is_tagged, reject_counts, rejected_rows, with_hash, without_rejects
+from feed_assets.spark.rejects import Rejected, apart, is_tagged, reject_counts, rejected_rows, without_rejects
 from feed_assets.spark.tally import Tally
 from feed_assets.spark.windows import MOST_PARTS, Counting, counting_of
 
@@ -98,7 +98,7 @@ class _Transform:
         if counting := self._counting(source):
             updates = self.task.uncounted[source.name]
             counts |= counting.by_part(number_of_file(updates), len(updates))
-        return Tally.of(tagged if source.tagged else with_hash(tagged), counts)
+        return Tally.of(tagged if source.tagged else apart(tagged), counts)
 
     def check_unaltered(self) -> None:
         """Raise UpdateChanged if a CSV or JSON file is not as listed any more: its rows may be those of another file.

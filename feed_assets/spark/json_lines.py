@@ -11,6 +11,8 @@
 
 A whole line is rejected if it is not UTF-8, not one object, holds a field that the schema does not, a field twice, or
 half of a surrogate pair. Blank lines are no records. Nested values are not read: publish Parquet.
+
+Of plain lines all of that is known by one pattern (`plain_json`); the others are taken apart here.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.spark.parse import collected, complaint, missing, value
+from feed_assets.spark import plain_json
+from feed_assets.spark.parse import collected, complaint, missing, once, value
 
 _OPTIONS: dict[str, bool | str] = {"lineSep": "\n", "ignoreCorruptFiles": False, "ignoreMissingFiles": False}
 _EXACT = "BIGINT|DECIMAL.*"
@@ -34,16 +37,27 @@ _KINDS: dict[type[st.DataType], str] = {
 
 
 def read_json(
-    spark: SparkSession, paths: list[str], schema: st.StructType, required: Sequence[str], file: Column
+    spark: SparkSession,
+    paths: list[str],
+    schema: st.StructType,
+    required: Sequence[str],
+    file: Column,
+    order: Sequence[str],
 ) -> DataFrame:
-    """The tagged frame of JSON lines; `_raw` is the line, with U+FFFD for bytes that are not UTF-8."""
+    """The tagged frame of JSON lines; `_raw` is the line, with U+FFFD for bytes that are not UTF-8.
+
+    Lines with the fields in `order` may be plain.
+    """
     _check(schema)
-    texts = sf.struct(*[_text(field).alias(field.name) for field in schema])
-    wrong = sf.struct(*[_wrong_kind(field).alias(field.name) for field in schema])
+    raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
+    found = plain_json.values(sf.when(is_plain, raw), schema)
+    judged = sf.when(~is_plain, _judged(raw, sf.col("_utf8"), schema, required))
+    lines = _lines(spark, paths, file, plain_json.is_plain(sf.col("value"), schema, required, order))
     # In structs, so that no column of the schema can be taken for one of ours.
-    lines = _lines(spark, paths, file).select("*", texts.alias("_texts"), wrong.alias("_wrong"))
-    typed = [value(sf.col("_texts").getField(field.name), field.dataType).alias(field.name) for field in schema]
-    return lines.select(*typed, "_raw", "_file", _reasons(schema, required).alias("_reasons"))
+    lines = lines.select("_raw", "_file", "_is_plain", found.alias("_plain"), judged.alias("_odd"))
+    values = [_value(field).alias(field.name) for field in schema]
+    reasons = sf.when(is_plain, sf.array().cast("array<string>")).otherwise(sf.col("_odd.reasons"))
+    return lines.select(*values, "_raw", "_file", reasons.alias("_reasons"))
 
 
 def _check(schema: st.StructType) -> None:
@@ -51,60 +65,87 @@ def _check(schema: st.StructType) -> None:
         raise InvalidDefinition(f"columns {odd} cannot be found in JSON: rename them without quotes and backslashes.")
 
 
-def _lines(spark: SparkSession, paths: list[str], file: Column) -> DataFrame:
-    """`_raw`, `_file`, `_utf8`, `_keys` and the parsed `_record`, which is NULL unless the line is one JSON value.
+def _lines(spark: SparkSession, paths: list[str], file: Column, is_plain: Column) -> DataFrame:
+    """`_raw`, `_file`, and whether the line is UTF-8 (`_utf8`), and plain (`_is_plain`)."""
+    # What begins as an object needs no pattern to be no blank line.
+    is_record = sf.col("value").startswith("{") | ~sf.col("value").rlike(r"\A\s*\z")
+    lines = spark.read.options(**_OPTIONS).text(paths).where(is_record)
+    is_utf8 = sf.is_valid_utf8("value")
+    known = is_utf8.alias("_utf8"), (is_utf8 & is_plain).alias("_is_plain")
+    return lines.select(sf.make_valid_utf8("value").alias("_raw"), file, *known)
+
+
+def _value(field: st.StructField) -> Column:
+    plain = plain_json.typed(sf.col("_plain"), field)
+    return sf.when(sf.col("_is_plain"), plain).otherwise(sf.col("_odd.values").getField(field.name))
+
+
+def _judged(raw: Column, is_utf8: Column, schema: st.StructType, required: Sequence[str]) -> Column:
+    """The `values` of a line, and the `reasons` against it."""
+
+    def result(line: Column, wrong: Column, texts: Column, values: Column) -> Column:
+        reasons = _reasons(line, wrong, texts, values, schema, required)
+        every = sf.when(is_utf8, reasons).otherwise(sf.array(sf.lit("not UTF-8")))
+        return sf.struct(values.alias("values"), every.alias("reasons"))
+
+    def of_texts(line: Column, wrong: Column, texts: Column) -> Column:
+        values = [value(texts.getField(each.name), each.dataType).alias(each.name) for each in schema]
+        return once(sf.struct(*values), lambda values: result(line, wrong, texts, values))
+
+    def of_kinds(line: Column, wrong: Column) -> Column:
+        texts = [_text(line, wrong, field).alias(field.name) for field in schema]
+        return once(sf.struct(*texts), lambda texts: of_texts(line, wrong, texts))
+
+    def of_line(line: Column) -> Column:
+        wrong = [_wrong_kind(line, field).alias(field.name) for field in schema]
+        return once(sf.struct(*wrong), lambda wrong: of_kinds(line, wrong))
+
+    return once(_parsed(raw), of_line)
+
+
+def _parsed(raw: Column) -> Column:
+    """The `keys` of a line and its `record`, which is NULL unless the line is one JSON value.
 
     The parser stops after the first value and ignores the rest. Only a line that ends there can be parsed both as the
     element of an array and as a member of an object: what may follow in the one may not in the other.
     """
-    files = spark.read.options(**_OPTIONS).text(paths).where(~sf.col("value").rlike(r"\A\s*\z"))
-    text = sf.regexp_replace(sf.col("_raw"), "\\A\ufeff", "")
+    text = sf.regexp_replace(raw, "\\A\ufeff", "")
     member = sf.try_parse_json(sf.concat(sf.lit('{"record":'), text, sf.lit("}")))
     element = sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit("]")))
-    return files.select(
-        sf.make_valid_utf8("value").alias("_raw"),
-        file,
-        sf.is_valid_utf8("value").alias("_utf8"),
-    ).select(
-        "*",
-        sf.json_object_keys(text).alias("_keys"),
-        sf.when(element.isNotNull(), member).alias("_record"),
-    )
+    return sf.struct(sf.json_object_keys(text).alias("keys"), sf.when(element.isNotNull(), member).alias("record"))
 
 
-def _item(name: str, kind: str) -> Column:
-    return sf.try_variant_get(sf.col("_record"), f'$.record["{name}"]', kind)
+def _item(line: Column, name: str, kind: str) -> Column:
+    return sf.try_variant_get(line.getField("record"), f'$.record["{name}"]', kind)
 
 
-def _text(field: st.StructField) -> Column:
-    return sf.when(~_is_wrong(field), _item(field.name, "string"))
+def _text(line: Column, wrong: Column, field: st.StructField) -> Column:
+    return sf.when(wrong.getField(field.name).isNull(), _item(line, field.name, "string"))
 
 
-def _is_wrong(field: st.StructField) -> Column:
-    """Whether there is a value of another JSON type. JSON's null is `VOID`, and missing."""
+def _wrong_kind(line: Column, field: st.StructField) -> Column:
+    """The reason if there is a value of another JSON type. JSON's null is `VOID`, and missing."""
     kinds = next((found for types, found in _KINDS.items() if isinstance(field.dataType, types)), "STRING")
-    kind = sf.schema_of_variant(_item(field.name, "variant"))
-    return sf.coalesce(~kind.rlike(rf"\A(VOID|{kinds})\z"), sf.lit(False))
+    kind = sf.schema_of_variant(_item(line, field.name, "variant"))
+    is_wrong = ~kind.rlike(rf"\A(VOID|{kinds})\z")
+    return sf.when(is_wrong, sf.lit(f"{field.name}: not a {field.dataType.simpleString()}"))
 
 
-def _wrong_kind(field: st.StructField) -> Column:
-    return sf.when(_is_wrong(field), sf.lit(f"{field.name}: not a {field.dataType.simpleString()}"))
-
-
-def _reasons(schema: st.StructType, required: Sequence[str]) -> Column:
-    complaints: list[Column] = [_unknown(schema)]
+def _reasons(
+    line: Column, wrong: Column, texts: Column, values: Column, schema: st.StructType, required: Sequence[str]
+) -> Column:
+    complaints: list[Column] = [_unknown(line.getField("keys"), schema)]
     for field in schema:
-        wrong, text = sf.col("_wrong").getField(field.name), sf.col("_texts").getField(field.name)
-        found = value(text, field.dataType)
-        complaints.append(sf.coalesce(wrong, complaint(field.name, text, field.dataType, found)))
-        if field.name in required:
-            complaints.append(sf.when(wrong.isNull(), missing(field.name, text)))
-    broken = sf.when(~sf.col("_utf8"), sf.lit("not UTF-8")).when(
-        sf.col("_record").isNull() | sf.col("_keys").isNull(), sf.lit("malformed: expected one JSON object")
-    )
-    return sf.when(broken.isNotNull(), sf.array(broken)).otherwise(collected(complaints))
+        name, kind = field.name, field.dataType
+        text = texts.getField(name)
+        complaints.append(sf.coalesce(wrong.getField(name), complaint(name, text, kind, values.getField(name))))
+        if name in required:
+            complaints.append(sf.when(wrong.getField(name).isNull(), missing(name, text)))
+    is_broken = line.getField("record").isNull() | line.getField("keys").isNull()
+    broken = sf.array(sf.lit("malformed: expected one JSON object"))
+    return sf.when(is_broken, broken).otherwise(collected(complaints))
 
 
-def _unknown(schema: st.StructType) -> Column:
-    extra = sf.array_except("_keys", sf.array(*[sf.lit(field.name) for field in schema]))
+def _unknown(keys: Column, schema: st.StructType) -> Column:
+    extra = sf.array_except(keys, sf.array(*[sf.lit(field.name) for field in schema]))
     return sf.when(sf.size(extra) > 0, sf.concat(sf.lit("unknown fields: "), sf.array_join(extra, ", ")))

@@ -15,7 +15,7 @@ A timestamp's fraction has 1 to 6 digits; its offset is `Z`, `±HH:MM`, `±HHMM`
 Empty CSV fields, quoted or not, and JSON's null are NULL: missing, which only `required` refuses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
@@ -61,14 +61,19 @@ def value(text: Column, kind: st.DataType) -> Column:
     form = form_of(kind)
     if form is None:
         return text
-    cast = sf.when(_has_offset(text), text).otherwise(sf.concat(text, sf.lit("Z"))) if _is_moment(kind) else text
-    found = cast.try_cast(kind)
+    found = converted(text, kind)
     fits = matches(text, form)
     if isinstance(kind, st.DecimalType):  # The other forms have no more digits than their types keep.
         fits = fits & ~_too_fine(text, kind)
     elif isinstance(kind, st.FractionalType):
         fits = fits & (sf.abs(found) != sf.lit(float("inf")))
     return sf.when(fits, found)
+
+
+def converted(text: Column, kind: st.DataType) -> Column:
+    """The value of a text that is of the form of this type; NULL if there is none, as for a day that does not exist."""
+    moment = sf.when(_has_offset(text), text).otherwise(sf.concat(text, sf.lit("Z")))
+    return (moment if _is_moment(kind) else text).try_cast(kind)
 
 
 def complaint(name: str, text: Column, kind: st.DataType, found: Column) -> Column:
@@ -89,6 +94,15 @@ def collected(complaints: Sequence[Column]) -> Column:
     if not complaints:
         return none
     return sf.when(sf.coalesce(*complaints).isNull(), none).otherwise(sf.array_compact(sf.array(*complaints)))
+
+
+def once(column: Column, use: Callable[[Column], Column]) -> Column:
+    """What `use` makes of a column, which is computed once and only where its result is needed.
+
+    Through an array. Besides, it keeps what is rare out of the code that Java compiles for each row: if that is long,
+    Java does not compile it.
+    """
+    return sf.get(sf.transform(sf.array(column), use), sf.lit(0))
 
 
 def reasons() -> Column:

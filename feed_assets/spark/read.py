@@ -20,6 +20,7 @@ from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
 from feed_assets.spark.parquet_files import OPTIONS, count_rows, read_parquet, rows_by_file, rows_of, types_of
 from feed_assets.spark.parse import META, SCHEMAS, is_clean
+from feed_assets.spark.plain_json import order_of
 from feed_assets.spark.row_counts import check_counts
 from feed_assets.spark.tasks import LEAST_SPLIT, in_one_task
 from feed_assets.spark.urls import escaped, spark_path
@@ -65,7 +66,9 @@ def read(
             return tagged.withColumn("_file", key_of_file)
         if format == "json":
             check_text_files(board, files.values())
-            return read_json(spark, [*paths.values()], declared, required, file).withColumn("_file", key_of_file)
+            order = order_of(board, [files[key] for key in keys])
+            tagged = read_json(spark, [*paths.values()], declared, required, file, order)
+            return tagged.withColumn("_file", key_of_file)
         found = columns_of(board, updates)
         announced = {key: each.rows for key, each in found.items()}
         if count_rows(spark, paths, declared) != sum(announced.values()):

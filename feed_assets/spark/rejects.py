@@ -2,13 +2,15 @@
 
 A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (its file's key under
 the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows: the clean rows are
-written first, and the digest of the others is observed on the way; they are made once more and must have that digest.
+written first, and the digest of the others is observed on the way, with the first of them, KEPT at most. If these are
+not all, they are made once more and must have that digest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, Observation, Window
@@ -26,8 +28,12 @@ from feed_assets.spark.write import write, written
 
 REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
 """Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""
-_HASH = "_feed_assets_reject"
-"""A column with the hash of a rejected record; NULL for a clean one."""
+KEPT = 10_000
+"""Rejected records of an input that the pass that writes the clean rows brings along at most, in 20 MB."""
+_LONGEST = 2_000
+"""Bytes of a rejected record that it brings along, with its reasons and its file."""
+_REJECT = "_feed_assets_reject"
+"""A column with a rejected record and its hash; NULL for a clean one."""
 _NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # as Spark writes a frame of this schema without rows
 
 
@@ -75,39 +81,51 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
 
 @dataclass(frozen=True)
 class Rejected:
-    """Rejected rows, with the columns REJECTS, and the parts of their digest from the pass that wrote the clean rows.
+    """Rejected rows, with the columns REJECTS, and what the pass that wrote the clean rows has counted of them.
 
-    The rows are read or made again to be written, and must then have the same digest: no frame is kept for them.
+    If that has not brought all along, the rows are read or made again to be written, and must then have the same digest:
+    no frame is kept for them.
     """
 
     rows: DataFrame
-    counts: Callable[[], Mapping[str, int | None]]
+    counts: Callable[[], Mapping[str, Any]]
+
+    def written(self) -> DataFrame:
+        """Return the rows to be written."""
+        found = self.counts()
+        some = [(each["reason"], each["file"], each["raw"]) for each in found["_some"] or ()]
+        if len(some) < found["_records"]:
+            return self.rows
+        return self.rows.sparkSession.createDataFrame(some, REJECTS).coalesce(1)
 
     @classmethod
     def on_the_way(cls, tagged: DataFrame) -> tuple[DataFrame, "Rejected"]:
         """Split what a function made: (clean rows, rejected rows). Who writes all clean rows has counted the others."""
         observation = Observation()
         counts = [each.alias(name) for name, each in reject_counts().items()]
-        counted = with_hash(tagged).observe(observation, *counts)
+        counted = apart(tagged).observe(observation, *counts)
         return without_rejects(counted), cls(rejected_rows(tagged), lambda: observation.get)
 
 
-def with_hash(tagged: DataFrame) -> DataFrame:
-    """Return a tagged frame with a hash of each rejected record, NULL for clean ones, in place of text and reasons."""
-    names = [name for name in tagged.columns if name not in ("_raw", "_reasons")]
+def apart(tagged: DataFrame) -> DataFrame:
+    """Return a tagged frame with what is rejected in a column of its own, NULL for clean rows, in place of all three."""
+    names = [name for name in tagged.columns if name not in META]
+    parts = [_joined().alias("reason"), sf.col("_file").alias("file"), sf.col("_raw").alias("raw")]
     texts = [_joined(), sf.col("_file"), sf.col("_raw")]
-    rejected = sf.when(~is_clean(), hash_of([(each, each) for each in texts]))
-    return tagged.select(*map(column, names), rejected.alias(_HASH))
+    rejected = sf.when(~is_clean(), sf.struct(hash_of([(each, each) for each in texts]).alias("hash"), *parts))
+    return tagged.select(*map(column, names), "_file", rejected.alias(_REJECT))
 
 
 def reject_counts() -> dict[str, Column]:
-    """Return the parts of the digest of the rejects of a frame that `with_hash` made."""
-    return parts_of(sf.col(_HASH))
+    """Return the parts of the digest of the rejects of a frame that `apart` made, and some of these."""
+    row, size = sf.col(f"{_REJECT}.hash"), " + ".join(f"octet_length({_REJECT}.{name})" for name in REJECTS.names)
+    some = sf.min_by(_REJECT, sf.when(sf.expr(f"{size} <= {_LONGEST}"), row), KEPT)
+    return {**parts_of(row), "_some": some}
 
 
-def without_rejects(hashed: DataFrame) -> DataFrame:
-    """Return the clean rows of a frame that `with_hash` made."""
-    return hashed.where(sf.col(_HASH).isNull()).drop(_HASH, "_file")
+def without_rejects(frame: DataFrame) -> DataFrame:
+    """Return the clean rows of a frame that `apart` made."""
+    return frame.where(sf.col(_REJECT).isNull()).drop(_REJECT, "_file")
 
 
 def write_rejects(some: Sequence[Rejected], board: Blackboard, partition: Partition, update_id: str) -> Written:
@@ -120,7 +138,7 @@ def write_rejects(some: Sequence[Rejected], board: Blackboard, partition: Partit
         part = f"part-00000-{uuid4()}-c000.snappy.parquet"
         board.put(f"{partition.path}/{update_id}/{part}", _NO_REJECTS.read_bytes())
         return written(board, partition, update_id, REJECTS, NO_ROWS)
-    there = [each.rows for each, found in zip(some, counts, strict=True) if found["_records"]]
+    there = [each.written() for each, found in zip(some, counts, strict=True) if found["_records"]]
     found = write(reduce(DataFrame.unionByName, there), board, partition, update_id)
     expected = combined(counts)
     if found.data_version != digest(REJECTS, expected):
