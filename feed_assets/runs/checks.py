@@ -12,7 +12,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.profiles import PROFILE
 from feed_assets.core.rules import Name, Share, as_share
 from feed_assets.core.typed import typed
-from feed_assets.runs.evidence import REJECTED, Audited, Evidence, known_keys, missing, quoted
+from feed_assets.runs.evidence import REJECTED, Audited, Evidence, missing, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,6 +103,16 @@ class Unique(Check):
     """A check of `unique`: its aggregate counts the rows whose `keys` repeat those of others."""
 
     keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class References(Check):
+    """A check of `references`; `keys` are child, parent and column. All of a dataset find their shares in one job."""
+
+    keys: tuple[str, str, str] = ("", "", "")
+
+    def __post_init__(self) -> None:
+        """Accept that there is neither aggregate nor measure: `runs.outcomes` knows what is counted."""
 
 
 PROFILED = Check(
@@ -236,21 +246,16 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
     """
     needed = as_share(at_least)
 
-    def share(audited: Audited) -> float:
-        by_key = known_keys(audited, child, parent, on)
-        row = by_key.selectExpr("sum(rows) AS all", "sum(if(known, rows, 0)) AS known").collect()[0]
-        return row["known"] / row["all"] if row["all"] else 1.0
-
     description = f"at least {needed:.1%} of the rows of {child} must have their {on} in {parent}"
     name = _name(child, "in", parent)
-    return Check(
+    return References(
         name,
         description,
         lambda found: found >= needed,
-        measure=share,
         inputs=(child, parent),
         finding="found {found:.1%}",
         evidence=missing(child, parent, on),
+        keys=(child, parent, on),
     )
 
 

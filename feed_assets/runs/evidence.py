@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -96,6 +97,21 @@ def known_keys(audited: Audited, child: str, parent: str, on: str) -> "DataFrame
     keys = audited.inputs[parent].selectExpr(f"{quoted(on)} AS key", "0L AS rows", f"{quoted(on)} IS NOT NULL")
     by_key = rows.union(keys).groupBy("key").agg({"rows": "sum", "known": "max"})
     return by_key.selectExpr("key", "`sum(rows)` AS rows", "`max(known)` AS known")
+
+
+def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[str, float]:
+    """The shares of rows of a child whose key is one of the parent, by the names of (child, parent, column): one job.
+
+    Of no rows it is 1.
+    """
+    counts = "sum(rows) AS all", "sum(if(known, rows, 0)) AS known"
+    frames = [
+        known_keys(audited, *each).selectExpr(f"{number} AS number", *counts)
+        for number, each in enumerate(keys.values())
+    ]
+    rows = reduce(lambda some, more: some.union(more), frames).collect() if frames else []
+    found = {row["number"]: row["known"] / row["all"] if row["all"] else 1.0 for row in rows}
+    return {name: found[number] for number, name in enumerate(keys)}
 
 
 def missing(child: str, parent: str, on: str) -> Evidence:

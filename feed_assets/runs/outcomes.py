@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from feed_assets.core.errors import UpdateAbandoned
 from feed_assets.ledger.quality import FAILED, PASSED, WARNED, CheckState
-from feed_assets.runs.checks import Check
-from feed_assets.runs.evidence import Audited, quoted
+from feed_assets.runs.checks import Check, References
+from feed_assets.runs.evidence import Audited, quoted, shares
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,7 +90,9 @@ def aggregates(audited: Audited, wanted: Mapping[str, str]) -> dict[str, Any]:
 
 def results(checks: Sequence[Check], counts: Mapping[str, Any], audited: Audited) -> tuple[CheckResult, ...]:
     """The outcome of each check, by what its aggregate has found."""
-    return tuple(_result(check, counts, audited) for check in checks)
+    keys = {check.name: check.keys for check in checks if isinstance(check, References)}
+    found = {**counts, **shares(audited, keys)}
+    return tuple(_result(check, found, audited) for check in checks)
 
 
 def _result(check: Check, counts: Mapping[str, Any], audited: Audited) -> CheckResult:

@@ -87,7 +87,9 @@ def values(line: Column, schema: st.StructType) -> Column:
 def typed(found: Column, field: st.StructField) -> Column:
     """A column of what `values` has found."""
     inner = found.getField(field.name)
-    return inner if isinstance(field.dataType, _PARSED) else converted(inner, field.dataType)
+    made = inner if isinstance(field.dataType, _PARSED) else converted(inner, field.dataType)
+    # A sum is never -0.0: `json_lines` does not tell it from 0.
+    return made + sf.lit(0).cast(field.dataType) if isinstance(field.dataType, (st.DoubleType, st.FloatType)) else made
 
 
 def _field(name: str, form: str, *, is_required: bool) -> str:

@@ -83,8 +83,8 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
 class Rejected:
     """Rejected rows, with the columns REJECTS, and what the pass that wrote the clean rows has counted of them.
 
-    If that has not brought all along, the rows are read or made again to be written, and must then have the same digest:
-    no frame is kept for them.
+    If that has not brought all along, the rows are read or made again to be written, and must then have the same
+    digest: no frame is kept for them.
     """
 
     rows: DataFrame
@@ -96,7 +96,8 @@ class Rejected:
         some = [(each["reason"], each["file"], each["raw"]) for each in found["_some"] or ()]
         if len(some) < found["_records"]:
             return self.rows
-        return self.rows.sparkSession.createDataFrame(some, REJECTS).coalesce(1)
+        frame: DataFrame = self.rows.sparkSession.createDataFrame(some, REJECTS)  # pyright: ignore[reportUnknownMemberType]
+        return frame.coalesce(1)
 
     @classmethod
     def on_the_way(cls, tagged: DataFrame) -> tuple[DataFrame, "Rejected"]:
@@ -108,7 +109,7 @@ class Rejected:
 
 
 def apart(tagged: DataFrame) -> DataFrame:
-    """Return a tagged frame with what is rejected in a column of its own, NULL for clean rows, in place of all three."""
+    """Return a tagged frame with rejected records in a column, NULL for clean rows, in place of text and reasons."""
     names = [name for name in tagged.columns if name not in META]
     parts = [_joined().alias("reason"), sf.col("_file").alias("file"), sf.col("_raw").alias("raw")]
     texts = [_joined(), sf.col("_file"), sf.col("_raw")]

@@ -1,11 +1,13 @@
 """Each check passing and failing, with the sample that a person sees."""
 
+from dataclasses import replace
+
 import pytest
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
 from feed_assets.runs import checks
 from feed_assets.runs.checks import Audited, Check
-from feed_assets.runs.outcomes import ROWS_PER_SAMPLE, run_checks
+from feed_assets.runs.outcomes import ROWS_PER_SAMPLE, results, run_checks
 from feed_assets_tests.support.each_case import each_case
 
 
@@ -119,6 +121,18 @@ def test_a_click_without_an_id_has_no_impression(frame):
     check = checks.references("clicked", "shown", on="the id")
     (result,) = run_checks([check], audited(ids, clicked=ids, shown=ids))
     assert (result.passed, result.found) == (False, 0.0)
+
+
+def test_all_shares_are_found_in_one_job(spark, frame):
+    clicked, shown = frame("id int, item int", (1, 7), (2, 7), (3, 8)), frame("id int, item int", (1, 7), (2, 9))
+    some = {"shown": ("id", 2 / 3), "items": ("item", 2 / 3), "none": ("id", 0.0)}
+    made = [checks.references("clicked", parent, on=on) for parent, (on, _) in some.items()]
+    given = audited(clicked, clicked=clicked, shown=shown, items=shown, none=shown.limit(0))
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
+    before = len(jobs(None))
+    results([replace(each, passes=lambda _: True) for each in made], {}, given)
+    assert len(jobs(None)) - before == 1
+    assert [each.found for each in run_checks(made, given)] == [share for _, share in some.values()]
 
 
 def test_keys_without_their_row_are_named_those_of_the_most_rows_first(frame):

@@ -6,8 +6,8 @@ from pyspark.sql import functions as sf
 from feed_assets.core.errors import UnstableRejects, UpdateAbandoned
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.settings import Settings
-from feed_assets.spark.read import clean, read_own
 from feed_assets.spark import rejects
+from feed_assets.spark.read import clean, read_own
 from feed_assets.spark.rejects import (
     REJECTS,
     Rejected,
