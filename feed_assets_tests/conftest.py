@@ -1,7 +1,5 @@
 """Fixtures for all tests: a real S3 server, one Spark session, a blackboard on each kind of store, a ledger, a home."""
 
-import atexit
-import gc
 import os
 import shutil
 import signal
@@ -56,11 +54,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     partition = {TESTS / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: partition.get(item.path, len(partition)))
     tiers.mark(items)
-
-
-def pytest_unconfigure() -> None:
-    """Free what the command line would leave in a process of its own: DuckDB says what nobody has freed."""
-    atexit.unregister(gc.freeze)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,5 @@
 """DuckDB, a file of this machine: chunks are read from local copies, and no extension is downloaded."""
 
-import atexit
-import gc
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,8 +14,6 @@ from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailab
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine, literal, quoted
 from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
-
-atexit.unregister(gc.freeze)  # Or DuckDB says on stderr, at the end, what the command line has left to be freed.
 
 _LINE_BYTES = 2 << 20
 """Bytes of a line that DuckDB reads for sure; no line is longer than its file."""

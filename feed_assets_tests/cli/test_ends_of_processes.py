@@ -138,3 +138,10 @@ def test_groups_that_end_together_end_in_order_though_each_waits_for_the_other(t
         wait_until(lambda: all(each.with_suffix(".ready").exists() for each in (one, other)), "both")
         end([started, beside])
         assert all(each.with_suffix(".done").exists() for each in (one, other))
+
+
+def test_a_command_that_used_duckdb_ends_without_a_word_of_what_is_left_to_be_freed():
+    used = "import sys, duckdb; duckdb.connect().execute('SELECT 1'); sys.argv = ['feed-assets', '--version']"
+    command = [sys.executable, "-c", f"{used}; from feed_assets.cli import main; main()"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stderr, done.stdout.count("\n")) == ("", 1)
