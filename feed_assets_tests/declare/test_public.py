@@ -65,6 +65,15 @@ def test_what_can_be_typed_is_listed_and_listing_it_loads_nothing():
     )
 
 
+def test_names_are_loaded_without_collections_of_what_is_there_and_the_collector_is_as_it_was():
+    import_all = "import dagster, feed_assets, gc; before = gc.get_stats()[2]['collections']; feed_assets.Input"
+    shown = "print(gc.get_stats()[2]['collections'] - before, gc.isenabled())"
+    for switch, is_on in (("enable", True), ("disable", False)):
+        command = f"import gc; gc.{switch}(); {import_all}; {shown}"
+        done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+        assert done.stdout == f"0 {is_on}\n"
+
+
 def test_the_version_is_that_of_the_project_and_is_read_when_it_is_asked_for():
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
     assert feed_assets.__version__ == project["version"]
