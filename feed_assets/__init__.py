@@ -4,7 +4,7 @@ Names are loaded when they are first used, so that the command line does not pay
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -173,7 +173,7 @@ def __getattr__(name: str) -> Any:
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def _no_collections() -> Generator[None]:
     """Import without Python's collector: it goes through all that Dagster has loaded, and finds nothing to free."""
     was_on = gc.isenabled()
     gc.disable()
