@@ -24,6 +24,9 @@ _SIMPLE = 64
 _HEAD_BYTES = 65_536
 """Bytes of a file in which its first line is looked for."""
 
+_LONGEST = 1 << 22
+"""Bytes of a plain line at most: Spark's parser refuses texts of 20 million characters."""
+
 _BLANKS = r"[ \t]*+"
 _ESCAPE = r'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})'
 _TEXT = rf'"[^"\\\x00-\x1f]*+(?:{_ESCAPE}[^"\\\x00-\x1f]*+){{0,100}}+"'
@@ -47,7 +50,10 @@ _DIGITS: dict[type[st.DataType], int] = {st.ByteType: 2, st.ShortType: 4, st.Int
 _PARSED = (st.StringType, st.BooleanType, st.DoubleType, *_DIGITS)
 """Types whose values Spark's parser makes; of the others it hands out the text."""
 
-_OPTIONS = {"columnNameOfCorruptRecord": "\0"}  # No column of any schema has that name.
+_OPTIONS = {
+    "mode": "FAILFAST",  # What the pattern takes and the parser does not ends the run: it is never NULL in silence.
+    "columnNameOfCorruptRecord": "\0",  # No column of any schema has that name.
+}
 
 
 def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
@@ -61,7 +67,7 @@ def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
     line = first_part(board, file, _HEAD_BYTES).decode(errors="replace").lstrip("\ufeff").lstrip()
     try:
         first, _ = json.JSONDecoder().raw_decode(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [*first] if isinstance(first, dict) else []
 
@@ -74,7 +80,7 @@ def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order
     names = [name for name in order if name in forms]
     every = [*names, *(name for name in forms if name not in names)]
     fields = "".join(_field(name, forms[name] or "", is_required=name in required) for name in every)
-    return line.rlike(rf"\A\{{{_BLANKS}{fields}\}}\r?\z")
+    return (sf.octet_length(line) <= _LONGEST) & line.rlike(rf"\A\{{{_BLANKS}{fields}\}}\r?\z")
 
 
 def values(line: Column, schema: st.StructType) -> Column:

@@ -108,6 +108,21 @@ def test_a_long_text_is_no_danger(spark):
     assert _are_plain(spark, [json.dumps({"s": "\n" * 1_000_000}), '{"s": "' + "x" * 1_000_000]) == [False, False]
 
 
+def test_a_text_that_spark_s_parser_refuses_is_as_it_is_the_long_way(spark, local_board, monkeypatch):
+    update = put_update(
+        local_board, {"a.json": json.dumps({"s": "x" * 21_000_000}) + "\n" + json.dumps({"s": "y" * 4_000_000})}
+    )
+
+    def found():
+        rows = read(spark, local_board, [update], "json", "s string")
+        return rows.select(sf.length("s"), "_reasons").collect()
+
+    quick = found()
+    monkeypatch.setattr(plain_json, "_SIMPLE", 0)
+    assert quick == found()
+    assert quick[1] == (4_000_000, [])
+
+
 def test_fields_are_plain_in_the_order_of_the_first_line_alone(spark, local_board):
     update = put_update(local_board, {"a.json": '{"o": true, "i": 7, "new": 1}\n', "b.json": '{"i": 7}\n'})
     order = order_of(local_board, update.files)
@@ -118,7 +133,9 @@ def test_fields_are_plain_in_the_order_of_the_first_line_alone(spark, local_boar
 
 
 @pytest.mark.parametrize(
-    "first", [b"", b"{", b"[1]\n", b"\xff\xfe\n", b"{" * 100_000, b"7\n"], ids=lambda first: str(first[:9])
+    "first",
+    [b"", b"{", b"[1]\n", b"\xff\xfe\n", b"{" * 100_000, b"[" * 100_000, b"7\n"],
+    ids=lambda first: str(first[:9]),
 )
 def test_a_first_line_that_is_no_object_has_no_order(local_board, first):
     assert order_of(local_board, put_update(local_board, {"a.json": first}).files) == []
