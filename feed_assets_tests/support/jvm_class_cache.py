@@ -50,9 +50,11 @@ def make() -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     env = {**os.environ, "SPARK_SUBMIT_OPTS": f"{JVM} -XX:ArchiveClassesAtExit={partial}", "PYTHONWARNINGS": "ignore"}
-    subprocess.run(
-        [sys.executable, "-m", __spec__.name, "work"], env=env, capture_output=True, timeout=SECONDS, check=False
-    )
+    command = [sys.executable, "-m", __spec__.name, "work"]
+    try:
+        subprocess.run(command, env=env, capture_output=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"no file of Spark's classes after {SECONDS} s: the tests start without one, more slowly", file=sys.stderr)
     if partial.exists():
         partial.rename(path)
 
