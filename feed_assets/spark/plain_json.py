@@ -47,8 +47,8 @@ _FORMS: dict[type[st.DataType], str] = {
 _DIGITS: dict[type[st.DataType], int] = {st.ByteType: 2, st.ShortType: 4, st.IntegerType: 9, st.LongType: 18}
 """Decimal digits of which any number fits."""
 
-_PARSED = (st.StringType, st.BooleanType, st.DoubleType, *_DIGITS)
-"""Types whose values Spark's parser makes; of the others it hands out the text."""
+_FROM_TEXT = (st.DateType, st.TimestampType, st.TimestampNTZType)
+"""Types of which Spark's parser hands out the text. Never of a number: it would make that text of a double."""
 
 _OPTIONS = {
     "mode": "FAILFAST",  # What the pattern takes and the parser does not ends the run: it is never NULL in silence.
@@ -85,7 +85,7 @@ def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order
 
 def values(line: Column, schema: st.StructType) -> Column:
     """The values of a plain line, as a struct of the schema's columns; NULL for NULL."""
-    kinds = [each.dataType if isinstance(each.dataType, _PARSED) else st.StringType() for each in schema]
+    kinds = [st.StringType() if isinstance(each.dataType, _FROM_TEXT) else each.dataType for each in schema]
     texts = st.StructType([st.StructField(each.name, kind) for each, kind in zip(schema, kinds, strict=True)])
     return sf.from_json(line, texts, _OPTIONS)
 
@@ -93,7 +93,7 @@ def values(line: Column, schema: st.StructType) -> Column:
 def typed(found: Column, field: st.StructField) -> Column:
     """A column of what `values` has found."""
     inner = found.getField(field.name)
-    made = inner if isinstance(field.dataType, _PARSED) else converted(inner, field.dataType)
+    made = converted(inner, field.dataType) if isinstance(field.dataType, _FROM_TEXT) else inner
     # A sum is never -0.0: `json_lines` does not tell it from 0.
     return made + sf.lit(0).cast(field.dataType) if isinstance(field.dataType, (st.DoubleType, st.FloatType)) else made
 

@@ -1,7 +1,8 @@
 """Further Spark configuration for one run: it reaches that run and no other, or it is refused."""
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from threading import RLock
 
 from pyspark.sql import SparkSession
 
@@ -13,6 +14,12 @@ from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.guarded import guarded, refuse_an_ended_one
 from feed_assets.spark.session import conf, session
 from feed_assets.spark.sizing import SMALL, conf_for
+
+_SIZES: list[int] = []
+"""Bytes that the runs read which work on this process's session now: it follows the largest of them."""
+_UNSIZED: dict[str, str] = {}
+"""What the session has of SMALL while none does."""
+_SIZING = RLock()
 
 
 @contextmanager
@@ -27,23 +34,51 @@ def profiled(
     """
     refuse_an_ended_one()
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
-    # A session that lives already would take what it can of it, and keep that.
-    spark = session(settings, profile if starts else None)
-    current = {key: spark.conf.get(key) or "" for key in SMALL if key not in profile}
-    sized = conf_for(size, current, {*settings.spark_conf.get_secret_value(), *profile})
-    before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
-    _refuse_what_came_too_late(spark, profile)
+    own = {*settings.spark_conf.get_secret_value(), *profile}
+    with _SIZING:
+        # A session that lives already would take what it can of it, and keep that.
+        spark = session(settings, profile if starts else None, is_in_use=bool(_SIZES))
+        before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
+        _refuse_what_came_too_late(spark, profile)
+        if not _SIZES:
+            _UNSIZED.update({key: spark.conf.get(key) or "" for key in SMALL})
+        _SIZES.append(size)
     runtime = [key for key in profile if spark.conf.isModifiable(key)]
-    before, runtime = {**before, **current}, [*runtime, *sized]
-    with guarded(spark, size):
+    with guarded(spark, size), _sized(spark, size, own):
         try:
             for key in runtime:
-                _set(spark, key, {**sized, **profile}[key])
+                _set(spark, key, profile[key])
             yield spark
         except OF_ITS_OWN:
             _restore(spark, runtime, before)
             raise
         _restore(spark, runtime, before)
+
+
+@contextmanager
+def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[None]:
+    """Have the session follow the bytes of a run while that works; an interrupt ends Spark, which is asked no more."""
+    try:
+        _follow_the_largest(spark, own)
+        yield
+    except OF_ITS_OWN:
+        _SIZES.remove(size)
+        _follow_the_largest(spark, own)
+        raise
+    except BaseException:
+        _SIZES.remove(size)
+        raise
+    _SIZES.remove(size)
+    _follow_the_largest(spark, own)
+
+
+def _follow_the_largest(spark: SparkSession, own: Collection[str]) -> None:
+    """Set the session to the most bytes that a run reads which works on it; to what it had if there is none."""
+    with _SIZING:
+        sized = {**_UNSIZED, **(conf_for(max(_SIZES), _UNSIZED, own) if _SIZES else {})}
+        for key, value in sized.items():
+            if key not in own and spark.conf.get(key) != value:
+                spark.conf.set(key, value)
 
 
 def _refuse_what_came_too_late(spark: SparkSession, profile: Mapping[str, str]) -> None:

@@ -97,10 +97,11 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
     return LazyPySparkResource(spark_config=conf(settings))
 
 
-def session(settings: Settings, profile: Mapping[str, str] | None = None) -> SparkSession:
+def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_in_use: bool = False) -> SparkSession:
     """The process's one session: made when first asked for, the same one after that, whatever the settings.
 
-    A profile wins over them where the session is made. Raises SparkUnavailable if it cannot be.
+    A profile wins over them where the session is made. A session that is in use keeps what follows the bytes that are
+    read (`sizing`). Raises SparkUnavailable if it cannot be made.
     """
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
     wanted = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})
@@ -116,6 +117,10 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
     try:
         with _ONE_STARTS, _handlers_kept():
             resource = spark_resource(wanted)
+            if is_in_use:
+                resource = LazyPySparkResource(
+                    spark_config={key: value for key, value in resource.spark_config.items() if key not in SMALL}
+                )
             _prepare(wanted)
             return resource.spark_session
     except (*SPARK_ERRORS, OSError) as error:

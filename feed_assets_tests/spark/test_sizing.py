@@ -46,6 +46,22 @@ def test_a_run_has_it_and_gives_it_back(spark):
     assert {key: spark.conf.get(key) for key in SMALL} == before
 
 
+def test_the_session_follows_the_largest_of_the_runs_that_work_on_it_at_a_time(spark):
+    def partitions():
+        return {key: spark.conf.get(key) for key in SMALL}
+
+    before, large = partitions(), {**DEFAULTS, PARTITIONS: "32"}
+    with profiled(Settings(), {}, may_start=True, size=1 << 30):
+        with profiled(Settings(), {}, may_start=True, size=1000):
+            assert partitions() == large
+        assert partitions() == large
+        with pytest.raises(ZeroDivisionError), profiled(Settings(), {}, may_start=True, size=20 << 30):
+            assert partitions() == {**DEFAULTS, PARTITIONS: "640"}
+            raise ZeroDivisionError
+        assert partitions() == large
+    assert partitions() == before
+
+
 GIB = 1 << 30
 
 

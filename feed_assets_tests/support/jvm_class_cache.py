@@ -54,7 +54,7 @@ def make() -> None:
     try:
         subprocess.run(command, env=env, capture_output=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        print(f"no file of Spark's classes after {SECONDS} s: the tests start without one, more slowly", file=sys.stderr)
+        sys.stderr.write(f"no file of Spark's classes after {SECONDS} s: the tests start without it, more slowly\n")
     if partial.exists():
         partial.rename(path)
 
