@@ -4,6 +4,8 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
+from feed_assets.core.words import text_of
+
 _USER = re.compile(r"://((?!/)[^:@]*(?=:(?!\s))|[^:/@\s?#]*)[:@]")
 """The user of a URL, and what ends it. Some drivers take one with a blank, `/`, `?` or `#` in it.
 
@@ -111,7 +113,12 @@ def _follow(error: BaseException, found: dict[int, BaseException]) -> None:
 
 
 def _says(error: BaseException) -> bool:
-    return any(map(has_secret, (str(error), *_texts(error).values(), *getattr(error, "__notes__", ()))))
+    """Whether an error holds a secret, or has no text of its own any more."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001
+        return True
+    return any(map(has_secret, (text, *_texts(error).values(), *getattr(error, "__notes__", ()))))
 
 
 def _texts(error: BaseException) -> dict[str, str]:
@@ -121,7 +128,7 @@ def _texts(error: BaseException) -> dict[str, str]:
 def _like(error: BaseException) -> BaseException:
     """An error that whoever catches this one catches, too, with the same traceback, and no secret in its texts."""
     args = tuple(shown(each) if isinstance(each, str) else each for each in error.args)
-    like = _again(type(error), shown(str(error)), args)
+    like = _again(type(error), shown(text_of(error)), args)
     vars(like).update(vars(error), **{name: shown(value) for name, value in _texts(error).items()})
     if notes := getattr(error, "__notes__", None):
         vars(like)["__notes__"] = [shown(note) for note in notes]

@@ -6,6 +6,14 @@ LONGEST_REASON = 300
 """Characters of a reason that messages of one line have at most; all of it is in the run's log."""
 
 
+def text_of(error: BaseException) -> str:
+    """The text of an error. One of Spark's asks a JVM for it, which may have ended: then it is the error's name."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001
+        return f"{type(error).__name__}, whose text went with its process"
+
+
 def first_line(text: str | None) -> str:
     """A reason in one line: Spark's plan and what else follows the first one is left out."""
     line = next((line.strip() for line in (text or "").splitlines() if line.strip()), "").rstrip("; ")

@@ -43,7 +43,7 @@ def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> 
             with duckdb.connect(config=config) as connection:
                 connection.register("rows", _keys(files, columns))
                 ((keys,),) = connection.execute("SELECT count(*) FROM (SELECT DISTINCT * FROM rows)").fetchall()
-        except duckdb.IOException as error:
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             why = sentence(first_line(str(error)))
             raise DiskFull(
                 f"keys of {update.path} cannot be kept in {folder}: {why} Make room, or set TMPDIR."

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from feed_assets.core.errors import InvalidDefinition
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
@@ -15,6 +17,9 @@ REASONS = 3
 
 KEYS = 5
 """Keys without a counterpart that `references` names."""
+
+COLUMNS = 20
+"""Columns that a message names at most."""
 
 LONGEST = 40
 """Characters of a value that a message has at most; all of it is in the sample."""
@@ -104,6 +109,8 @@ def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[s
 
     Of no rows it is 1.
     """
+    for name, (child, parent, on) in keys.items():
+        _refuse_other_keys(audited, name, (child, parent), on)
     counts = "sum(rows) AS all", "sum(if(known, rows, 0)) AS known"
     frames = [
         known_keys(audited, *each).selectExpr(f"{number} AS number", *counts)
@@ -112,6 +119,22 @@ def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[s
     rows = reduce(lambda some, more: some.union(more), frames).collect() if frames else []
     found = {row["number"]: row["known"] / row["all"] if row["all"] else 1.0 for row in rows}
     return {name: found[number] for number, name in enumerate(keys)}
+
+
+def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: str) -> None:
+    """Raise InvalidDefinition unless the key is a column of both inputs, text in both or in neither."""
+    kinds: dict[str, str] = {}
+    for each in inputs:
+        schema = audited.inputs[each].schema
+        if on not in schema.names:
+            there = ", ".join(schema.names[:COLUMNS])
+            raise InvalidDefinition(
+                f"check {name}: input {each!r} has no column {on!r}: expected one of {there}. Correct it in checks."
+            )
+        kinds[each] = schema[on].dataType.simpleString()
+    if len({kind == "string" for kind in kinds.values()}) > 1:
+        found = ", ".join(f"{kind} in {each!r}" for each, kind in kinds.items())
+        raise InvalidDefinition(f"check {name}: {on!r} is {found}: expected one type. Have one of them cast it.")
 
 
 def missing(child: str, parent: str, on: str) -> Evidence:

@@ -20,7 +20,7 @@ from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import PREVIOUS, Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
-from feed_assets.spark.rejects import Rejected, apart, is_tagged, reject_counts, rejected_rows, without_rejects
+from feed_assets.spark.rejects import Rejected, apart, is_tagged, kept_of, reject_counts, rejected_rows, without_rejects
 from feed_assets.spark.tally import Tally
 from feed_assets.spark.windows import MOST_PARTS, Counting, counting_of
 
@@ -81,7 +81,8 @@ class _Transform:
         untagged = [source.name for source in sources if _has_records(source) and not source.tagged]
         rejected = [_rejected(tagged[name], tallies[name]) for name in untagged]
         if is_tagged(rows):
-            rows, turned_away = Rejected.on_the_way(rows)
+            pinned = [update for updates in self.task.updates.values() for update in updates]
+            rows, turned_away = Rejected.on_the_way(rows, kept_of(pinned))
             rejected.append(turned_away)
         if self.task.recipe.is_companion:
             rows = self._keep(rows)  # Others' rows may change between the jobs that measure and check them.
@@ -94,7 +95,8 @@ class _Transform:
 
     def _tally(self, source: Source, tagged: DataFrame) -> Tally:
         """Return what is counted of the records of an input while the dataset is written."""
-        counts = {RECORDS: sf.count(sf.lit(1)), **({} if source.tagged else reject_counts())}
+        rejects = {} if source.tagged else reject_counts(kept_of(self.task.updates[source.name]))
+        counts = {RECORDS: sf.count(sf.lit(1)), **rejects}
         if counting := self._counting(source):
             updates = self.task.uncounted[source.name]
             counts |= counting.by_part(number_of_file(updates), len(updates))

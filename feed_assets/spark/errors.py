@@ -16,6 +16,7 @@ from feed_assets.core.errors import (
     UpdateChanged,
 )
 from feed_assets.core.feeds import Update
+from feed_assets.core.words import text_of
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
 """What an action raises: a job that failed on a classic session is a bare Py4JJavaError."""
@@ -48,7 +49,7 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        if (known := _translated(str(error), updates)) is None:
+        if (known := _translated(text_of(error), updates)) is None:
             raise
         raise known from error
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import DiskFull, OutOfMemory, SparkDied, SparkUnavailable
+from feed_assets.core.words import text_of
 from feed_assets.spark.errors import SPARK_ERRORS
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
@@ -87,7 +88,7 @@ def _heap(spark: object) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error of Spark's tells of too little memory."""
-    return isinstance(error, SPARK_ERRORS) and bool(_NO_MEMORY.search(str(error)))
+    return isinstance(error, SPARK_ERRORS) and bool(_NO_MEMORY.search(text_of(error)))
 
 
 def _ended_for_memory(spark: object) -> bool:
@@ -107,7 +108,7 @@ def _has_ended(spark: SparkSession, error: BaseException) -> bool:
     With a JVM they do not count: another service that a function asks says the same.
     """
     context = _context(spark)
-    return _is_stopped(context) if context else bool(_SERVER_IS_GONE.search(str(error)))
+    return _is_stopped(context) if context else bool(_SERVER_IS_GONE.search(text_of(error)))
 
 
 def _is_stopped(context: SparkContext) -> bool:
@@ -121,7 +122,7 @@ def _is_stopped(context: SparkContext) -> bool:
 
 def is_full(error: BaseException) -> bool:
     """Whether an error is that of a full disk, Python's or one of the JVM's in words."""
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or bool(_FULL.search(str(error)))
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or bool(_FULL.search(text_of(error)))
 
 
 def _context(spark: object) -> SparkContext | None:
@@ -162,5 +163,5 @@ def _cancel(spark: SparkSession) -> None:
 
 
 def _line(error: BaseException) -> str:
-    said = str(error).strip()
+    said = text_of(error).strip()
     return next((line.strip() for line in said.splitlines() if _FULL.search(line)), said)

@@ -1,6 +1,7 @@
 """Memory of a Spark that works on this machine, unless the user names it."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,14 +17,25 @@ _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def default_heap() -> dict[str, str]:
-    """Return the heap that fits this machine as configuration; nothing if `SPARK_DRIVER_MEMORY` names one."""
-    return {} if os.environ.get("SPARK_DRIVER_MEMORY") else {HEAP: f"{_bytes() >> 20}m"}
+    """Return the heap that fits this machine as configuration.
+
+    Nothing if `SPARK_DRIVER_MEMORY` or `spark-defaults.conf` names one.
+    """
+    return {} if os.environ.get("SPARK_DRIVER_MEMORY") or _is_in_defaults() else {HEAP: f"{_bytes() >> 20}m"}
 
 
 def in_words(values: Mapping[str, str]) -> str:
     """Return the heap of a configuration, and where another one is set."""
     size = values.get(HEAP) or os.environ.get("SPARK_DRIVER_MEMORY") or "1g"
     return f"a heap of {size} ({HEAP} in FEED_ASSETS_SPARK_CONF sets another)"
+
+
+def _is_in_defaults() -> bool:
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    path = Path(folder, "spark-defaults.conf") if folder else None
+    lines = path.read_text(errors="replace").splitlines() if path and path.exists() else []
+    return any(re.split(r"[\s=:]", line.strip(), maxsplit=1)[0] == HEAP for line in lines)
 
 
 def _bytes() -> int:

@@ -38,7 +38,7 @@ _OFFSET = "(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)?"
 _FORMS: dict[type[st.DataType], str] = {
     st.StringType: _TEXT,
     st.BooleanType: "(?:true|false)",
-    st.DoubleType: r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,300})?(?:[eE][+-]?[0-9]{1,2})?",
+    st.DoubleType: r"(?!-0(?:\.0*+)?[eE])-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,300})?(?:[eE][+-]?[0-9]{1,2})?",
     st.FloatType: r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,300})?",
     st.DateType: f'"{_DAY}"',
     st.TimestampType: f'"{_DAY}{_TIME}{_OFFSET}"',

@@ -2,8 +2,8 @@
 
 A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (its file's key under
 the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows: the clean rows are
-written first, and the digest of the others is observed on the way, with the first of them, KEPT at most. If these are
-not all, they are made once more and must have that digest.
+written first, and the digest of the others is observed on the way, with some of them, KEPT at most. If these are not
+all, they are made once more and must have that digest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,18 +19,24 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from feed_assets.core.data_version import NO_ROWS, combined
 from feed_assets.core.errors import UnstableRejects
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.spark.digest import digest, hash_of, parts_of
 from feed_assets.spark.parse import META, column, is_clean, reasons
+from feed_assets.spark.sizing import bytes_of
+from feed_assets.spark.tally import seen
 from feed_assets.spark.write import write, written
 
 REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
 """Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""
 KEPT = 10_000
-"""Rejected records of an input that the pass that writes the clean rows brings along at most, in 20 MB."""
-_LONGEST = 2_000
+"""Rejected records that the pass that writes the clean rows brings along at most."""
+_OF_ALL_TASKS = 160_000
+"""The same from all tasks together, before those of most hashes are left out."""
+_TASK_BYTES = 32 << 20
+"""Bytes that a task reads at least, of large data."""
+_LONGEST = 1_000
 """Bytes of a rejected record that it brings along, with its reasons and its file."""
 _REJECT = "_feed_assets_reject"
 """A column with a rejected record and its hash; NULL for a clean one."""
@@ -100,12 +106,18 @@ class Rejected:
         return frame.coalesce(1)
 
     @classmethod
-    def on_the_way(cls, tagged: DataFrame) -> tuple[DataFrame, "Rejected"]:
+    def on_the_way(cls, tagged: DataFrame, kept: int = KEPT) -> tuple[DataFrame, "Rejected"]:
         """Split what a function made: (clean rows, rejected rows). Who writes all clean rows has counted the others."""
         observation = Observation()
-        counts = [each.alias(name) for name, each in reject_counts().items()]
-        counted = apart(tagged).observe(observation, *counts)
-        return without_rejects(counted), cls(rejected_rows(tagged), lambda: observation.get)
+        counts = [each.alias(name) for name, each in reject_counts(kept).items()]
+        records = apart(tagged)
+        counted = records.observe(observation, *counts)
+
+        def found() -> Mapping[str, Any]:
+            # Of a frame without clean rows the optimizer removes the observation: then it has seen nothing.
+            return seen(observation) or records.agg(*counts).collect()[0].asDict()
+
+        return without_rejects(counted), cls(rejected_rows(tagged), found)
 
 
 def apart(tagged: DataFrame) -> DataFrame:
@@ -117,10 +129,19 @@ def apart(tagged: DataFrame) -> DataFrame:
     return tagged.select(*map(column, names), "_file", rejected.alias(_REJECT))
 
 
-def reject_counts() -> dict[str, Column]:
-    """Return the parts of the digest of the rejects of a frame that `apart` made, and some of these."""
+def kept_of(updates: Sequence[Update]) -> int:
+    """Return how many rejected records may come along from each task that reads some updates.
+
+    The driver keeps those of every task until the job ends: 160 MB at most.
+    """
+    tasks = 1 + sum(len(update.files) for update in updates) + bytes_of(updates) // _TASK_BYTES
+    return max(min(KEPT, _OF_ALL_TASKS // tasks), 1)
+
+
+def reject_counts(kept: int = KEPT) -> dict[str, Column]:
+    """Return the parts of the digest of the rejects of a frame that `apart` made, and so many of these."""
     row, size = sf.col(f"{_REJECT}.hash"), " + ".join(f"octet_length({_REJECT}.{name})" for name in REJECTS.names)
-    some = sf.min_by(_REJECT, sf.when(sf.expr(f"{size} <= {_LONGEST}"), row), KEPT)
+    some = sf.min_by(_REJECT, sf.when(sf.expr(f"{size} <= {_LONGEST}"), row), kept)
     return {**parts_of(row), "_some": some}
 
 

@@ -179,7 +179,8 @@ def _unavailable(settings: Settings, why: str) -> SparkUnavailable:
         return SparkUnavailable(f"the Spark Connect server of FEED_ASSETS_SPARK_REMOTE cannot be used: {why}")
     return SparkUnavailable(
         f"Spark does not start, with master {settings.spark_master} and {java()}: {why} Expected a master that "
-        "answers. Correct FEED_ASSETS_SPARK_MASTER, or name a Connect server in FEED_ASSETS_SPARK_REMOTE."
+        "answers, and a configuration that Spark takes. Correct FEED_ASSETS_SPARK_MASTER or FEED_ASSETS_SPARK_CONF, or "
+        "name a Connect server in FEED_ASSETS_SPARK_REMOTE."
     )
 
 

@@ -68,8 +68,8 @@ class Tally:
 
         The optimizer may have removed the observation, as where a filter is always false: then it has seen nothing.
         """
-        seen: Mapping[str, Any] = _seen(self.observation) if self.is_whole else {}
-        return seen or self.records.agg(*_named(self.counts)).collect()[0].asDict()
+        found: Mapping[str, Any] = seen(self.observation) if self.is_whole else {}
+        return found or self.records.agg(*_named(self.counts)).collect()[0].asDict()
 
 
 def reads_whole(plan: str, name: str) -> bool:
@@ -77,19 +77,20 @@ def reads_whole(plan: str, name: str) -> bool:
     above: list[tuple[int, str]] = []
     found = 0
     is_whole = True
+    has_subquery = False
     for line in plan.splitlines():
         if not (node := _NODE.match(line)):
             continue
         depth = len(node[1]) // _INDENT
         while above and above[-1][0] >= depth:
             above.pop()
+        # A plan inside of an expression, such as IN (SELECT …), stands two levels below its node: it becomes a join.
+        has_subquery |= depth > 0 and (not above or above[-1][0] != depth - 1)
         if node[2] == _WATCH and name in line:
             found += 1
-            # A plan inside of an expression, such as IN (SELECT …), stands two levels below its node.
-            is_whole = [each for each, _ in above] == [*range(depth)]
-            is_whole &= all(kind in _TAKES_EVERY_ROW | {_WATCH} for _, kind in above)
+            is_whole = all(kind in _TAKES_EVERY_ROW | {_WATCH} for _, kind in above)
         above.append((depth, node[2]))
-    return found == 1 and is_whole
+    return found == 1 and is_whole and not has_subquery
 
 
 def _named(counts: Mapping[str, Column]) -> list[Column]:
@@ -110,7 +111,7 @@ def _is_over(observation: Any) -> bool:
     return bool(observation._result) or observation._error is not None
 
 
-def _seen(observation: Any) -> Mapping[str, Any]:
+def seen(observation: Any) -> Mapping[str, Any]:
     """Return what an observation has seen, without waiting for it."""
     java = getattr(observation, "_jo", None)
     if java and (not java.future().isCompleted() or java.getAsJava().isEmpty()):

@@ -163,3 +163,17 @@ def test_an_error_that_cannot_be_made_again_keeps_its_name():
     found = without_secrets(error)
     assert type(found).__name__ == "ExceptionGroup"
     assert str(found) == "no answer of postgresql://me:***@h/d (1 sub-exception)"
+
+
+class Gone(Exception):
+    """As an error of Spark's whose JVM has ended."""
+
+    def __str__(self):
+        raise ConnectionRefusedError
+
+
+def test_an_error_whose_text_is_gone_has_its_name_for_one():
+    error = raised(ValueError("as it is"), raised(Gone()))
+    assert without_secrets(error) is error
+    assert str(error.__cause__) == "Gone, whose text went with its process"
+    assert str(without_secrets(Gone())) == "Gone, whose text went with its process"

@@ -118,9 +118,12 @@ def test_more_keys_than_memory_holds_are_spilled(spark, local_board, written, mo
     assert repeated_rows(local_board, written(frame), ["key"]) == 1
 
 
-def test_a_full_temporary_folder_is_named(spark, local_board, written, monkeypatch):
+@pytest.mark.parametrize("kind", ["IOException", "OutOfMemoryException"])
+def test_a_full_temporary_folder_is_named(spark, local_board, written, monkeypatch, kind):
+    """Where DuckDB can offload no more data it says that it is out of memory."""
+
     def full(**_):
-        raise repeated_keys.duckdb.IOException("could not write: No space left on device")
+        raise getattr(repeated_keys.duckdb, kind)("could not write: No space left on device")
 
     update = written(spark.range(3))
     monkeypatch.setattr(repeated_keys.duckdb, "connect", full)

@@ -1,5 +1,6 @@
 """Each check passing and failing, with the sample that a person sees."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -265,3 +266,16 @@ def test_a_severity_that_is_none_is_refused():
     wrong = Check("a", "b", bool, "count(1)", severity=lambda found: "warn")
     with pytest.raises(InvalidDefinition, match="its severity for 2 is 'warn', expected 'ERROR' or 'WARN'"):
         wrong.severity_of(2)
+
+
+@each_case(
+    ("schema", "why"),
+    [
+        ("item int", "check clicked_in_shown: input 'shown' has no column 'id': expected one of item. Correct it"),
+        ("id string", "check clicked_in_shown: 'id' is int in 'clicked', string in 'shown': expected one type."),
+    ],
+)
+def test_keys_that_cannot_be_compared_are_named_with_their_check(frame, schema, why):
+    clicked, shown = frame("id int", (1,)), frame(schema)
+    with pytest.raises(InvalidDefinition, match=re.escape(why)):
+        run_checks([checks.references("clicked", "shown", on="id")], audited(clicked, clicked=clicked, shown=shown))

@@ -56,6 +56,20 @@ def test_a_spark_without_memory_that_goes_on_is_an_attempt_with_a_cure():
     assert end_of(raised.value) == FAILED
 
 
+class Gone(PySparkException):
+    """An error whose JVM has ended, and is asked for the text."""
+
+    def __str__(self):
+        raise ConnectionRefusedError
+
+
+def test_an_error_whose_text_is_gone_is_judged_without_it():
+    error = Gone("a text")
+    with pytest.raises(Gone) as raised, guarded(None):
+        raise error
+    assert raised.value is error
+
+
 def test_a_full_disk_that_python_meets_is_no_attempt_either():
     with pytest.raises(DiskFull, match="No space left on device"), guarded(None):
         write_to_a_full_disk()

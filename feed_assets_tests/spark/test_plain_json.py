@@ -16,7 +16,8 @@ SCHEMA = (
     "p decimal(38,18), q decimal(38,38), s string, o boolean, a date, t timestamp, n timestamp_ntz"
 )
 ROW = {
-    "y": 1, "h": -12, "i": 7, "b": 123456789012345678, "f": 1.5, "d": -0.1, "m": 1.25, "w": 12, "p": 1, "q": 0, "s": 'é "x"\\/\n',
+    "y": 1, "h": -12, "i": 7, "b": 123456789012345678, "f": 1.5, "d": -0.1, "m": 1.25, "w": 12, "p": 1, "q": 0,
+    "s": 'é "x"\\/\n',
     "o": True, "a": "2024-12-31", "t": "2024-02-28T23:59:59.123456+05:30", "n": "2024-01-30 00:00:00",
 }  # fmt: skip
 ODD = {
@@ -24,8 +25,14 @@ ODD = {
     "h": ["9999", "32767", "32768", "-32768", "-32769"],
     "i": ["2147483647", "2147483648", "-2147483648", "1e3", "7.0", "true", "01", "+1"],
     "b": ["999999999999999999", "-9223372036854775808", "9223372036854775807", "9223372036854775808"],
-    "f": ["0.1", "16777217", "-0.0", "1e30", "1e39", "123456789012345678", "3.4028236e38", "0.30000001192092896", "222452.2578125000000001"],
-    "d": ["0.1", "-0.0", "1e22", "1E-7", "1e99", "1e400", "123456789012345678", "4.9e-324", "NaN", "1.", ".5"],
+    "f": [
+        "0.1", "16777217", "-0.0", "1e30", "1e39", "123456789012345678", "3.4028236e38", "0.30000001192092896",
+        "222452.2578125000000001",
+    ],
+    "d": [
+        "0.1", "-0.0", "-0e5", "-0.0E1", "1e22", "1E-7", "1e99", "1e400", "123456789012345678", "4.9e-324", "NaN", "1.",
+        ".5",
+    ],
     "m": ["1", "999.99", "1000", "1.250", "1.255", '"1.25"', '"01.25"', '"1e1"', "-0.01", '" 1"'],
     "p": ["123456789012345.670123456789012345", "0.1", "-817554615762732073.231952716017553715", '"0.10"', "1e3"],
     "q": ["0." + "123456789" * 4, '"0.' + "987654321" * 4 + '"', "1", "-0.00000000000000000000000000000000000001"],
@@ -54,7 +61,7 @@ def _lines(seed):
         for value in odd:
             yield _line([(each, value if each == name else other) for each, other in usual])
     for _ in range(600):
-        members = [(name, chance.choice([value] * 9 + ODD[name])) for name, value in usual if chance.random() < 0.9]
+        members = [(name, chance.choice([value] * 99 + ODD[name])) for name, value in usual if chance.random() < 0.9]
         if chance.random() < 0.3:
             members.insert(chance.randrange(len(members) + 1), chance.choice([("x", "1"), *usual]))
         if chance.random() < 0.2:
@@ -62,8 +69,8 @@ def _lines(seed):
         text = _line(
             members,
             chance.choice([":", ": ", " :\t"]),
-            chance.choice([",", ", ", ",,"]),
-            chance.choice(["", " ", "\r", " x"]),
+            chance.choice([",", ", ", " , ", ",", ",,"]),
+            chance.choice(["", "", "", "\r", " x"]),
         )
         if chance.random() < 0.2:
             at = chance.randrange(len(text))
@@ -80,6 +87,8 @@ def test_a_plain_line_says_what_the_long_way_says_of_it(spark, local_board, monk
         return rows.select(*(sf.col(name).cast("string") for name in ROW), "_reasons", "_raw").collect()
 
     quick = found()
+    lines = [row["_raw"] for row in quick]
+    assert _are_plain(spark, lines, required=["i"]).count(True) > 100
     monkeypatch.setattr(plain_json, "_SIMPLE", 0)
     assert quick == found()
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from feed_assets.core.errors import UnstableRejects, UpdateAbandoned
-from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.settings import Settings
 from feed_assets.spark import rejects
 from feed_assets.spark.read import clean, read_own
@@ -166,16 +166,30 @@ def test_a_function_that_rejects_others_when_it_runs_again_loses_nothing(local_b
 @pytest.mark.parametrize(("kept", "longest"), [(10, 100), (2, 100), (10, 50)], ids=["all", "too many", "too long"])
 def test_rejects_that_came_along_are_not_made_again(local_board, tagged, monkeypatch, kept, longest):
     """The others are: both are the same update."""
-    monkeypatch.setattr(rejects, "KEPT", kept)
     monkeypatch.setattr(rejects, "_LONGEST", longest)
     rows = (("a", -1, "r1"), ("b", 1, "r2"), ("c", -1, "é" * 40), ("d", -1, "\0\u2028\n\"'"))
-    good, rejected = Rejected.on_the_way(reject(tagged(*rows), sf.col("at") < 0, "negative"))
+    good, rejected = Rejected.on_the_way(reject(tagged(*rows), sf.col("at") < 0, "negative"), kept)
     write(good, local_board, TURNED_AWAY, "20191124.000001")
     assert (rejected.written() is rejected.rows) == ((kept, longest) != (10, 100))
     found = write_rejects([rejected], local_board, TURNED_AWAY, "20191124.000002")
     read = read_own(good.sparkSession, local_board, Update(TURNED_AWAY, "20191124.000002", found.files))
     assert sorted(read.collect()) == [("negative", "f", raw) for raw in sorted([rows[0][2], rows[2][2], rows[3][2]])]
     assert found.data_version == "0f529a77a8f5428714abb090f0d6da60"
+
+
+def test_a_frame_whose_rows_are_all_rejected_is_counted_apart(local_board, tagged):
+    """The optimizer removes the observation where a constant condition leaves no clean row."""
+    good, rejected = Rejected.on_the_way(reject(tagged(("a", 1, "r1"), ("b", 2, "r2")), sf.lit(True), "no"))
+    assert write(good, local_board, TURNED_AWAY, "20191124.000001").records == 0
+    assert write_rejects([rejected], local_board, TURNED_AWAY, "20191124.000002").records == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "kept"), [(1, 100, 10_000), (15, 100, 10_000), (60, 1 << 20, 2622), (9, 1 << 40, 4)]
+)
+def test_the_more_tasks_there_are_the_fewer_rejects_come_along_from_each(files, size, kept):
+    update = Update(TURNED_AWAY, "20191124.000001", tuple(File(f"f{n}", size // files) for n in range(files)))
+    assert rejects.kept_of([update]) == kept
 
 
 def test_what_else_lies_under_no_rejects_makes_them_abandoned(local_board):

@@ -55,8 +55,9 @@ def test_the_session_follows_the_largest_of_the_runs_that_work_on_it_at_a_time(s
         with profiled(Settings(), {}, may_start=True, size=1000):
             assert partitions() == large
         assert partitions() == large
-        with pytest.raises(ZeroDivisionError), profiled(Settings(), {}, may_start=True, size=20 << 30):
+        with profiled(Settings(), {}, may_start=True, size=20 << 30):
             assert partitions() == {**DEFAULTS, PARTITIONS: "640"}
+        with pytest.raises(ZeroDivisionError), profiled(Settings(), {}, may_start=True, size=20 << 30):
             raise ZeroDivisionError
         assert partitions() == large
     assert partitions() == before
@@ -87,10 +88,19 @@ def test_a_heap_is_a_quarter_of_what_there_is(monkeypatch, tmp_path, machine, co
     assert heap.in_words(conf(Settings())).startswith(f"a heap of {expected} (spark.driver.memory in ")
 
 
-def test_a_heap_that_somebody_names_is_not_ours(monkeypatch):
+def test_a_heap_that_somebody_names_is_not_ours(monkeypatch, tmp_path):
     monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
     assert conf(Settings(spark_conf={heap.HEAP: "3g"}))[heap.HEAP] == "3g"
     assert heap.HEAP not in conf(Settings(spark_master="spark://cluster:7077"))
     monkeypatch.setenv("SPARK_DRIVER_MEMORY", "5g")
     assert heap.HEAP not in conf(Settings())
     assert heap.in_words(conf(Settings())).startswith("a heap of 5g ")
+    monkeypatch.delenv("SPARK_DRIVER_MEMORY")
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir()
+    for text, is_named in (("# none\nspark.driver.memory\t12g\n", True), ("spark.driver.memoryOverhead 1g", False)):
+        defaults.write_text(text)
+        for name, folder in (("SPARK_CONF_DIR", defaults.parent), ("SPARK_HOME", tmp_path)):
+            with monkeypatch.context() as patch:
+                patch.setenv(name, str(folder))
+                assert (heap.HEAP not in conf(Settings())) == is_named

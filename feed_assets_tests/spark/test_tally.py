@@ -41,6 +41,9 @@ IN_PART = {
     "python": lambda frame: frame.mapInPandas(lambda batches: [next(batches)], "id long, part long"),
     "twice": lambda frame: frame.union(frame.where("id < 3")),
     "unused": lambda frame: frame.sparkSession.range(3),
+    "filter by a subquery": lambda frame: _view(frame).sql(
+        "SELECT id FROM records WHERE id NOT IN (SELECT id FROM range(3))"
+    ),
     "subquery": lambda frame: _view(frame).sql("SELECT id FROM range(0) WHERE id IN (SELECT id FROM records)"),
     "with": lambda frame: _view(frame).sql("WITH some AS (SELECT * FROM records) SELECT * FROM some LIMIT 1"),
     "cached": lambda frame: frame.cache().limit(1),
