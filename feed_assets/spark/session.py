@@ -71,8 +71,8 @@ def conf(settings: Settings) -> dict[str, str]:
 
     It cannot switch page checksums off.
 
-    `spark_master` `local[…]` begins as for small data (`sizing`), with a heap that fits the machine; kept frames are not
-    packed.
+    `spark_master` `local[…]` begins as for small data (`sizing`), with a heap that fits the machine, and does not pack
+    kept frames.
     Raises InvalidDefinition for what would break a manifest's count, or a folder of jars that is not there,
     InvalidSetting for a bucket that is reached in two ways.
     """
