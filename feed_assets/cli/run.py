@@ -59,9 +59,12 @@ def quietly(doing: "Progress") -> "Callable[[str], None]":
 
     def hear(step: str) -> None:
         if step == STARTING_SPARK:
+            from feed_assets.settings import settings
             from feed_assets.spark.jvm import hide_banner
+            from feed_assets.spark.session import heap_in_words
 
             hide_banner()
+            step += heap_in_words(settings())
         doing.say(step)
 
     return hear

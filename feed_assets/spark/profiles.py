@@ -38,11 +38,8 @@ def profiled(
     with _SIZING:
         # A session that lives already would take what it can of it, and keep that.
         spark = session(settings, profile if starts else None, is_in_use=bool(_SIZES))
-        before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
-        _refuse_what_came_too_late(spark, profile)
-        if not _SIZES:
-            _UNSIZED.update({key: spark.conf.get(key) or "" for key in SMALL})
-        _SIZES.append(size)
+    before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
+    _refuse_what_came_too_late(spark, profile)
     runtime = [key for key in profile if spark.conf.isModifiable(key)]
     with guarded(spark, size), _sized(spark, size, own):
         try:
@@ -58,6 +55,10 @@ def profiled(
 @contextmanager
 def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[None]:
     """Have the session follow the bytes of a run while that works; an interrupt ends Spark, which is asked no more."""
+    with _SIZING:
+        if not _SIZES:
+            _UNSIZED.update({key: spark.conf.get(key) or "" for key in SMALL})
+        _SIZES.append(size)
     try:
         _follow_the_largest(spark, own)
         yield

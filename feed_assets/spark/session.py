@@ -89,6 +89,11 @@ def conf(settings: Settings) -> dict[str, str]:
     return {**values, **_jars(settings.spark_jars), **s3a, **own, **checksums.OF_SESSION}
 
 
+def heap_in_words(settings: Settings) -> str:
+    """Return with which heap Spark starts on this machine, and what sets another; nothing where it is elsewhere."""
+    return "" if settings.spark_remote or not _is_local(settings) else f" with {in_words(conf(settings))}"
+
+
 def spark_resource(settings: Settings) -> LazyPySparkResource:
     """dagster-pyspark's resource for these settings; the session starts when it is first asked for."""
     if not settings.spark_remote and _is_local(settings):
@@ -136,8 +141,7 @@ def _prepare(settings: Settings) -> None:
         connect(remote)
     elif not remote and SparkSession.getActiveSession() is None:
         values = conf(settings)
-        if _is_local(settings):
-            _log.info("starting Spark with %s", in_words(values))
+        _log.info("starting Spark%s", heap_in_words(settings))
         start_context(values)
 
 

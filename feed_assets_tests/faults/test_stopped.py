@@ -48,7 +48,9 @@ class Lake:
         quiet = {"PYTHONWARNINGS": "ignore"}  # of Spark's workers, which import the project, too
         env = {**os.environ, **quiet, project.HOLD: str(self.hold)}
         with self.output.open("wb") as file:
-            self.process = subprocess.Popen(command, env=env, stdout=file, stderr=file, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, env=env, stdout=file, stderr=file, start_new_session=True, preexec_fn=_heard
+            )
 
     def in_the_middle(self) -> None:
         """Start it, and wait until a job is held with a part that is written."""
@@ -84,6 +86,11 @@ class Lake:
         """The partitions that have a valid update."""
         board = open_board(settings())
         return [key for key in project.KEYS if read.latest(board, Partition(FEED, key)).update]
+
+
+def _heard() -> None:
+    """Undo `nohup`, under which these tests may run: PySpark's daemon ends its workers by SIGHUP."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def dagsters() -> list[str]:

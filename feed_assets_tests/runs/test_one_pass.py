@@ -1,6 +1,7 @@
 """A run of a million rows: one pass writes them, and no frame is kept for rejects. Counted are jobs, not seconds."""
 
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from feed_assets.feeds.write import publish
 from feed_assets.runs import checks
 from feed_assets.runs.checks import Check
 from feed_assets.runs.recipe import Source
+from feed_assets.runs.spark_maker import SparkMaker
 from feed_assets.spark import rejects
 from feed_assets.spark.rejects import reject
 from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, REJECTS, SCHEMA, rows, stepping
@@ -154,6 +156,17 @@ def test_a_check_that_fails_while_rows_are_written_is_named(lake):
     ):
         lake.clean(checks=(Check("by_zero", "nothing", lambda found: found == 0, "sum(id / (id - id))"),))
     assert lake.valid() is None
+
+
+def test_a_session_is_asked_for_by_the_bytes_that_a_run_has_pinned(lake, spark):
+    raw, sizes = lake.drop(f"1,{DAY} 01:00:00"), []
+
+    def session(size):
+        sizes.append(size)
+        return nullcontext(spark)
+
+    lake.clean(services=replace(lake.services, maker=lambda: SparkMaker(session)))
+    assert sizes == [sum(file.size for file in raw.files)]
 
 
 def test_what_a_monitor_measures_is_not_measured_of_its_profile(lake, spark):

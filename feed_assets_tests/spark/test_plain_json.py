@@ -138,6 +138,8 @@ def test_fields_are_plain_in_the_order_of_the_first_line_alone(spark, local_boar
     update = put_update(local_board, {"a.json": '{"o": true, "i": 7, "new": 1}\n', "b.json": '{"i": 7}\n'})
     order = order_of(local_board, update.files)
     assert order == ["o", "i", "new"]
+    plan = read(spark, local_board, [update], "json", SCHEMA)._jdf.queryExecution().toString()
+    assert 0 < plan.index(r"\Qo\E") < plan.index(r"\Qi\E")
     assert _are_plain(spark, ['{"o":true,"i":7}', '{"i":7,"o":true}', '{"o":true,"i":7,"y":1}'], order=order) == [
         True, False, True,
     ]  # fmt: skip

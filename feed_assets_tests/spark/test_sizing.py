@@ -5,7 +5,7 @@ import pytest
 from feed_assets.settings import Settings
 from feed_assets.spark import heap
 from feed_assets.spark.profiles import profiled
-from feed_assets.spark.session import conf
+from feed_assets.spark.session import conf, heap_in_words
 from feed_assets.spark.sizing import SMALL, SMALL_BYTES, conf_for
 from feed_assets_tests.support.each_case import each_case
 
@@ -86,6 +86,15 @@ def test_a_heap_is_a_quarter_of_what_there_is(monkeypatch, tmp_path, machine, co
     monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
     assert conf(Settings())[heap.HEAP] == expected
     assert heap.in_words(conf(Settings())).startswith(f"a heap of {expected} (spark.driver.memory in ")
+
+
+def test_who_starts_spark_on_this_machine_says_with_which_heap(monkeypatch):
+    monkeypatch.setenv("SPARK_DRIVER_MEMORY", "5g")
+    assert (
+        heap_in_words(Settings()) == " with a heap of 5g (spark.driver.memory in FEED_ASSETS_SPARK_CONF sets another)"
+    )
+    assert heap_in_words(Settings(spark_master="spark://cluster:7077")) == ""
+    assert heap_in_words(Settings(spark_remote="sc://elsewhere:15002")) == ""
 
 
 def test_a_heap_that_somebody_names_is_not_ours(monkeypatch, tmp_path):
