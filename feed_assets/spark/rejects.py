@@ -32,11 +32,11 @@ REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "fi
 """Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""
 KEPT = 10_000
 """Rejected records that the pass that writes the clean rows brings along at most."""
-_OF_ALL_TASKS = 160_000
+_OF_ALL_TASKS = 100_000
 """The same from all tasks together, before those of most hashes are left out."""
 _TASK_BYTES = 32 << 20
 """Bytes that a task reads at least, of large data."""
-_LONGEST = 1_000
+_LONGEST = 400
 """Bytes of a rejected record that it brings along, with its reasons and its file."""
 _REJECT = "_feed_assets_reject"
 """A column with a rejected record and its hash; NULL for a clean one."""
@@ -132,7 +132,7 @@ def apart(tagged: DataFrame) -> DataFrame:
 def kept_of(updates: Sequence[Update]) -> int:
     """Return how many rejected records may come along from each task that reads some updates.
 
-    The driver keeps those of every task until the job ends: 160 MB at most.
+    The driver keeps those of every task until the job ends, several times: 40 MB at most, each time.
     """
     tasks = 1 + sum(len(update.files) for update in updates) + bytes_of(updates) // _TASK_BYTES
     return max(min(KEPT, _OF_ALL_TASKS // tasks), 1)
