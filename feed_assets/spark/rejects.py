@@ -34,7 +34,7 @@ KEPT = 10_000
 """Rejected records that the pass that writes the clean rows brings along at most."""
 _OF_ALL_TASKS = 100_000
 """The same from all tasks together, before those of most hashes are left out."""
-_TASK_BYTES = 32 << 20
+_TASK_BYTES = 64 << 20
 """Bytes that a task reads at least, of large data."""
 _LONGEST = 400
 """Bytes of a rejected record that it brings along, with its reasons and its file."""
