@@ -116,7 +116,7 @@ def _says(error: BaseException) -> bool:
     """Whether an error holds a secret, or has no text of its own any more."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 (as in `text_of`)
         return True
     return any(map(has_secret, (text, *_texts(error).values(), *getattr(error, "__notes__", ()))))
 

@@ -10,7 +10,7 @@ def text_of(error: BaseException) -> str:
     """The text of an error. One of Spark's asks a JVM for it, which may have ended: then it is the error's name."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 (it is code of any class, and py4j's raises what a lost connection does)
         return f"{type(error).__name__}, whose text went with its process"
 
 

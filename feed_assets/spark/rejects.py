@@ -123,9 +123,8 @@ class Rejected:
 def apart(tagged: DataFrame) -> DataFrame:
     """Return a tagged frame with rejected records in a column, NULL for clean rows, in place of text and reasons."""
     names = [name for name in tagged.columns if name not in META]
-    parts = [_joined().alias("reason"), sf.col("_file").alias("file"), sf.col("_raw").alias("raw")]
-    texts = [_joined(), sf.col("_file"), sf.col("_raw")]
-    rejected = sf.when(~is_clean(), sf.struct(hash_of([(each, each) for each in texts]).alias("hash"), *parts))
+    digested = hash_of([(text, text) for text in _record().values()])
+    rejected = sf.when(~is_clean(), sf.struct(digested.alias("hash"), *_named_record()))
     return tagged.select(*map(column, names), "_file", rejected.alias(_REJECT))
 
 
@@ -175,9 +174,14 @@ def write_rejects(some: Sequence[Rejected], board: Blackboard, partition: Partit
 
 def rejected_rows(tagged: DataFrame) -> DataFrame:
     """Return the rejected rows of a tagged frame as REJECTS."""
-    columns = [_joined().alias("reason"), sf.col("_file").alias("file"), sf.col("_raw").alias("raw")]
-    return tagged.where(~is_clean()).select(*columns)
+    return tagged.where(~is_clean()).select(*_named_record())
 
 
-def _joined() -> Column:
-    return sf.array_join("_reasons", "; ")
+def _record() -> dict[str, Column]:
+    """Return the columns of REJECTS, by name, of a tagged frame."""
+    texts = sf.array_join("_reasons", "; "), sf.col("_file"), sf.col("_raw")
+    return dict(zip(REJECTS.names, texts, strict=True))
+
+
+def _named_record() -> list[Column]:
+    return [text.alias(name) for name, text in _record().items()]

@@ -141,7 +141,8 @@ def _prepare(settings: Settings) -> None:
         connect(remote)
     elif not remote and SparkSession.getActiveSession() is None:
         values = conf(settings)
-        _log.info("starting Spark%s", heap_in_words(settings))
+        if _is_local(settings):
+            _log.info("starting Spark with %s", in_words(values))
         start_context(values)
 
 

@@ -49,7 +49,7 @@ class Lake:
         env = {**os.environ, **quiet, project.HOLD: str(self.hold)}
         with self.output.open("wb") as file:
             self.process = subprocess.Popen(
-                command, env=env, stdout=file, stderr=file, start_new_session=True, preexec_fn=_heard
+                command, env=env, stdout=file, stderr=file, start_new_session=True, preexec_fn=_undo_nohup
             )
 
     def in_the_middle(self) -> None:
@@ -88,8 +88,8 @@ class Lake:
         return [key for key in project.KEYS if read.latest(board, Partition(FEED, key)).update]
 
 
-def _heard() -> None:
-    """Undo `nohup`, under which these tests may run: PySpark's daemon ends its workers by SIGHUP."""
+def _undo_nohup() -> None:
+    """Hear SIGHUP also under `nohup`, in which these tests may run: PySpark's daemon ends its workers by SIGHUP."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
