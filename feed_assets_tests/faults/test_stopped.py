@@ -43,13 +43,13 @@ class Lake:
             write.publish(open_board(settings()), partition, {"part-1.csv": content}, datetime.now(UTC))
 
     def start(self) -> None:
-        """Start `run` in a process group of its own, as a shell does."""
+        """Start `nohup feed-assets run` in a process group of its own, as a shell does."""
         command = [str(Path(sys.executable).with_name("feed-assets")), "run", "--until-idle", "-m", project.__name__]
         quiet = {"PYTHONWARNINGS": "ignore"}  # of Spark's workers, which import the project, too
         env = {**os.environ, **quiet, project.HOLD: str(self.hold)}
         with self.output.open("wb") as file:
             self.process = subprocess.Popen(
-                command, env=env, stdout=file, stderr=file, start_new_session=True, preexec_fn=_undo_nohup
+                command, env=env, stdout=file, stderr=file, start_new_session=True, preexec_fn=_as_nohup
             )
 
     def in_the_middle(self) -> None:
@@ -88,9 +88,9 @@ class Lake:
         return [key for key in project.KEYS if read.latest(board, Partition(FEED, key)).update]
 
 
-def _undo_nohup() -> None:
-    """Hear SIGHUP also under `nohup`, in which these tests may run: PySpark's daemon ends its workers by SIGHUP."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def _as_nohup() -> None:
+    """Ignore SIGHUP: PySpark's daemon ends its workers by it, and a JVM that ignores it blocks it for its children."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def dagsters() -> list[str]:
