@@ -12,6 +12,7 @@ from feed_assets.kafka.messages import OFFSET, OPERATION, DeadLetter, Decoded, M
 from feed_assets.kafka.schemas import Poison, Schemas
 
 _DEFAULT = "update"
+_GREATEST_ID = 2**31 - 1
 
 
 class _Layout(NamedTuple):
@@ -107,6 +108,8 @@ def _decoded(data: bytes, what: str, schemas: Schemas) -> tuple[int, Any]:
     magic, schema_id = avro.HEAD.unpack_from(data)
     if magic != 0:
         raise Poison(f"the {what} begins with byte {magic}: expected the magic byte 0")
+    if schema_id > _GREATEST_ID:  # A registry answers such a request as if it were out of order, for ever.
+        raise Poison(f"the {what} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
     schema = schemas.get(schema_id)
     try:
         found, left = avro.decoded(data, schema)

@@ -199,6 +199,7 @@ POISON = {
     "another magic byte": (Message(5, None, b"\1" + CLICK[1:]), "the value begins with byte 1: expected the magic"),
     "JSON": (Message(5, None, b'{"id": "a"}'), "the value begins with byte 123: expected the magic byte 0"),
     "an unknown schema": (Message(5, None, b"\0\0\0\x03\xe7" + CLICK[5:]), "the registry knows no schema 999"),
+    "no schema id": (Message(5, None, b"\0\x80\0\0\0" + CLICK[5:]), "the value has the schema id 2147483648: expected"),
     "a truncated value": (Message(5, None, CLICK[:-2]), "the value is no Avro of schema 1 (EOFError"),
     "more than a value": (Message(5, None, CLICK + b"x"), "the value has 1 bytes behind the Avro of schema 1"),
     "a value that is no record": (Message(5, None, b"\0\0\0\0\6\2a"), "the value (schema 6) is no record"),

@@ -124,7 +124,7 @@ def test_who_must_not_alter_it_is_told_what_to_set(capfd, monkeypatch):
 def test_letters_go_back_to_a_topic_that_takes_little_at_a_time(world):
     world.create(**{"max.message.bytes": "20000"})
     for number in range(5):
-        world.send(os.urandom(9000), number)
+        world.send(b"\1" + os.urandom(9000), number)
     world.run_until_done()
     clients = Clients({"bootstrap.servers": world.place.servers})
     assert dead_letters.settle(clients, world.name, produces=True) == 5

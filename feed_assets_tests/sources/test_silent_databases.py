@@ -120,8 +120,8 @@ def test_a_read_has_one_time_for_all_that_it_asks(postgresql_url):
     """Each of two statements would have time enough."""
     SqlSink(postgresql_url, "written").publish([(1, event(1, "timestamp")), (2, event(2, "timestamp"))])
     with psycopg.connect(postgresql_url.replace("+psycopg", ""), autocommit=True) as owner:
-        owner.execute("CREATE VIEW events AS SELECT * FROM written WHERE pg_sleep(0.6) IS NOT NULL")
+        owner.execute("CREATE VIEW events AS SELECT * FROM written WHERE pg_sleep(1) IS NOT NULL")
     source = SqlEvents(postgresql_url, "events", order_by="id")
     assert len(source.read(None, 10).events) == 2
     with pytest.raises(SourceUnavailable, match="no answer within"):
-        source.read(None, 10, 1.5)
+        source.read(None, 10, 2.5)
