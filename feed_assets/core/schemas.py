@@ -28,6 +28,11 @@ TAKEN = {"_raw", "_file", "_reasons", "_corrupt", "_metadata"}
 _Tokens = deque[str]
 
 
+def quoted(column: str) -> str:
+    """Return the name of a column as SQL has it, whatever that is: without quotes a dot is a step into a struct."""
+    return "`" + column.replace("`", "``") + "`"
+
+
 def check_schema(feed: Feed, schema: str, form: str) -> None:
     """Raise InvalidDefinition for a schema that Spark cannot parse, or by which files of this format are not read."""
     try:

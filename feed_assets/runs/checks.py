@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.profiles import PROFILE
 from feed_assets.core.rules import Name, Share, as_share
+from feed_assets.core.schemas import quoted
 from feed_assets.core.typed import typed
-from feed_assets.runs.evidence import REJECTED, Audited, Evidence, missing, quoted
+from feed_assets.runs.evidence import REJECTED, Audited, Evidence, missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

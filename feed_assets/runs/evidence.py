@@ -6,6 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.schemas import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,11 +65,6 @@ class Evidence:
 
     rows: "Callable[[Audited], DataFrame | None]"
     told: Callable[[Audited, Rows], str]
-
-
-def quoted(column: str) -> str:
-    """A column as SQL has it, whatever its name is."""
-    return "`" + column.replace("`", "``") + "`"
 
 
 def _reasons(audited: Audited) -> "DataFrame | None":

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from feed_assets.core.errors import UpdateAbandoned
+from feed_assets.core.schemas import quoted
 from feed_assets.ledger.quality import FAILED, PASSED, WARNED, CheckState
 from feed_assets.runs.checks import Check, References
-from feed_assets.runs.evidence import Audited, quoted, shares
+from feed_assets.runs.evidence import Audited, shares
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

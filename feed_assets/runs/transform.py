@@ -95,8 +95,9 @@ class _Transform:
 
     def _tally(self, source: Source, tagged: DataFrame) -> Tally:
         """Return what is counted of the records of an input while the dataset is written."""
-        rejects = {} if source.tagged else reject_counts(kept_of(self.task.updates[source.name]))
-        counts = {RECORDS: sf.count(sf.lit(1)), **rejects}
+        kept = kept_of(self.task.updates[source.name])
+        rejects = {} if source.tagged else reject_counts(self.spark, kept)
+        counts = {RECORDS: sf.expr(f"count(1) AS {RECORDS}"), **rejects}
         if counting := self._counting(source):
             updates = self.task.uncounted[source.name]
             counts |= counting.by_part(number_of_file(updates), len(updates))

@@ -53,6 +53,7 @@ class _Columns:
     """The columns that are made step by step; a step more where something is used twice."""
 
     scanned: StructType
+    is_record: Column
     steps: tuple[tuple[Column, ...], ...]
 
 
@@ -86,11 +87,7 @@ def _read(
     frame = spark.read.options(**_OPTIONS, **own, **form).schema(columns.scanned).csv(paths)
     if len(paths) == 1:  # With `multiLine` no file is shared.
         frame = in_one_task(frame)
-    # A blank line that ends with CR and LF; a condition on `_corrupt` alone is none that Spark takes.
-    is_blank = (sf.coalesce("_corrupt", sf.lit("?")) == "") & (sf.coalesce("_text0", sf.lit("")) == "\r")
-    # Of a file that is a byte order mark alone Spark makes a record with NUL.
-    is_mark = (sf.coalesce("_corrupt", sf.lit("?")) == "\ufeff") & (sf.coalesce("_text0", sf.lit("")) == "\0")
-    frame = frame.select("*", file).where(~is_blank & ~is_mark)
+    frame = frame.select("*", file).where(columns.is_record)
     return reduce(lambda made, step: made.select(*step), columns.steps, frame)
 
 
@@ -117,7 +114,15 @@ def _columns(
         (*kept, *map(sf.col, texts), *values),
         (*named, sf.col("_raw"), sf.col("_file"), _reasons(fields, required, grammar).alias("_reasons")),
     )
-    return _Columns(scanned, steps)
+    return _Columns(scanned, _is_record(), steps)
+
+
+def _is_record() -> Column:
+    # A blank line that ends with CR and LF; a condition on `_corrupt` alone is none that Spark takes.
+    is_blank = (sf.coalesce("_corrupt", sf.lit("?")) == "") & (sf.coalesce("_text0", sf.lit("")) == "\r")
+    # Of a file that is a byte order mark alone Spark makes a record with NUL.
+    is_mark = (sf.coalesce("_corrupt", sf.lit("?")) == "\ufeff") & (sf.coalesce("_text0", sf.lit("")) == "\0")
+    return ~is_blank & ~is_mark
 
 
 def _opaque(column: Column) -> Column:

@@ -21,6 +21,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
+from feed_assets.core.schemas import quoted
+
 META = ("_raw", "_file", "_reasons")
 """The columns that a tagged frame has after those of the schema."""
 
@@ -47,8 +49,8 @@ _FORMS: dict[type[st.DataType], str] = {
 
 
 def column(name: str) -> Column:
-    """The column of exactly this name: Spark would take a dot as a step into a struct."""
-    return sf.col("`" + name.replace("`", "``") + "`")
+    """Return the column of exactly this name."""
+    return sf.col(quoted(name))
 
 
 def matches(text: Column, pattern: str) -> Column:

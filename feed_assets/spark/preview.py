@@ -8,7 +8,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.spark.parse import column
+from feed_assets.core.schemas import quoted
 
 ROWS = 5
 """Rows that are shown at most."""
@@ -26,7 +26,8 @@ def with_shown(frame: DataFrame) -> DataFrame:
     """
     if SHOWN in map(str.lower, frame.columns):
         raise InvalidDefinition(f"column {SHOWN!r} is ours: expected data without it. Rename it.")
-    return frame.select("*", sf.monotonically_increasing_id().alias(SHOWN)).withColumn(SHOWN, _shown(frame.schema))
+    numbered = frame.select("*", sf.expr(f"monotonically_increasing_id() AS {SHOWN}"))
+    return numbered.withColumn(SHOWN, sf.expr(_shown(frame.schema)))
 
 
 def first_rows() -> Column:
@@ -34,12 +35,14 @@ def first_rows() -> Column:
     return sf.collect_list(SHOWN)
 
 
-def _shown(schema: StructType) -> Column:
-    number = sf.col(SHOWN)
-    # As text from Spark: Python would show timestamps in its own process's time zone.
-    texts = sf.array(*[_text(field) for field in schema])
-    shown = sf.struct(number.alias("number"), texts.alias("texts"))
-    return sf.when(sf.pmod(number, sf.lit(_ROWS_OF_A_TASK)) < ROWS, shown)
+def _shown(schema: StructType) -> str:
+    """Return SQL, which is one call to the JVM in place of ten for each column.
+
+    As text from Spark: Python would show timestamps in its own process's time zone.
+    """
+    texts = ", ".join(map(_text, schema))
+    shown = f"named_struct('number', {SHOWN}, 'texts', array({texts}))"
+    return f"CASE WHEN pmod({SHOWN}, {_ROWS_OF_A_TASK}) < {ROWS} THEN {shown} END"
 
 
 def markdown(schema: StructType, found: Sequence[Any]) -> str:
@@ -49,11 +52,11 @@ def markdown(schema: StructType, found: Sequence[Any]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _text(field: StructField) -> Column:
-    found = column(field.name)
+def _text(field: StructField) -> str:
+    name = quoted(field.name)
     if isinstance(field.dataType, BinaryType):
-        return sf.hex(sf.substring(found, 1, _FETCHED))
-    return sf.substring(found.cast("string"), 1, _FETCHED)
+        return f"hex(substring({name}, 1, {_FETCHED}))"
+    return f"substring(CAST({name} AS STRING), 1, {_FETCHED})"
 
 
 def _cell(text: str | None) -> str:

@@ -8,12 +8,12 @@ all, they are made once more and must have that digest.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -23,7 +23,7 @@ from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.spark.digest import digest, hash_of, parts_of
-from feed_assets.spark.parse import META, column, is_clean, reasons
+from feed_assets.spark.parse import META, SCHEMAS, column, is_clean, reasons
 from feed_assets.spark.sizing import bytes_of
 from feed_assets.spark.tally import seen
 from feed_assets.spark.write import write, written
@@ -40,6 +40,9 @@ _LONGEST = 400
 """Bytes of a rejected record that it brings along, with its reasons and its file."""
 _REJECT = "_feed_assets_reject"
 """A column with a rejected record and its hash; NULL for a clean one."""
+_RECORD = dict(zip(REJECTS.names, ("array_join(_reasons, '; ')", "_file", "_raw"), strict=True))
+"""SQL of the columns of REJECTS, of a tagged frame. As text, and kept: each part of a column is a call to the JVM."""
+_NAMED = [f"{sql} AS {name}" for name, sql in _RECORD.items()]
 _NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # as Spark writes a frame of this schema without rows
 
 
@@ -109,7 +112,7 @@ class Rejected:
     def on_the_way(cls, tagged: DataFrame, kept: int = KEPT) -> tuple[DataFrame, "Rejected"]:
         """Split what a function made: (clean rows, rejected rows). Who writes all clean rows has counted the others."""
         observation = Observation()
-        counts = [each.alias(name) for name, each in reject_counts(kept).items()]
+        counts = reject_counts(tagged.sparkSession, kept).values()
         records = apart(tagged)
         counted = records.observe(observation, *counts)
 
@@ -122,10 +125,14 @@ class Rejected:
 
 def apart(tagged: DataFrame) -> DataFrame:
     """Return a tagged frame with rejected records in a column, NULL for clean rows, in place of text and reasons."""
-    names = [name for name in tagged.columns if name not in META]
-    digested = hash_of([(text, text) for text in _record().values()])
-    rejected = sf.when(~is_clean(), sf.struct(digested.alias("hash"), *_named_record()))
-    return tagged.select(*map(column, names), "_file", rejected.alias(_REJECT))
+    return tagged.withColumn(_REJECT, _reject(tagged.sparkSession)).drop("_raw", "_reasons")
+
+
+@lru_cache(SCHEMAS)
+def _reject(_session: SparkSession) -> Column:
+    texts = [sf.expr(text) for text in _RECORD.values()]
+    digested = hash_of([(text, text) for text in texts])
+    return sf.when(~is_clean(), sf.struct(digested.alias("hash"), *map(sf.expr, _NAMED)))
 
 
 def kept_of(updates: Sequence[Update]) -> int:
@@ -137,16 +144,17 @@ def kept_of(updates: Sequence[Update]) -> int:
     return max(min(KEPT, _OF_ALL_TASKS // tasks), 1)
 
 
-def reject_counts(kept: int = KEPT) -> dict[str, Column]:
-    """Return the parts of the digest of the rejects of a frame that `apart` made, and so many of these."""
+@lru_cache(SCHEMAS)
+def reject_counts(_session: SparkSession, kept: int) -> dict[str, Column]:
+    """Return the parts of the digest of the rejects of a frame that `apart` made, and so many of these, by name."""
     row, size = sf.col(f"{_REJECT}.hash"), " + ".join(f"octet_length({_REJECT}.{name})" for name in REJECTS.names)
     some = sf.min_by(_REJECT, sf.when(sf.expr(f"{size} <= {_LONGEST}"), row), kept)
-    return {**parts_of(row), "_some": some}
+    return {name: each.alias(name) for name, each in {**parts_of(row), "_some": some}.items()}
 
 
 def without_rejects(frame: DataFrame) -> DataFrame:
     """Return the clean rows of a frame that `apart` made."""
-    return frame.where(sf.col(_REJECT).isNull()).drop(_REJECT, "_file")
+    return frame.where(f"{_REJECT} IS NULL").drop(_REJECT, "_file")
 
 
 def write_rejects(some: Sequence[Rejected], board: Blackboard, partition: Partition, update_id: str) -> Written:
@@ -174,14 +182,4 @@ def write_rejects(some: Sequence[Rejected], board: Blackboard, partition: Partit
 
 def rejected_rows(tagged: DataFrame) -> DataFrame:
     """Return the rejected rows of a tagged frame as REJECTS."""
-    return tagged.where(~is_clean()).select(*_named_record())
-
-
-def _record() -> dict[str, Column]:
-    """Return the columns of REJECTS, by name, of a tagged frame."""
-    texts = sf.array_join("_reasons", "; "), sf.col("_file"), sf.col("_raw")
-    return dict(zip(REJECTS.names, texts, strict=True))
-
-
-def _named_record() -> list[Column]:
-    return [text.alias(name) for name, text in _record().items()]
+    return tagged.where(~is_clean()).selectExpr(*_NAMED)

@@ -39,7 +39,7 @@ _TAKES_EVERY_ROW = frozenset(
 
 @dataclass(frozen=True)
 class Tally:
-    """Aggregates of the records of one input by name; `frame` is what a function reads in place of `records`."""
+    """Aggregates of the records of one input, by their names; `frame` is read by a function in place of `records`."""
 
     records: DataFrame
     counts: Mapping[str, Column]
@@ -54,7 +54,7 @@ class Tally:
         """Return the tally of a frame."""
         name = str(uuid4())
         observation = Observation(name)
-        frame = records.observe(observation, *_named(counts))
+        frame = records.observe(observation, *counts.values())
         return cls(records, counts, frame, observation, name)
 
     def judged(self, result: DataFrame) -> "Tally":
@@ -69,7 +69,7 @@ class Tally:
         The optimizer may have removed the observation, as where a filter is always false: then it has seen nothing.
         """
         found: Mapping[str, Any] = seen(self.observation) if self.is_whole else {}
-        return found or self.records.agg(*_named(self.counts)).collect()[0].asDict()
+        return found or self.records.agg(*self.counts.values()).collect()[0].asDict()
 
 
 def reads_whole(plan: str, name: str) -> bool:
@@ -91,10 +91,6 @@ def reads_whole(plan: str, name: str) -> bool:
             is_whole = all(kind in _TAKES_EVERY_ROW | {_WATCH} for _, kind in above)
         above.append((depth, node[2]))
     return found == 1 and is_whole and not has_subquery
-
-
-def _named(counts: Mapping[str, Column]) -> list[Column]:
-    return [each.alias(name) for name, each in counts.items()]
 
 
 def _analyzed_plan(frame: Any) -> str:

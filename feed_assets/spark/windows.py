@@ -44,7 +44,8 @@ class Counting:
     def by_part(self, part: Column, parts: int) -> dict[str, Column]:
         """Return what `exact_by_part` reads, as aggregates by the names of its arguments."""
         micros = sf.when(part.isNotNull(), sf.unix_micros(column(self.event_time)))
-        return {"bins": self.histogram(part, parts), "first": sf.min(micros), "last": sf.max(micros)}
+        found = {"bins": self.histogram(part, parts), "first": sf.min(micros), "last": sf.max(micros)}
+        return {name: each.alias(name) for name, each in found.items()}
 
     def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
         """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).

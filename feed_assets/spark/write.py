@@ -60,7 +60,7 @@ def write(
     narrowed = with_shown(df.coalesce(files) if files else df)
     # The last step before the write: rows of failed and repeated attempts are not counted there.
     aggregates = _statistics(df.sparkSession, df.schema, event_time, counting)
-    observed = narrowed.observe(observation, *aggregates, *_measured(measured))
+    observed = narrowed.observe(observation, *aggregates, *_measured(df.sparkSession, tuple(measured.items())))
     _save(observed.drop(SHOWN), board, partition, update_id)
     values = observation.get
     found = written(board, partition, update_id, df.schema, values)
@@ -119,13 +119,14 @@ def _are_observable(spark: SparkSession, schema: StructType, measured: tuple[tup
     """Return it of an empty frame: an error of a plan would end the observations in it."""
     empty: DataFrame = spark.createDataFrame([], schema)  # pyright: ignore[reportUnknownMemberType]
     try:
-        return not measured or bool(empty.observe(Observation(), *_measured(dict(measured))).schema)
+        return not measured or bool(empty.observe(Observation(), *_measured(spark, measured)).schema)
     except AnalysisException:
         return False
 
 
-def _measured(measured: Mapping[str, str]) -> list[Column]:
-    return [sf.expr(sql).alias(f"{_MEASURED}{name}") for name, sql in measured.items()]
+@lru_cache(SCHEMAS)
+def _measured(_session: SparkSession, measured: tuple[tuple[str, str], ...]) -> list[Column]:
+    return [sf.expr(sql).alias(f"{_MEASURED}{name}") for name, sql in measured]
 
 
 @lru_cache(SCHEMAS)

@@ -51,7 +51,7 @@ IN_PART = {
 
 
 def _tally(records, function):
-    tally = Tally.of(records, {"records": sf.count(sf.lit(1)), "most": sf.max("id")})
+    tally = Tally.of(records, {"records": sf.expr("count(1) AS records"), "most": sf.expr("max(id) AS most")})
     result = function(tally.frame)
     judged = tally.judged(result)
     result.write.format("noop").mode("overwrite").save()
