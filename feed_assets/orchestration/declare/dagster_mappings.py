@@ -151,9 +151,10 @@ def _above(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str) 
         absent = found.required_but_nonexistent_subset.get_partition_keys()
         return sorted(found.partitions_subset.get_partition_keys()), sorted(absent)
     keys = _read(mapping, *times, key)
-    there = [each for each in keys if has_key(parent, each, now)]
+    there = {each: has_key(parent, each, now) for each in keys}
     ignores = isinstance(mapping, dg.TimeWindowPartitionMapping) and mapping.allow_nonexistent_upstream_partitions
-    return there, [] if ignores else [each for each in keys if each not in there]
+    absent = [] if ignores else [each for each, is_there in there.items() if not is_there]
+    return [each for each, is_there in there.items() if is_there], absent
 
 
 def _read(mapping: dg.PartitionMapping, child: Times, parent: Times, key: str) -> Sequence[str]:

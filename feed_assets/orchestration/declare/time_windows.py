@@ -97,9 +97,10 @@ def is_window(times: Times, key: str) -> bool:
 
 def is_partition(times: Times, key: str, now: datetime) -> bool:
     """Return whether a key is a partition at a moment (timezone-aware): its window is kept, and over."""
-    if not is_window(times, key):
+    try:
+        window = bounds(times, key)
+    except ValueError:
         return False
-    window = bounds(times, key)
     over = moved(times, window[1], -times.end_offset) if times.end_offset else window[1]
     return is_kept(times, window) and over <= now
 
