@@ -13,6 +13,7 @@ from statistics import median, quantiles
 from time import perf_counter
 from typing import NamedTuple
 
+import dagster as dg
 import psutil
 import sqlalchemy as sa
 
@@ -106,6 +107,15 @@ class Result:
     def ratios(self) -> list[float]:
         """How many times the floor each round's case took."""
         return [case / floor for case, floor in zip(self.case, self.floor, strict=True)]
+
+
+def tick_once(definitions: dg.Definitions) -> None:
+    """Have the home's first tick, which makes its files and does what is done once a day: no part of a build."""
+    from feed_assets.cli.location import open_instance
+    from feed_assets.testing import Harness
+
+    with Harness(definitions, open_instance()) as harness:
+        harness.run_until_idle()
 
 
 def seconds(function: Callable[[], object], clock: Callable[[], float] = perf_counter) -> float:

@@ -29,6 +29,7 @@ from benchmarks import (
     transforms,
     windows,
 )
+from feed_assets.cli import collect_rarely
 
 BENCHMARKS = [
     *feeds.BENCHMARKS,
@@ -67,6 +68,7 @@ def main() -> None:
     if unknown := {*options.cases} - {each.name for each in BENCHMARKS}:
         parser.error(f"there is no case {', '.join(sorted(unknown))}: see --help.")
     warnings.simplefilter("ignore")
+    collect_rarely()  # as each command of ours does
     print(HEADER)
     asked = options.cases or [each.name for each in BENCHMARKS if options.full or not each.large]
     for benchmark in (each for each in BENCHMARKS if each.name in asked):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from benchmarks import Benchmark, Built, Goal, Pair, at_home
+from benchmarks import Benchmark, Built, Goal, Pair, at_home, tick_once
 from feed_assets import Input, checks, feed_asset, foreign_feed, with_automation
 from feed_assets.cli.location import open_instance
 from feed_assets.core.feeds import Feed, Partition
@@ -162,6 +162,7 @@ def against(script: Callable[..., None], form: str, write: Write, rows: int, **n
             folder = Path(root, str(next(rounds)))
             folder.mkdir()
             with at_home(folder, **named):
+                tick_once(definitions(form))
                 publish(Services.of(settings()).board, Partition(RAW, DAY), parts, datetime.now(UTC))
                 todo[:] = [Harness(definitions(form), open_instance())]
 

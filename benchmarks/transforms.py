@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from benchmarks import Benchmark, Built, Goal, Pair, at_home
+from benchmarks import Benchmark, Built, Goal, Pair, at_home, tick_once
 from feed_assets.cli.location import open_instance
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads.sample import CAMPAIGNS, clicked_csv, days, shown_csv
@@ -79,6 +79,7 @@ def against_a_script(copies: int) -> Iterator[Pair]:
             folder = Path(root, str(next(rounds)))
             folder.mkdir()
             with at_home(folder):
+                tick_once(defs())
                 services = Services.of(settings())
                 drop(services, copies)
                 copy_newest(services, raw)
