@@ -113,17 +113,17 @@ def test_something_new_is_requested_before_more_history_than_a_tick_decides_abou
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
 def test_three_years_are_built_in_order_by_the_days_limit_after_each_new_day(setting, order):
-    """A day of each week of them, in a process of its own each day, which knows nothing but the ledger."""
-    setting(history_runs_per_day=40, history_order=order)
-    old, built = [*range(20, 3 * 365, 7)], list[str | None]()
+    """A day of each other week, in a process of its own each day, which knows nothing but the ledger."""
+    setting(history_runs_per_day=20, history_order=order)
+    old, built = [*range(20, 3 * 365, 14)], list[str | None]()
     drop(world(3 * 365), *old)
-    for day in range(len(old) // 40 + 1):
+    for day in range(len(old) // 20 + 1):
         lake = world(3 * 365)
         later(lake, day * DAY)
         lake.drop(RAW, key(0, day), rows(1))
         first, *rest = ran(lake.run_until_idle())
         assert first == key(0, day)
-        assert len(rest) == min(40, len(old) - len(built))
+        assert len(rest) == min(20, len(old) - len(built))
         built += rest
     assert built == keys(*sorted(old, reverse=order == "oldest"))
     assert listed() == {}
