@@ -71,6 +71,14 @@ class SourceUnavailable(FeedAssetsError):
     """An event source cannot be read: its database or files do not answer, or lack what its declaration names."""
 
 
+class SourceBusy(SourceUnavailable):
+    """An event source is in use by another process for the moment: the next look finds it free."""
+
+
+class SourceNotGiven(FeedAssetsError):
+    """A test would reach a source that it does not give itself, or gives one that nothing declares."""
+
+
 class QueueUnavailable(FeedAssetsError):
     """The queue through which a store tells of its objects does not answer, or refuses: the listing finds them."""
 
@@ -161,6 +169,10 @@ class NotMigratable(FeedAssetsError):
 
 class WarehouseUnavailable(ServiceUnavailable):
     """A warehouse does not answer, or has no room, or another transaction is in the way: it is tried again."""
+
+
+class WarehouseBusy(WarehouseUnavailable):
+    """Another process has the file of the warehouse open: a load, or a look of a sensor, takes moments."""
 
 
 class LoadFailed(FeedAssetsError):

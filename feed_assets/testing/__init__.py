@@ -1,7 +1,8 @@
 """For tests of datasets, yours too: drop files as a foreign producer would, tick, and look at what was built."""
 
-from feed_assets.testing.harness import Asked, Harness, Ran, Reported
+from feed_assets.testing.harness import Harness
 from feed_assets.testing.homes import fresh_home
 from feed_assets.testing.plain import Given, PlainMaker, by_inputs, rows_of
+from feed_assets.testing.results import Asked, Ran, Reported
 
 __all__ = ["Asked", "Given", "Harness", "PlainMaker", "Ran", "Reported", "by_inputs", "fresh_home", "rows_of"]

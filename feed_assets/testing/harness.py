@@ -4,6 +4,7 @@ Blackboard, ledger and Spark are real, those of the settings: `fresh_home` makes
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -19,76 +20,29 @@ from feed_assets.orchestration.build.makers import make_with
 from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ranges import PARTITION, named_by
-from feed_assets.orchestration.declare.declarations import value_of
+from feed_assets.orchestration.declare.declarations import declarations_of, value_of
 from feed_assets.orchestration.ends import Ended, ends_of
 from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
+from feed_assets.testing.results import Asked, Ran, Reported
 from feed_assets.testing.rows import published_rows
-
-
-@dataclass(frozen=True)
-class Ran:
-    """A partition that a tick requested, after its run has ended with it.
-
-    Attributes:
-        assets: The names of its assets, such as `ads/shown`, in order.
-        partition: Dagster's partition key; None for a run without one.
-        succeeded: Whether the run succeeded with it.
-        error: Why it failed; None if it did not.
-        tags: The run's tags in Dagster.
-        id: The run's id in Dagster: of many partitions it is one.
-    """
-
-    assets: tuple[str, ...]
-    partition: str | None
-    succeeded: bool
-    error: str | None
-    tags: Mapping[str, str]
-    id: str
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A tick of one sensor whose runs were not started.
-
-    Attributes:
-        requests: The runs that it requests.
-        events: The materializations that it reports to Dagster.
-        cursor: The sensor's cursor after it.
-        wanted: What these runs are to build, in order, each as (assets, partition key).
-    """
-
-    requests: tuple[dg.RunRequest, ...]
-    events: tuple[dg.AssetMaterialization, ...]
-    cursor: str | None
-    wanted: list[tuple[tuple[str, ...], str | None]]
-
-
-@dataclass(frozen=True)
-class Reported:
-    """A materialization that Dagster knows of.
-
-    Attributes:
-        partition: Dagster's partition key; None for an asset without partitions.
-        version: Its data version.
-        metadata: Its metadata as plain values, by name.
-        run: The id of the run that made it; '' if no run of this instance did.
-        storage_id: Its number in Dagster's event log.
-    """
-
-    partition: str | None
-    version: str | None
-    metadata: Mapping[str, Any]
-    run: str
-    storage_id: int
-
-    @property
-    def update_id(self) -> str:
-        """The update that it stands for."""
-        return self.metadata["update id"]
+from feed_assets.testing.selection import selected
+from feed_assets.testing.sources import (
+    Rows,
+    Source,
+    columns_of,
+    dynamic_partitions,
+    given_boards,
+    given_rows,
+    put_rows,
+    refuse_settings_of_the_shell,
+    refuse_what_is_not_given,
+    source_named,
+    with_sources,
+)
 
 
 def _ephemeral() -> dg.DagsterInstance:
@@ -106,6 +60,15 @@ class Harness:
         runs: What the runs of every tick so far have built, or not.
         maker: What makes rows in place of Spark, such as a `PlainMaker`. That holds for every run on the instance in
             this process, also for those of `dg.materialize(…, instance=harness.instance)`.
+        sources: What is read in place of each source that reaches out, by the name of the event source, of the
+            blackboard of others, or of the dataset whose `LineageTable` it is: rows, the path of a file or folder, a
+            URL, or another declaration.
+        selection: The assets that are driven, in Dagster's selection syntax, with all that they are made of; None for
+            all. With it, or where a source is replaced, your own sensors, schedules and jobs are left out.
+
+    Raises:
+        SourceNotGiven: A source reaches out and is not given, or a setting of the developer's shell would be used.
+        InvalidDefinition: The selection has no dataset.
     """
 
     definitions: dg.Definitions
@@ -113,16 +76,34 @@ class Harness:
     now: Callable[[], datetime] = utc_now
     runs: list[Ran] = field(default_factory=list[Ran])
     maker: Maker | None = None
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    selection: str | dg.AssetSelection | None = None
+    _at_exit: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
 
     def __post_init__(self) -> None:
         settings.cache_clear()  # The environment may be another test's.
+        refuse_settings_of_the_shell()
+        if self.selection:
+            self.definitions = selected(self.definitions, self.selection)
+        self._take_sources()
         if self.maker:
             make_with(self.instance, self.maker)
+
+    def _take_sources(self) -> None:
+        """Have the definitions read what is given. Raise SourceNotGiven for what else reaches out."""
+        declared = declarations_of(self.definitions)
+        self._at_exit.enter_context(given_boards(self.sources, declared))
+        refuse_what_is_not_given(self.sources, declared)
+        if self.sources:
+            self.definitions = with_sources(self.definitions, self.sources, self.board)
+        for name, rows in given_rows(self.sources, declared).items():
+            self._add_partitions(name, rows)
 
     def __enter__(self) -> "Harness":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._at_exit.close()
         self.instance.dispose()
 
     @property
@@ -157,6 +138,24 @@ class Harness:
         parts = data if isinstance(data, Mapping) else {"part-1": data}
         files = {name: part.encode() if isinstance(part, str) else part for name, part in parts.items()}
         return write.publish(self._board_of(feed), _partition(feed, partition), files, utc_now()).id
+
+    def send(self, source: str, rows: Rows) -> None:
+        """Add rows to an event source that was given as rows.
+
+        Args:
+            source: The source's name.
+            rows: Its further rows, by the names of its columns.
+
+        Raises:
+            SourceNotGiven: There is no such source, or a row lacks a column.
+        """
+        put_rows(self.board, source, rows, columns_of(source_named(self.definitions, source)))
+        self._add_partitions(source, rows)
+
+    def _add_partitions(self, source: str, rows: Rows) -> None:
+        """Let Dagster have the partitions that rows name, as a tick does by asking Kafka."""
+        for name, keys in dynamic_partitions(self.definitions, source, rows).items():
+            self.instance.add_dynamic_partitions(name, keys)
 
     def invalidate(self, feed: str, partition: str, update_id: str) -> None:
         """Make an update invalid, by removing its manifest.

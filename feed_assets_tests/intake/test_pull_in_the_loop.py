@@ -49,8 +49,8 @@ def theirs(name: str = THEIRS, *, folder: str = "out", days=DAYS, **options) -> 
     return foreign_feed(name, schema=SCHEMA, partitions_def=days, intake=intake)
 
 
-def world_of(*specs: dg.AssetSpec, days=DAYS) -> Harness:
-    return harness(*specs, sums_of(specs[0], partitions_def=days), give=PlainMaker().give, now=lambda: NOW)
+def world_of(*specs: dg.AssetSpec, days=DAYS, **options) -> Harness:
+    return harness(*specs, sums_of(specs[0], partitions_def=days), give=PlainMaker().give, now=lambda: NOW, **options)
 
 
 def put(partner: Path, name: str, text: str, folder: str = "out") -> None:
@@ -132,9 +132,9 @@ def test_a_partner_that_is_away_holds_up_no_other_and_is_tried_again(partner):
     away = foreign_feed(
         OTHERS, schema=SCHEMA, partitions_def=DAYS, intake=Pull("nobody", "%Y-%m-%d/*.csv", prefix="out", cron=CRON)
     )
-    world = world_of(theirs(), away)
+    world = world_of(theirs(), away, sources={"nobody": partner.with_name("nobody")})
     assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
-    assert "there is no blackboard 'nobody'" in told()[f"failing:pull:{OTHERS}"]
+    assert "(the blackboard 'nobody'): the folder does not exist" in told()[f"failing:pull:{OTHERS}"]
 
 
 def test_a_partner_that_comes_back_is_looked_at_at_once(partner):
@@ -165,7 +165,7 @@ def test_hours_and_days_that_the_feed_will_never_have_are_told_of_and_the_hour_t
     assert world.board.children(THEIRS) == [f"{NOW:%Y-%m-%d-%H:00}"]
 
 
-def test_there_is_a_sensor_for_it_only_where_files_are_pulled():
+def test_there_is_a_sensor_for_it_only_where_files_are_pulled(partner):
     assert "pull" in {sensor.name for sensor in world_of(theirs()).definitions.sensors}
     spec = foreign_feed(THEIRS, schema=SCHEMA, partitions_def=DAYS)
     assert "pull" not in {sensor.name for sensor in world_of(spec).definitions.sensors}

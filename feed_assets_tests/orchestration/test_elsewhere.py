@@ -104,7 +104,9 @@ def test_when_all_foreign_feeds_are_on_one_that_is_away_the_tick_still_goes_on(p
 
 
 def test_a_blackboard_that_is_not_in_the_settings_is_said(setting):
+    setting(blackboards=json.dumps({"partner": {"url": "memory://"}}))
     world = fed()
+    setting(blackboards="{}")
     with pytest.raises(Exception, match="FEED_ASSETS_BLACKBOARDS has none"):
         world.drop(THEIRS, DAY, rows(1))
     world.run_until_idle()

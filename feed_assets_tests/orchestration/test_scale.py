@@ -100,7 +100,8 @@ def watched(count: int, url: str) -> dg.Definitions:
 def idle_watch(count: int, folder: Path) -> list[str]:
     folder.mkdir()
     with at_home(folder):
-        harness = opened.enter_context(Harness(watched(count, f"sqlite:///{folder}/team.db")))
+        url = f"sqlite:///{folder}/team.db"
+        harness = opened.enter_context(Harness(watched(count, url), sources={"team": url}))
         harness.run_until_idle()
         with counted_statements(open_ledger(settings().ledger).engine) as statements:
             assert harness.runner.tick() == 0

@@ -22,6 +22,7 @@ from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import Source
 from feed_assets.settings import settings
 from feed_assets.testing import Asked, Given, Harness, PlainMaker, Ran, Reported, rows_of
+from feed_assets_tests.support.own_sources import as_declared
 
 DAYS = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-06")
 DAY, NEXT_DAY, THIRD_DAY = "2020-01-01", "2020-01-02", "2020-01-03"
@@ -132,7 +133,8 @@ def chain(**options) -> Harness:
 
 def harness(*assets, give: Callable[[Task], Given] = given, **options) -> Harness:
     definitions = with_automation(dg.Definitions(assets=[*assets]))
-    return opened.enter_context(Harness(definitions, **{"maker": PlainMaker(give), **options}))
+    options = {"maker": PlainMaker(give), "sources": as_declared(definitions), **options}
+    return opened.enter_context(Harness(definitions, **options))
 
 
 def later(harness: Harness, wait: timedelta) -> None:

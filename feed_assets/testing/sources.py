@@ -1,0 +1,293 @@
+"""Sources of a Harness: those that the test gives. Others that reach out are refused before the first tick."""
+
+import json
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import dagster as dg
+
+from feed_assets.core.errors import SourceNotGiven
+from feed_assets.core.pulls import Pull
+from feed_assets.core.secrets import shown
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.orchestration.declare.by_events import LineageFile, LineageTable
+from feed_assets.orchestration.declare.declarations import (
+    Dataset,
+    Declaration,
+    EventTable,
+    Foreign,
+    declaration_of,
+    declarations_of,
+    metadata_of,
+    specs_of,
+)
+from feed_assets.settings import PREFIX, settings
+from feed_assets.sources.declared import EventFiles, EventSource, EventTopic, LoadedTables, SqlTable
+from feed_assets.sources.rows import Columns
+from feed_assets.testing.selection import with_specs
+
+Rows = Sequence[Mapping[str, Any]]
+Source = Rows | Path | str | EventSource | LineageTable | LineageFile
+"""What a test gives: rows, the path of a file or folder, a URL, or another declaration."""
+
+_NO_ROWS = (Path, str, EventSource, LineageTable, LineageFile)
+
+FOLDER = "given_to_the_harness"
+"""The folder on the test's blackboard that holds given rows and files."""
+
+BOARDS = f"{PREFIX}BLACKBOARDS"
+
+_SHELL = dict(os.environ)
+"""The environment as the tests began: a variable with another value is the test's own."""
+
+_SETTINGS = ("BLACKBOARD", "BLACKBOARDS", "BLACKBOARD_QUEUE", "LEDGER", "ALERT_WEBHOOK", "ALERT_SMTP", "EVENTS_TO")
+_REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_SETTINGS, "KAFKA", "KAFKA_REGISTRY", "WAREHOUSES")))
+"""Variables that say where a Harness reads, writes and delivers to."""
+
+
+def refuse_settings_of_the_shell() -> None:
+    """Raise SourceNotGiven if a setting of the developer's shell would be used by a test."""
+    names = [name for name in _REACHING if name in os.environ and not _is_of_the_test(name)]
+    if names:
+        raise SourceNotGiven(
+            f"a Harness would use {', '.join(names)} of this shell: expected what the test itself sets. Make the "
+            'Harness in `with fresh_home(tmp_path / "home"):`, which unsets them, and set there what the test brings.'
+        )
+
+
+@contextmanager
+def given_boards(sources: Mapping[str, Source], declared: Iterable[Declaration]) -> Generator[None]:
+    """Have the settings name the blackboards of others that the test gives."""
+    names = {name for each in declared for name in _boards_of(each)} & sources.keys()
+    places = {name: {"url": _url_of(name, sources[name])} for name in sorted(names)}
+    before = os.environ.get(BOARDS)
+    if places:
+        _set(BOARDS, json.dumps(json.loads(before or "{}") | places))
+    yield
+    if places:
+        _set(BOARDS, before)
+
+
+def _set(variable: str, value: str | None) -> None:
+    os.environ.pop(variable, None)
+    os.environ.update({variable: value} if value else {})
+    settings.cache_clear()
+
+
+def refuse_what_is_not_given(sources: Mapping[str, Source], declared: Sequence[Declaration]) -> None:
+    """Raise SourceNotGiven for a source that reaches out and is not given, and for a given one that is not declared."""
+    names = sorted({name for each in declared for name in _names_of(each)})
+    for name in sources.keys() - {*names}:
+        near = get_close_matches(name, names, 1) or [", ".join(names) or "none"]
+        raise SourceNotGiven(f"sources has {name!r}: expected a source of these definitions, {near[0]}.")
+    missing = {name: where for each in declared for name, where in _reached(each) if name not in sources}
+    if missing:
+        listed = ", ".join(f"{name} ({missing[name]})" for name in sorted(missing))
+        raise SourceNotGiven(
+            f"a Harness reads only what the test gives, and not {listed}. Give rows, a path or a URL, as in "
+            f"`Harness(definitions, sources={{{min(missing)!r}: rows}})`, or leave it out by `selection=`."
+        )
+
+
+def with_sources(definitions: dg.Definitions, sources: Mapping[str, Source], board: Blackboard) -> dg.Definitions:
+    """Return definitions that read what the test gives. Put given rows and files on the blackboard."""
+    declared = declarations_of(definitions)
+    tables = {each.source.name: each.source for each in declared if isinstance(each, EventTable)}
+    events = {name: _event_source(tables[name], sources[name], board) for name in tables.keys() & sources.keys()}
+    found = {
+        str(each.feed): lineage for each in declared if isinstance(each, Dataset) and (lineage := _lineage_of(each))
+    }
+    pipelines = {name: _lineage(found[name], name, sources[name], board) for name in found.keys() & sources.keys()}
+    return with_specs(definitions, partial(_with_sources, events=events, pipelines=pipelines))
+
+
+def _with_sources(
+    spec: dg.AssetSpec, events: Mapping[str, EventSource], pipelines: Mapping[str, LineageTable | LineageFile]
+) -> dg.AssetSpec:
+    declared = declaration_of(spec)
+    replaced = declared
+    if isinstance(declared, EventTable) and events.get(declared.source.name, declared.source) != declared.source:
+        # Nobody watches the broker or the warehouse of a table whose events the test gives.
+        replaced = replace(declared, source=events[declared.source.name], topic=None, lag=None, loaded=None)
+    elif isinstance(declared, Dataset) and declared.by_events and str(declared.feed) in pipelines:
+        replaced = replace(declared, by_events=replace(declared.by_events, pipelines=pipelines[str(declared.feed)]))
+    return spec if replaced is None or replaced is declared else spec.merge_attributes(metadata=metadata_of(replaced))
+
+
+def given_rows(sources: Mapping[str, Source], declared: Iterable[Declaration]) -> dict[str, Rows]:
+    """Return the event sources that are given as rows."""
+    names = {each.source.name for each in declared if isinstance(each, EventTable)} & sources.keys()
+    given = {name: sources[name] for name in sorted(names)}
+    return {name: rows for name, rows in given.items() if not isinstance(rows, _NO_ROWS)}
+
+
+def columns_of(source: EventSource) -> Columns:
+    """Return the columns of a source's rows, as its first part names them."""
+    return next(
+        (part.columns for part in source.parts if isinstance(part, SqlTable | EventFiles | EventTopic)), Columns()
+    )
+
+
+def source_named(definitions: dg.Definitions, name: str) -> EventSource:
+    """Return the event source of a name. Raise SourceNotGiven if there is none."""
+    tables = [each for each in declarations_of(definitions) if isinstance(each, EventTable)]
+    for table in tables:
+        if table.source.name == name:
+            return table.source
+    known = ", ".join(sorted({table.source.name for table in tables})) or "none"
+    raise SourceNotGiven(f"there is no event source {name!r}: expected one of these definitions, {known}.")
+
+
+def put_rows(board: Blackboard, name: str, rows: Rows, columns: Columns, number: int | None = None) -> str:
+    """Put rows of an event source on the blackboard, behind those that are there or as a number. Return the folder."""
+    needed = [each for each in (columns.table_name, columns.marker, columns.correlation_id) if isinstance(each, str)]
+    for row in rows:
+        if missing := [column for column in needed if column not in row]:
+            raise SourceNotGiven(f"a row of {name} is {dict(row)}: expected {', '.join(missing)}, too.")
+    folder = f"{FOLDER}/{name}"
+    number = len(board.files_from(folder, "")) if number is None else number
+    board.put(f"{folder}/{number:06d}.jsonl", _lines(rows))
+    return folder
+
+
+def dynamic_partitions(definitions: dg.Definitions, name: str, rows: Rows) -> dict[str, list[str]]:
+    """Return the keys in rows of an event source by the dynamic partitions of its tables, such as those of a topic."""
+    column = columns_of(source_named(definitions, name)).partition_key or ""
+    keys = sorted({str(row[column]) for row in rows if row.get(column)})
+    told = [spec for spec in specs_of(definitions) if _source_of(spec) == name]
+    parts = [each.partitions_def for each in told if isinstance(each.partitions_def, dg.DynamicPartitionsDefinition)]
+    return {each.name: keys for each in parts if each.name and keys}
+
+
+def _source_of(spec: dg.AssetSpec) -> str | None:
+    declared = declaration_of(spec)
+    return declared.source.name if isinstance(declared, EventTable) else None
+
+
+def _lines(rows: Rows) -> bytes:
+    return "".join(f"{json.dumps(dict(row), default=_as_text)}\n" for row in rows).encode()
+
+
+def _as_text(value: Any) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _is_of_the_test(variable: str) -> bool:
+    """Check whether the test, and not the shell, has set a variable."""
+    return variable in os.environ and os.environ[variable] != _SHELL.get(variable)
+
+
+def _names_of(declared: Declaration) -> Iterator[str]:
+    """Yield the names under which the sources of a declaration may be given."""
+    yield from _boards_of(declared)
+    if isinstance(declared, EventTable):
+        yield declared.source.name
+    if isinstance(declared, Dataset) and _lineage_of(declared):
+        yield str(declared.feed)
+
+
+def _reached(declared: Declaration) -> Iterator[tuple[str, str]]:
+    """Yield the name and the place of each source of a declaration that reaches out and is not the test's own."""
+    boards = settings().blackboards.get_secret_value()
+    yield from ((name, f"a blackboard of {BOARDS}") for name in _boards_of(declared) if name not in boards)
+    if isinstance(declared, EventTable):
+        for place in filter(None, map(_place_of, declared.source.parts)):
+            yield declared.source.name, place
+    lineage = _lineage_of(declared) if isinstance(declared, Dataset) else None
+    if isinstance(lineage, LineageTable) and (place := _sql(lineage)):
+        yield str(declared.feed), f"its pipelines, {place}"
+
+
+def _lineage_of(declared: Dataset) -> LineageTable | LineageFile | None:
+    pipelines = declared.by_events.pipelines if declared.by_events else None
+    return pipelines if isinstance(pipelines, LineageTable | LineageFile) else None
+
+
+def _boards_of(declared: Declaration) -> Iterator[str]:
+    """Yield the names of the blackboards of others that a declaration reads."""
+    named: list[str | None] = []
+    if isinstance(declared, Foreign):
+        named = [declared.blackboard, declared.intake.blackboard if isinstance(declared.intake, Pull) else None]
+    elif isinstance(declared, EventTable):
+        named = [part.blackboard for part in declared.source.parts if isinstance(part, EventFiles)]
+    elif isinstance(declared, Dataset) and isinstance(lineage := _lineage_of(declared), LineageFile):
+        named = [lineage.blackboard]
+    yield from filter(None, named)
+
+
+def _place_of(part: object) -> str | None:
+    """Return where a part of an event source is. Return None if that is the test's own."""
+    if isinstance(part, SqlTable):
+        return _sql(part)
+    if isinstance(part, EventFiles):
+        return None
+    if isinstance(part, LoadedTables):
+        is_set = part.warehouse in settings().warehouses.get_secret_value()
+        return None if is_set else f"the warehouse {part.warehouse} of {PREFIX}WAREHOUSES"
+    return None if settings().kafka.get_secret_value() else f"a Kafka topic of {PREFIX}KAFKA"
+
+
+def _sql(table: SqlTable | LineageTable) -> str | None:
+    variable = table.url.removeprefix("env:")
+    if variable != table.url and _is_of_the_test(variable):
+        return None
+    return f"the SQL table {table.table} at {shown(table.url)}"
+
+
+def _url_of(name: str, source: Source) -> str:
+    if isinstance(source, Path):
+        return source.absolute().as_uri()
+    if isinstance(source, str):
+        return source
+    raise SourceNotGiven(f"{name} is a blackboard: expected its folder as a Path, or its URL.")
+
+
+def _event_source(declared: EventSource, source: Source, board: Blackboard) -> EventSource:
+    """Return an event source that reads what is given."""
+    if isinstance(source, EventSource):
+        return source
+    if isinstance(source, LineageTable | LineageFile):
+        raise SourceNotGiven(f"{declared.name} is an event source: expected rows, a path, a URL or an EventSource.")
+    if isinstance(source, str):
+        parts = [replace(part, url=source) for part in declared.parts if isinstance(part, SqlTable)]
+        if not parts:
+            raise SourceNotGiven(f"{declared.name} is in no SQL database: expected rows or a path, and no URL.")
+        return replace(declared, parts=tuple(parts))
+    columns = columns_of(declared)
+    if isinstance(source, Path):
+        part = _put_files(board, f"{FOLDER}/{declared.name}", source, columns)
+    else:
+        part = EventFiles(put_rows(board, declared.name, source, columns, number=0), "jsonl", columns)
+    return replace(declared, parts=(part,))
+
+
+def _put_files(board: Blackboard, folder: str, path: Path, columns: Columns) -> EventFiles:
+    """Copy a file, or those of a folder, to the blackboard. Return the part that reads them."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    kinds = {file.suffix.removeprefix(".") for file in files}
+    if not path.exists() or len(kinds) != 1 or not kinds <= {"csv", "jsonl", "parquet"}:
+        raise SourceNotGiven(f"{path}: expected a file, or a folder of files, that end with .csv, .jsonl or .parquet.")
+    for file in files:
+        board.put(f"{folder}/{file.name}", file.read_bytes())
+    return EventFiles(folder, cast(Literal["csv", "jsonl", "parquet"], kinds.pop()), columns)
+
+
+def _lineage(
+    declared: LineageTable | LineageFile, dataset: str, source: Source, board: Blackboard
+) -> LineageTable | LineageFile:
+    """Return the table or file of a dataset's pipelines that is given."""
+    if isinstance(source, LineageTable | LineageFile):
+        return source
+    if isinstance(source, str) and isinstance(declared, LineageTable):
+        return replace(declared, url=source)
+    if isinstance(source, str | EventSource):
+        raise SourceNotGiven(f"{dataset} reads its pipelines from a file: expected rows, a path or a LineageFile.")
+    lines = source.read_bytes() if isinstance(source, Path) else _lines(source)
+    board.put(key := f"{FOLDER}/pipelines of {dataset.replace('/', '_')}.jsonl", lines)
+    return LineageFile(key, declared.pipeline, declared.table_name)
