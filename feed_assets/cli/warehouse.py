@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from feed_assets.warehouse.loader import Wanted
     from feed_assets.warehouse.partitions import Held
     from feed_assets.warehouse.state import TableState
-    from feed_assets.warehouse.table import Target
+    from feed_assets.warehouse.target import Target
 
 app = typer.Typer(help="Chunks of Kafka topics, and datasets, become tables of a warehouse.", no_args_is_help=True)
 
@@ -70,9 +70,6 @@ class TableView(View):
 @app.callback()
 def warehouse() -> None:
     """Chunks of Kafka topics, and datasets, become tables of a warehouse."""
-    from feed_assets.kafka import check_installed
-
-    check_installed()
 
 
 @app.command()
@@ -255,13 +252,17 @@ def _changes(target: "Target", wanted: "Wanted", table: str) -> Iterator[ChangeV
 def _target(name: str, wanted: "Wanted") -> "Generator[Target]":
     """The warehouse of this name, and if a topic is wanted where its chunks are."""
     from feed_assets.core.topics import Topic
-    from feed_assets.runs.chunking import chunking_of
-    from feed_assets.warehouse.table import Loading, Target
+    from feed_assets.kafka import check_installed
+    from feed_assets.warehouse.target import Target
 
     found = settings().warehouse(name)
     if not any(isinstance(each, Topic) for each in wanted.values()):
         yield Target(name, found)
         return
+    check_installed()
+    from feed_assets.runs.chunking import chunking_of
+    from feed_assets.warehouse.table import Loading
+
     chunking = chunking_of(settings())
     with closing(chunking.schemas):
         yield Loading(name, found, chunking.clients, chunking.schemas, chunking.board)

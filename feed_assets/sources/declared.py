@@ -203,8 +203,7 @@ class LoadedTables:
     warehouse: str
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """The reader of these events. Raises InvalidSetting where there is no such warehouse, or no broker is set."""
-        check_installed()
+        """The reader of these events. Raises InvalidSetting where there is no such warehouse."""
         from feed_assets.sources.warehouses import table_loads
 
         return table_loads(self.warehouse)

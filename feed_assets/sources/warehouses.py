@@ -6,13 +6,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from feed_assets.core.errors import LoadFailed, NoTopic, SourceUnavailable, WarehouseUnavailable
+from feed_assets.core.errors import (
+    LoadFailed,
+    NoTopic,
+    SourceBusy,
+    SourceUnavailable,
+    WarehouseBusy,
+    WarehouseUnavailable,
+)
 from feed_assets.core.events import UPDATE_ID, Operation, WriteEvent, check_event
-from feed_assets.kafka.lag import ends
 from feed_assets.settings import settings
 from feed_assets.sources.contract import Batch, Positions
 from feed_assets.sources.declared import COLUMNS, table_of
-from feed_assets.sources.topics import clients_for, translated
 from feed_assets.warehouse import partitions, state
 from feed_assets.warehouse.engines import Connection, Engine, engine_of
 from feed_assets.warehouse.partitions import Held
@@ -147,10 +152,12 @@ def states(warehouse: str) -> list[TableState]:
 
 @contextmanager
 def looking(engine: Engine) -> Generator[Connection]:
-    """A connection to a warehouse, with the errors of an event source for those of the warehouse."""
+    """Open a connection to a warehouse. Raise SourceBusy or SourceUnavailable for what it raises."""
     try:
         with engine.open() as connection:
             yield connection
+    except WarehouseBusy as error:
+        raise SourceBusy(str(error)) from error
     except (WarehouseUnavailable, LoadFailed) as error:
         raise SourceUnavailable(str(error)) from error
 
@@ -162,6 +169,9 @@ def _engine(warehouse: str) -> Engine:
 
 def _ends(topic: str) -> dict[int, int]:
     """Where the partitions of a topic end; none of one that is gone, while its table stays."""
+    from feed_assets.kafka.lag import ends  # Needs Kafka's packages: a dataset's table does without them.
+    from feed_assets.sources.topics import clients_for, translated
+
     with translated():
         try:
             return ends(clients_for(topic), topic)

@@ -1,1 +1,1 @@
-"""Chunks become tables that follow their topics, in as many warehouses as one likes. Needs the extra `warehouse`."""
+"""Chunks become tables that follow their topics, in as many warehouses as one likes."""

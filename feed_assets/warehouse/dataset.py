@@ -7,7 +7,6 @@ loaded twice, and a change that was overtaken, or pruned, is none. A mark of ano
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -24,7 +23,7 @@ from feed_assets.warehouse import partitions, state
 from feed_assets.warehouse.load import Change, Place
 from feed_assets.warehouse.partitions import Mark
 from feed_assets.warehouse.state import Known
-from feed_assets.warehouse.table import Target
+from feed_assets.warehouse.target import Target
 
 CHANGES = 100
 """Partitions that one look goes through: then the other tables have their turn."""
@@ -65,12 +64,10 @@ class _Page(NamedTuple):
 class DatasetTable:
     """A dataset's table, from what is known of it on.
 
-    Raises InvalidSetting without DuckDB, which reads Parquet, and for a warehouse that reads chunks alone.
+    Raises InvalidSetting for a warehouse that reads chunks alone.
     """
 
     def __init__(self, target: Target, holder: str, of: Published, known: Known, mark: Mark) -> None:
-        if find_spec("duckdb") is None:
-            raise InvalidSetting("the tables of datasets need DuckDB: `pip install 'feed-assets[kafka,warehouse]'`.")
         if target.engine.reads_chunks:
             raise InvalidSetting(
                 f"{of.feed} is a dataset, and {target.name} is a warehouse that reads chunks of topics alone: expected "

@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import unquote
 
 import duckdb
 
-from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
+from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseBusy, WarehouseUnavailable
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine, literal, quoted
 from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
@@ -29,6 +30,15 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": _MEMORY,
     "preserve_insertion_order": False,
 }
+
+BUSY_SECONDS = 5.0
+"""Seconds to wait for another process that has the file open, as most loads and looks are over by then."""
+
+_AGAIN_SECONDS = 0.05
+"""Seconds between two attempts to open it: DuckDB itself does not wait."""
+
+_LOCKED = "lock on file"
+"""DuckDB's words for a file that another process has open."""
 
 _TURN = RLock()
 """Held while a file is open: DuckDB refuses to open a file that another thread of the process is just closing."""
@@ -100,7 +110,17 @@ class DuckDB(Engine):
 def opened_at(path: str) -> duckdb.DuckDBPyConnection:
     """Open a file, or `:memory:`. Rows have no order: to keep it takes a quarter more CPU, and INSERT one core."""
     with translated(Path(path)):
-        return duckdb.connect(path, config=_SETTINGS)
+        return _opened(path, monotonic() + BUSY_SECONDS)
+
+
+def _opened(path: str, until: float) -> duckdb.DuckDBPyConnection:
+    while True:
+        try:
+            return duckdb.connect(path, config=_SETTINGS)
+        except duckdb.IOException as error:
+            if _LOCKED not in str(error) or monotonic() > until:
+                raise
+        sleep(_AGAIN_SECONDS)
 
 
 class _Connection:
@@ -132,7 +152,8 @@ def translated(path: Path | None = None) -> Generator[None]:
         yield
     except _MAY_BE_OVER as error:
         said = " ".join(str(error).split())
-        raise WarehouseUnavailable(f"DuckDB does not do it: {said}. {_advice(said, path)}") from error
+        kind = WarehouseBusy if _LOCKED in said else WarehouseUnavailable
+        raise kind(f"DuckDB does not do it: {said}. {_advice(said, path)}") from error
     except duckdb.Error as error:
         said, more = " ".join(str(error).split()), f". {IS_ANOTHERS}" if "already exists" in str(error) else ""
         raise LoadFailed(f"DuckDB refuses: {said}{more}") from error
@@ -148,4 +169,4 @@ def _advice(said: str, path: Path | None) -> str:
         return "Name another file in FEED_ASSETS_WAREHOUSES: this one is none of DuckDB."
     if said.startswith("Out of Memory"):
         return f"It takes {_MEMORY} at most: load fewer chunks at once (`chunks`), or publish shorter values."
-    return "Look who else has the file open." if "lock on file" in said else "Check the disk, and its rights."
+    return "Look who else has the file open." if _LOCKED in said else "Check the disk, and its rights."

@@ -232,20 +232,19 @@ def literal(text: str) -> str:
 
 
 _EXTRAS = {
-    "duckdb": ("warehouse", ("duckdb",)),
-    "redshift": ("redshift", ("redshift_connector", "duckdb")),
-    "postgresql": ("postgres", ("psycopg",)),
+    "redshift": ("redshift", "redshift_connector"),
+    "postgresql": ("postgres", "psycopg"),
 }
-"""By the scheme of a URL: the extra, and the packages that it brings."""
+"""The extra of a URL's scheme, and a package that it brings; DuckDB needs none."""
 
 
 def engine_of(url: str, iam_role: str = "", name: str = "") -> Engine:
     """The engine of a URL, of the warehouse `name`. Raises InvalidSetting where a package of its extra is not there."""
     scheme = url.partition(":")[0].partition("+")[0]
-    extra, packages = _EXTRAS[scheme]
-    if any(find_spec(each) is None for each in packages):
+    extra, package = _EXTRAS.get(scheme, (None, ""))
+    if extra and find_spec(package) is None:
         raise InvalidSetting(
-            f"the warehouse {name or scheme} needs more packages: `pip install 'feed-assets[kafka,{extra}]'`."
+            f"the warehouse {name or scheme} needs more packages: `pip install 'feed-assets[{extra}]'`."
         )
     if scheme == "duckdb":
         from feed_assets.warehouse.duck import DuckDB

@@ -10,7 +10,7 @@ from hashlib import sha256
 from itertools import chain, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from feed_assets.core.errors import ChunkBroken, DiskFull
@@ -18,8 +18,10 @@ from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 from feed_assets.kafka.files import packed
-from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse.shapes import OFFSET
+
+if TYPE_CHECKING:
+    from feed_assets.kafka.signals import Signal
 
 FOLDER = "manifests"
 """What the keys of manifests begin with on the blackboard."""
@@ -87,7 +89,7 @@ def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
     return json.dumps({"entries": entries}, indent=1).encode()
 
 
-def fetch(board: Blackboard, signals: Sequence[Signal], folder: Path) -> list[Copy]:
+def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[Copy]:
     """Copy chunks to a folder. Raises ChunkBroken for one that is not what its signal says."""
     with_files = [each for each in signals if each.path]
     targets = [folder / f"{number}.csv" for number in range(len(with_files))]
@@ -124,7 +126,7 @@ def _ending(copy: Copy) -> str:
     return ".csv.gz" if copy.is_packed else ".csv"
 
 
-def _fetched(board: Blackboard, signal: Signal, target: Path) -> Copy:
+def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
     file, served = _served(board, signal)
     parts = _checked(signal, served)
     if str(signal.path).endswith(".gz"):  # Whole, as what is no gzip is to be told by its digest.
@@ -147,7 +149,7 @@ def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
     return head, b""
 
 
-def _served(board: Blackboard, signal: Signal) -> tuple[File, Iterator[bytes]]:
+def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]:
     """A chunk as it lies there, in parts."""
     path = str(signal.path)
     if signal.dialect != dialect.NAME or not path.startswith(f"{board.url}/"):
@@ -159,7 +161,7 @@ def _served(board: Blackboard, signal: Signal) -> tuple[File, Iterator[bytes]]:
     return served
 
 
-def _checked(signal: Signal, parts: Iterable[bytes]) -> Iterator[bytes]:
+def _checked(signal: "Signal", parts: Iterable[bytes]) -> Iterator[bytes]:
     """The parts of a chunk. Raises ChunkBroken behind the last one if they are not what was signalled."""
     size, digest = 0, sha256()
     for part in parts:

@@ -9,11 +9,11 @@ import socket
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event
-from time import monotonic
+from time import monotonic, sleep
 from typing import Protocol
 from uuid import uuid4
 
-from feed_assets.core.errors import FeedAssetsError, LoadFailed, ServiceUnavailable, WarehouseTaken
+from feed_assets.core.errors import FeedAssetsError, LoadFailed, ServiceUnavailable, WarehouseBusy, WarehouseTaken
 from feed_assets.core.topics import Topic
 from feed_assets.core.words import some
 from feed_assets.home import say
@@ -24,7 +24,7 @@ from feed_assets.warehouse.lease import RENEW_SECONDS
 from feed_assets.warehouse.load import Change
 from feed_assets.warehouse.partitions import Mark
 from feed_assets.warehouse.state import Known
-from feed_assets.warehouse.table import Loading, Table, Target
+from feed_assets.warehouse.target import Target
 
 LOOK_SECONDS = 0.5
 """From one look for signals to the next."""
@@ -37,6 +37,9 @@ SAY_SECONDS = 60.0
 
 _NAMED = 10
 """Tables that a line names."""
+
+BUSY_SECONDS = 600.0
+"""Seconds for which `once` waits for a process that has the warehouse open."""
 
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, then twice as long each time, up to the other number."""
@@ -76,14 +79,14 @@ def follower(
 ) -> Follower:
     """A table, from what the state tables have of it on; without a connection there is no warehouse yet."""
     known = state.read(connection, name) if connection and state.exists(connection) else Known()
-    match loading, wanted:
-        case _, Published():
-            mark = partitions.mark(connection, name) if connection else Mark()
-            return DatasetTable(loading, holder, wanted, known, mark)
-        case Loading(), Topic():
-            return Table(loading, holder, name, wanted.key, known)
-        case _:
-            raise TypeError(f"{name} is a topic: expected a Loading, which says where its chunks are.")
+    if isinstance(wanted, Published):
+        mark = partitions.mark(connection, name) if connection else Mark()
+        return DatasetTable(loading, holder, wanted, known, mark)
+    from feed_assets.warehouse.table import Loading, Table  # Needs Kafka's packages: a dataset does without them.
+
+    if not isinstance(loading, Loading):
+        raise TypeError(f"{name} is a topic: expected a Loading, which says where its chunks are.")
+    return Table(loading, holder, name, wanted.key, known)
 
 
 def run(
@@ -111,14 +114,32 @@ def run(
             pause = min(2 * pause, pauses[1])
 
 
-def once(loading: Target, wanted: Wanted) -> int:
-    """Load what there is now, whatever the limits; how many loads that were.
+def once(
+    loading: Target,
+    wanted: Wanted,
+    pauses: tuple[float, float] = PAUSES,
+    clock: Callable[[], float] = monotonic,
+    wait: Callable[[float], None] = sleep,
+) -> int:
+    """Load what there is now, whatever the limits. Return the number of loads.
+
+    A warehouse that another process has open is waited for as `run` does, up to `BUSY_SECONDS`.
 
     Raises what a table stops with, after the others are loaded, ServiceUnavailable and WarehouseTaken.
     """
-    session = Session(loading, wanted, holder())
-    session.once()
-    return session.loads
+    mine, pause, loads, until = holder(), pauses[0], 0, clock() + BUSY_SECONDS
+    while True:
+        session = Session(loading, wanted, mine)
+        try:
+            session.once()
+        except WarehouseBusy as error:
+            if clock() >= until:
+                raise
+            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}")
+            wait(pause)
+            loads, pause = loads + session.loads, min(2 * pause, pauses[1])
+        else:
+            return loads + session.loads
 
 
 def counted(number: int, what: str) -> str:

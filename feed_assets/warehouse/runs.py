@@ -7,15 +7,16 @@ buffer for each schema, loaded alone, would move a partition's position over row
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from feed_assets.kafka.signals import Signal
+if TYPE_CHECKING:
+    from feed_assets.kafka.signals import Signal
 
 
 class Signalled(NamedTuple):
     """A signal, and the offset behind it on its own topic."""
 
-    signal: Signal
+    signal: "Signal"
     signal_offset: int
 
 

@@ -1,13 +1,15 @@
 """A table's shape, as an Avro schema gives it: columns of kinds that every warehouse has a type for."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict
 
 from feed_assets.core.errors import InvalidShape
-from feed_assets.kafka import avro
 from feed_assets.warehouse.defaults import default_of, written_out
+
+if TYPE_CHECKING:
+    from feed_assets.kafka import avro
 
 OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
 """Columns that are no field's: of a chunk the first and the last, of a table the last two."""
@@ -120,11 +122,13 @@ _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
 """Kinds of which every warehouse makes the text that chunks have of them."""
 
 
-def shape_of(schema: avro.Schema, key: Sequence[str]) -> Shape:
+def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
     """The shape of a table of values of a parsed schema. Fields of the key that the value has not are text.
 
     Raises InvalidShape.
     """
+    from feed_assets.kafka import avro  # Needs Kafka's packages, as topics do.
+
     record = avro.record_of(schema)
     if record is None:
         raise InvalidShape("the schema is no record: expected one, or a union of null and one.")

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf
 
 from feed_assets.core.errors import InvalidShape, LogTrimmed, NotMigratable, NoTopic, OffsetsMissing
 from feed_assets.core.topics import signals_of
-from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
 from feed_assets.kafka import log
@@ -15,30 +13,17 @@ from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.lag import why_unsignalled
 from feed_assets.kafka.schemas import Poison, Schemas
 from feed_assets.kafka.signals import Signal
-from feed_assets.warehouse.engines import Engine, engine_of
 from feed_assets.warehouse.load import Change, Place, change, load
 from feed_assets.warehouse.runs import Buffer, Run, Signalled, runs
 from feed_assets.warehouse.shapes import Shape, shape_of
 from feed_assets.warehouse.state import Known
+from feed_assets.warehouse.target import Target
 
 ANSWER_SECONDS = 5
 """For the broker to answer: a loader that is told to stop waits no longer, and one that goes on asks again."""
 
 _READ_BYTES = 16 << 20
 """Of signals that are read at once."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A warehouse of the settings, and its name there."""
-
-    name: str
-    warehouse: Warehouse
-
-    @cached_property
-    def engine(self) -> Engine:
-        """What kind of warehouse it is."""
-        return engine_of(self.warehouse.url.get_secret_value(), self.warehouse.iam_role, self.name)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Tables of datasets in a warehouse as assets: loads are events by partition, and a dataset is built by these."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
@@ -13,12 +13,14 @@ from feed_assets.ledger import events
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.orchestration.declare.warehouse_tables import declared_tables
+from feed_assets.orchestration.ticks import ingest
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets.warehouse import state
+from feed_assets.warehouse import duck, state
 from feed_assets_tests.orchestration.harness_queries import check_results
+from feed_assets_tests.support.duckdb_holder import held_open
 from feed_assets_tests.support.home_alerts import open_reasons
-from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, SUMS, harness, raw_feed, sums_of
+from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, SUMS, harness, later, raw_feed, sums_of
 from feed_assets_tests.support.warehouse_datasets import Dataset, load, target_of
 
 TABLE = "main/sums"
@@ -97,6 +99,24 @@ def test_a_partition_whose_rows_went_is_an_event_without_an_update(target):
     loop_.tick()
     *_, last = recorded()
     assert (last.operation.value, "update_id" in last.context, last.context["records"]) == ("DELETE", False, 0)
+
+
+@pytest.mark.parametrize("target", ["duckdb"], indirect=True)
+def test_a_warehouse_that_is_busy_is_an_alert_only_if_it_stays_so(target, tmp_path, monkeypatch):
+    loop_ = loop()
+    dataset = published(loop_)
+    dataset.publish(DAY, {"k": "a", "n": 1})
+    load(target, dataset)
+    loop_.tick()
+    monkeypatch.setattr(duck, "BUSY_SECONDS", 0.0)
+    with held_open(tmp_path / "main.db"):
+        loop_.tick()
+        assert open_reasons() == {}
+        later(loop_, ingest.BUSY_FOR + timedelta(seconds=1))
+        loop_.tick()
+        assert "Look who else has the file open" in str(open_reasons())
+    loop_.tick()
+    assert open_reasons() == {}
 
 
 @pytest.mark.parametrize("target", ["duckdb"], indirect=True)

@@ -18,7 +18,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.warehouse import loader, partitions
 from feed_assets.warehouse.dataset import Published
 from feed_assets.warehouse.engines import Engine, quoted
-from feed_assets.warehouse.table import Target
+from feed_assets.warehouse.target import Target
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -18,7 +18,7 @@ from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import Signalled, runs
 from feed_assets.warehouse.shapes import Shape
-from feed_assets.warehouse.table import Target
+from feed_assets.warehouse.target import Target
 
 HOLDER = "the test"
 

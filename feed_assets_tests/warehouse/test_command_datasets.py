@@ -1,6 +1,8 @@
 """`feed-assets warehouse` with datasets: what is planned, and what state they are in."""
 
 import json
+import sys
+from subprocess import run
 
 import pytest
 
@@ -8,7 +10,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets_tests.support.warehouse_datasets import Dataset, load, target_of
+from feed_assets_tests.support.warehouse_datasets import Dataset, load, table, target_of
 from feed_assets_tests.warehouse.warehouse_command import run_warehouse
 
 LOCATION = """
@@ -71,6 +73,18 @@ def test_each_table_has_its_plan_and_then_the_errors_come(pair, ask, monkeypatch
         f"no valid update {lost}",
     ):
         assert each in planned
+
+
+def test_tables_of_datasets_are_planned_and_loaded_without_the_packages_of_kafka(pair, url, tmp_path):
+    one, _ = pair
+    one.publish("1", {"id": 1})
+    code = (
+        "import sys; sys.modules.update(confluent_kafka=None, fastavro=None); from feed_assets.cli import main; main()"
+    )
+    load_all = ("warehouse", "load", "main", "--once", "-m", "location_of_datasets")
+    ran = run([sys.executable, "-c", code, *load_all], cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.returncode, "warehouse main: 1 load" in ran.stderr) == (0, True), ran.stderr
+    assert table(target_of(url).engine, one, "id") == [(1,)]
 
 
 def test_the_state_is_that_of_partitions(pair, ask, url):

@@ -1,7 +1,6 @@
 """`feed-assets demo`: real data, from raw files to results, with what goes wrong on the way."""
 
 from feed_assets.cli.location import load, open_instance
-from feed_assets.kafka import check_installed
 
 SAMPLES = "feed_assets.definitions"
 """The module of the bundled domains."""
@@ -9,7 +8,6 @@ SAMPLES = "feed_assets.definitions"
 
 def demo() -> None:
     """Run a week of ads, days of a shop, increments of its CRM, a day of regions and late data; check the results."""
-    check_installed()  # Its last table is one of a warehouse.
     from feed_assets.cli.demo.stage import Stage, fresh_home
 
     folder = fresh_home()

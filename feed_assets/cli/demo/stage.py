@@ -31,7 +31,7 @@ from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 from feed_assets.warehouse import loader
 from feed_assets.warehouse.dataset import Published
-from feed_assets.warehouse.table import Target
+from feed_assets.warehouse.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

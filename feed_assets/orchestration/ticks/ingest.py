@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from feed_assets.core.errors import InvalidEvent
+from feed_assets.core.errors import InvalidEvent, SourceBusy
 from feed_assets.core.events import Rejected, WriteEvent, check_ahead
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.limits import as_text
@@ -25,6 +25,9 @@ from feed_assets.sources.contract import Reader
 from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.declared import EventSource
 from feed_assets.sources.state import record
+
+BUSY_FOR = timedelta(minutes=10)
+"""How long another process may have a source open until it is a problem: most hold it for moments."""
 
 ROWS_PER_READ = 5000
 """Rows that are read and recorded at a time."""
@@ -169,6 +172,20 @@ class _Part:
 
     def ingest(self, name: str, out_of_time: Callable[[], bool], total: Ingested) -> None:
         """Read and record until there is no more, something holds it back, or the time is over."""
+        try:
+            self._ingest(name, out_of_time, total)
+        except SourceBusy as error:
+            if self._is_long_unread():
+                raise
+            total.is_complete, total.waits[name] = False, str(error)
+
+    def _is_long_unread(self) -> bool:
+        """Check whether the last read that succeeded is longer ago than another process may take."""
+        with self.services.ledger.read() as connection:
+            last = get_cursor(connection, _read_at(self.cursor))
+        return last is not None and self.now - datetime.fromisoformat(last) > BUSY_FOR
+
+    def _ingest(self, name: str, out_of_time: Callable[[], bool], total: Ingested) -> None:
         while True:
             with self.services.ledger.read() as connection:
                 position = get_cursor(connection, self.cursor)

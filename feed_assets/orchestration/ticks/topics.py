@@ -1,12 +1,14 @@
 """What ticks ask about Kafka topics and their tables: partitions, how far chunks and rows are behind, what is wrong."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import TypeAdapter
 
+from feed_assets.core.errors import SourceBusy
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.words import some
@@ -38,12 +40,12 @@ ANSWER_SECONDS = 10
 
 def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
     """The partitions of a topic that Dagster does not have yet, to be added. Raises SourceUnavailable."""
-    check_installed()
-    from feed_assets.sources.signals import partitions_of
-
     topic, parts = node.partitioned_as, node.partitions_def
     if not topic or not isinstance(parts, dg.DynamicPartitionsDefinition):
         return []
+    check_installed()
+    from feed_assets.sources.signals import partitions_of
+
     there = {*parts.get_partition_keys()}
     new = [each for each in partitions_of(topic, ANSWER_SECONDS) if each not in there]
     return [parts.build_add_request(new)] if new else []
@@ -66,7 +68,7 @@ def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
     for table in tables:
         if out_of_time():
             break
-        with failing_alone(tick.problems, str(table.feed)):
+        with failing_alone(tick.problems, str(table.feed)), suppress(SourceBusy):  # Its sensor says if that lasts.
             _look(tick.ledger, table, states_of, known, found)
     ours = Ours(tick.graph, tick.ledger, tick.now)
     for kind in KINDS:
@@ -89,7 +91,8 @@ def _look(
     ledger: Ledger, table: EventTable, states_of: StatesOf, known: Mapping[str, str], found: dict[str, str]
 ) -> None:
     """Put what is wrong with a topic or a table into `found`, by the names of alerts; '' where nothing is."""
-    check_installed()
+    if not isinstance(table.loaded, LoadedDataset):
+        check_installed()
     if table.loaded:
         found[f"{NOT_LOADED}:{table.feed}"] = _not_loaded(table.loaded, states_of)
     else:
@@ -123,12 +126,12 @@ def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str
 
 
 def _why_nothing(loaded: LoadedTopic | LoadedDataset) -> str:
-    from feed_assets.kafka.lag import why_unsignalled
-    from feed_assets.sources.topics import clients_for, translated
-
     why = f". Look whether `feed-assets warehouse load {loaded.warehouse}` runs."
     if isinstance(loaded, LoadedDataset):
         return why
+    from feed_assets.kafka.lag import why_unsignalled
+    from feed_assets.sources.topics import clients_for, translated
+
     with translated():
         unsignalled = why_unsignalled(clients_for(loaded.topic), loaded.topic)
     return f": {unsignalled}" if unsignalled else why

@@ -1,0 +1,20 @@
+"""A warehouse that tables are loaded into."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from feed_assets.core.warehouses import Warehouse
+from feed_assets.warehouse.engines import Engine, engine_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """A warehouse of the settings, and its name there."""
+
+    name: str
+    warehouse: Warehouse
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What kind of warehouse it is."""
+        return engine_of(self.warehouse.url.get_secret_value(), self.warehouse.iam_role, self.name)

@@ -1,0 +1,58 @@
+"""A file of DuckDB that another process has open: a loader and the sensors of `ui` take turns."""
+
+from datetime import UTC, datetime
+from threading import Timer
+
+import pytest
+
+from feed_assets.core.errors import WarehouseBusy
+from feed_assets.core.feeds import Feed
+from feed_assets.warehouse import duck, loader
+from feed_assets_tests.support.duckdb_holder import held_open, release
+from feed_assets_tests.support.warehouse_datasets import Dataset, load, table, target_of
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "main.db"
+
+
+@pytest.fixture
+def target(path):
+    return target_of(f"duckdb://{path}")
+
+
+@pytest.fixture
+def dataset(local_board, ledger):
+    made = Dataset(local_board, ledger, Feed.parse("ads/ctr/v1.0"), datetime(2026, 1, 1, tzinfo=UTC))
+    made.publish("2026-01-01", {"n": 1})
+    return made
+
+
+def test_a_file_that_is_open_elsewhere_for_a_moment_is_waited_for(target, dataset, path):
+    with held_open(path) as process:
+        Timer(0.2, release, [process]).start()
+        assert load(target, dataset) == 1
+    assert table(target.engine, dataset, "n") == [(1,)]
+
+
+def test_one_load_waits_as_the_service_does_and_says_so(target, dataset, path, monkeypatch, capsys):
+    monkeypatch.setattr(duck, "BUSY_SECONDS", 0.0)
+    with held_open(path) as process:
+        pauses: list[float] = []
+
+        def wait(seconds):
+            pauses.append(seconds)
+            if len(pauses) == 2:
+                release(process)
+
+        assert loader.once(target, {dataset.name: dataset.published}, wait=wait) == 1
+    assert pauses == [1, 2]
+    assert "warehouse main: waits 2 s, then tries again: DuckDB does not do it" in capsys.readouterr().err
+
+
+def test_one_load_gives_up_on_a_file_that_stays_open(target, dataset, path, monkeypatch):
+    monkeypatch.setattr(duck, "BUSY_SECONDS", 0.0)
+    now = iter([0.0, 1.0, 600.0])
+    with held_open(path), pytest.raises(WarehouseBusy, match="Look who else has the file open"):
+        loader.once(target, {dataset.name: dataset.published}, clock=lambda: next(now), wait=lambda _: None)
