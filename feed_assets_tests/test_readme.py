@@ -24,6 +24,16 @@ def shell_commands(text):
     return [line for line in lines if line and not line.startswith("#")]
 
 
+def test_it_begins_with_what_works_before_a_release_and_one_line_changes_with_that():
+    assert shell_commands(README)[:3] == ["make demo", "make test", next(iter(_installing(README)))]
+    assert len(_installing(README)) == README.count("pip install feed-assets") == 1
+    assert _installing(README)[0].startswith("pip install ./feed_assets  #")
+
+
+def _installing(text):
+    return [line for line in shell_commands(text) if line.startswith("pip install")]
+
+
 def inline_commands(text):
     """Commands in backticks."""
     return re.findall(r"`((?:make|feed-assets) [^`]+)`", text)
