@@ -170,6 +170,9 @@ class Settings(Declaring):
     alert_mail_to: Words = ()
     """Receivers of alerts by mail, comma-separated in the environment."""
 
+    alert_apprise: SecretStr | None = None
+    """URLs of services that alerts are sent to by apprise, separated by spaces: `slack://…`, `msteams://…`."""
+
     events_to: Sinks = ()
     """Sinks of our write events: `blackboard:<prefix>`, SQLAlchemy URLs with `#table`, or `kafka:<topic>`.
 

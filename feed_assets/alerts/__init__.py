@@ -1,4 +1,4 @@
-"""Deliver alerts: to the log always, to a webhook and by mail if the settings say so.
+"""Deliver alerts: to the log always, to a webhook, by mail and by apprise if the settings say so.
 
 Each channel's delivery is noted for itself, after it: a kill in between repeats the delivery, with the same id. So does
 an answer that comes after the delivery's time.
@@ -24,6 +24,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import SecretStr
 
+from feed_assets.alerts.by_apprise import Apprise, services
 from feed_assets.core.deadlines import Opened, in_time, noting
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
 from feed_assets.ledger import alerts
@@ -56,7 +57,21 @@ def channels(settings: Settings) -> dict[str, Channel]:
     """The channels that are configured, by name. Raises InvalidSetting for one that is half configured."""
     webhook, mail = _webhook(settings), _mail(settings)
     found: dict[str, Channel | None] = {"log": _log_notice, "webhook": webhook, "mail": mail}
-    return {name: channel for name, channel in found.items() if channel}
+    return {name: channel for name, channel in found.items() if channel} | _by_apprise(settings)
+
+
+def _by_apprise(settings: Settings) -> dict[str, Channel]:
+    urls = settings.alert_apprise
+    return {each.name: partial(_send, each) for each in services(urls)} if urls else {}
+
+
+def _send(service: Apprise, notice: Notice, _now: datetime, _: list[Opened]) -> None:
+    for_whom = f"\nFor {', '.join(notice.receivers)}" if notice.receivers else ""
+    service.send(_title(notice), f"{_words(notice)}{for_whom}", notice.state)
+
+
+def _title(notice: Notice) -> str:
+    return f"[feed_assets] {notice.state}: {' '.join(notice.name.split())}"
 
 
 def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_of_time: Callable[[], bool]) -> None:
@@ -239,7 +254,7 @@ class _Mail:
 
     def _message(self, notice: Notice, now: datetime) -> EmailMessage:
         message = EmailMessage()
-        message["Subject"] = f"[feed_assets] {notice.state}: {' '.join(notice.name.split())}"
+        message["Subject"] = _title(notice)
         teams = [each for each in notice.receivers if _ADDRESS.fullmatch(each)]
         message["From"], message["To"] = self.sender, ", ".join(dict.fromkeys([*self.to, *teams]))
         message["Date"], message["Message-ID"] = format_datetime(now), f"<{notice.id}@feed-assets>"

@@ -12,13 +12,16 @@ from uuid import UUID, uuid5
 import sqlalchemy as sa
 
 from feed_assets.ledger import wanted
-from feed_assets.ledger.database import Ledger, insert_into
-from feed_assets.ledger.tables import alert
+from feed_assets.ledger.database import Ledger, insert_into, upsert
+from feed_assets.ledger.tables import alert, alert_said
 
 OPENED, RESOLVED, REPORTED = "opened", "resolved", "report"
 
 AGAIN, REPORT = "again:", "report:"
 """Begin the names of rows that are no alerts: of partitions that were made again, and of reports of these."""
+
+_OWN = ("log", "webhook", "mail")
+"""The channels that have a column of `alert`; others have rows of `alert_said`."""
 
 _NOTICES = UUID("6f0cf1d4-0f0b-5a53-9d6c-1c2f6a3f7e55")
 """The namespace of the ids of notices."""
@@ -87,11 +90,15 @@ def _of_kind(connection: sa.Connection, kind: str) -> dict[str, str]:
 def _open(connection: sa.Connection, reasons: Mapping[str, str], now: datetime) -> None:
     """Open alerts, by name. Who was not told yet that one had been resolved hears that it opened again, alone."""
     insert, is_open = insert_into(connection, alert), alert.c.resolved.is_(None)
-    kept = ("opened", "log", "webhook", "mail")
+    kept = ("opened", *_OWN)
     values = {name: sa.case((is_open, alert.c[name]), else_=insert.excluded[name]) for name in kept}
     values |= {"reason": insert.excluded.reason, "resolved": None}
     rows = [{"name": name, "opened": now, "reason": reason} for name, reason in reasons.items()]
     if rows:
+        resolved = sa.select(alert.c.name).where(alert.c.resolved.is_not(None))
+        asked = sa.select(wanted.rows(connection, ("name",), [[name] for name in sorted(reasons)]).c.name)
+        again = alert_said.c.name.in_(asked) & alert_said.c.name.in_(resolved)
+        connection.execute(sa.delete(alert_said).where(again))
         connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values), rows)
 
 
@@ -110,11 +117,16 @@ def open_alerts(connection: sa.Connection) -> tuple[Alert, ...]:
 def undelivered(connection: sa.Connection, channels: Collection[str]) -> tuple[Notice, ...]:
     """What these channels have yet to say, oldest alerts first; of each alert its opening before its resolution."""
     rows = connection.execute(sa.select(alert).order_by(alert.c.opened, alert.c.name)).mappings().all()
-    return tuple(notice for row in rows for channel in channels for notice in _notices(row, channel))
+    others = {(each.name, each.channel): each.state for each in connection.execute(sa.select(alert_said))}
+    return tuple(
+        notice
+        for row in rows
+        for channel in channels
+        for notice in _notices(row, channel, row[channel] if channel in _OWN else others.get((row["name"], channel)))
+    )
 
 
-def _notices(row: sa.RowMapping, channel: str) -> list[Notice]:
-    said: str | None = row[channel]
+def _notices(row: sa.RowMapping, channel: str, said: str | None) -> list[Notice]:
     states = {OPENED: row["opened"]} | ({RESOLVED: row["resolved"]} if row["resolved"] else {})
     if row["name"].startswith((AGAIN, REPORT)):
         states = {REPORTED: row["opened"]} if row["name"].startswith(REPORT) else {}
@@ -129,7 +141,21 @@ def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None
     Of an alert that opened again in between nothing is noted.
     """
     same = (alert.c.name == notice.name) & (alert.c.opened == notice.opened)
-    over = [alert.c[channel].in_([RESOLVED, REPORTED]) for channel in channels]
     with ledger.write() as connection:
-        connection.execute(sa.update(alert).where(same).values({notice.channel: notice.state}))
-        connection.execute(sa.delete(alert).where(same, *over))
+        if notice.channel in _OWN:
+            connection.execute(sa.update(alert).where(same).values({notice.channel: notice.state}))
+        elif connection.execute(sa.select(alert.c.name).where(same).with_for_update()).first():
+            said = {"name": notice.name, "channel": notice.channel, "state": notice.state}
+            upsert(connection, alert_said, [said], ["state"])
+        connection.execute(sa.delete(alert).where(same, *map(_is_over, channels)))
+        gone = alert_said.c.name.not_in(sa.select(alert.c.name))
+        connection.execute(sa.delete(alert_said).where(alert_said.c.name == notice.name, gone))
+
+
+def _is_over(channel: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a channel has delivered all of an alert."""
+    last = [RESOLVED, REPORTED]
+    if channel in _OWN:
+        return alert.c[channel].in_(last)
+    rows = sa.select(alert_said.c.name).where(alert_said.c.channel == channel, alert_said.c.state.in_(last))
+    return alert.c.name.in_(rows)

@@ -365,6 +365,14 @@ alert = sa.Table(
     sa.Column("receivers", TEXT, comment="JSON: whom it is sent to beside those of the settings; NULL: nobody"),
 )
 
+alert_said = sa.Table(
+    "alert_said",
+    metadata,
+    sa.Column("name", TEXT, primary_key=True, comment="of the alert"),
+    sa.Column("channel", TEXT, primary_key=True, comment="one of those that have no column there"),
+    sa.Column("state", TEXT, nullable=False, comment="what was delivered last: opened, resolved or report"),
+)
+
 log_lock = sa.Table(
     "log_lock",
     metadata,

@@ -46,8 +46,9 @@ BOARDS = f"{PREFIX}BLACKBOARDS"
 _SHELL = dict(os.environ)
 """The environment as the tests began: a variable with another value is the test's own."""
 
-_SETTINGS = ("BLACKBOARD", "BLACKBOARDS", "BLACKBOARD_QUEUE", "LEDGER", "ALERT_WEBHOOK", "ALERT_SMTP", "EVENTS_TO")
-_REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_SETTINGS, "KAFKA", "KAFKA_REGISTRY", "WAREHOUSES")))
+_SETTINGS = ("BLACKBOARD", "BLACKBOARDS", "BLACKBOARD_QUEUE", "LEDGER", "KAFKA", "KAFKA_REGISTRY", "WAREHOUSES")
+_DELIVERIES = ("EVENTS_TO", "ALERT_WEBHOOK", "ALERT_SMTP", "ALERT_APPRISE")
+_REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_SETTINGS, *_DELIVERIES)))
 """Variables that say where a Harness reads, writes and delivers to."""
 
 

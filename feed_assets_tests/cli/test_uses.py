@@ -71,7 +71,7 @@ def test_of_a_leaf_there_is_nothing(ledger):
 
 def test_the_ledger_says_its_schema_to_machines_too(ledger):
     said = CliRunner().invoke(app, ["ledger", "upgrade", "--json"]).stdout
-    assert json.loads(said) == {"schema": "0018"}
+    assert json.loads(said) == {"schema": "0019"}
 
 
 def test_an_unknown_update_is_an_error(ledger):

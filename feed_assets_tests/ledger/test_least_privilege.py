@@ -21,7 +21,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 BEFORE = (
     "UPDATE alembic_version SET version_num = '0006'",
     "DROP VIEW partition_state",
-    "DROP TABLE waiver, closure, profile, api_key, idempotency, intake_file, forgotten, coverage, window_offsets",
+    "DROP TABLE waiver, closure, profile, api_key, idempotency, intake_file, forgotten, coverage, window_offsets, "
+    "alert_said",
     "DROP INDEX window_backfilling, change_late, run_of_feed_by_end, consumed_by_input, taken_by_event",
     "ALTER TABLE change DROP COLUMN detail",
     "ALTER TABLE consumed DROP COLUMN modified",

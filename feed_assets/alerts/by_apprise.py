@@ -1,0 +1,92 @@
+"""Channels by apprise: Slack, Teams, PagerDuty and whatever else it knows, one channel for each URL."""
+
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.util import find_spec
+from threading import Lock, local
+from typing import Any
+
+from pydantic import SecretStr
+
+from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
+from feed_assets.ledger.alerts import OPENED, REPORTED
+
+VARIABLE = "FEED_ASSETS_ALERT_APPRISE"
+
+_KINDS: Mapping[str, str] = {OPENED: "warning", REPORTED: "info"}
+"""Apprise's kind of notification by the state of a notice; `success` of a resolved one."""
+
+_BUSY: dict[str, Lock] = {}
+"""By channel the lock of its delivery: one that came to no end in time goes on in its thread, and is the only one."""
+
+
+@dataclass(frozen=True)
+class Apprise:
+    """Sends through the service of one URL. Its name has the service, and a digest that tells two of one apart."""
+
+    name: str
+    service: Any = field(repr=False)
+
+    def send(self, title: str, text: str, state: str) -> None:
+        """Send a text. Raise AlertChannelDown or AlertNotDelivered."""
+        lock = _BUSY.setdefault(self.name, Lock())
+        if not lock.acquire(blocking=False):
+            raise AlertChannelDown(f"{self.name} has not come to an end with the delivery before.")
+        try:
+            with _silent():
+                is_sent = self.service.notify(body=text, title=title, notify_type=_KINDS.get(state, "success"))
+        except Exception as error:  # noqa: BLE001  A service's code may raise anything, with its URL in the words.
+            raise AlertNotDelivered(f"{self.name} failed ({type(error).__name__}).") from None
+        finally:
+            lock.release()
+        if not is_sent:
+            raise AlertNotDelivered(f"{self.name} did not take it. Try its URL: `apprise -vv -t test -b test URL`.")
+
+
+def services(urls: SecretStr) -> list[Apprise]:
+    """Return the services of URLs, separated by spaces. Raise InvalidSetting for one that apprise does not know."""
+    if find_spec("apprise") is None:
+        raise InvalidSetting(f"{VARIABLE} needs more packages: `pip install 'feed-assets[apprise]'`.")
+    return [_service(url, number) for number, url in enumerate(urls.get_secret_value().split(), 1)]
+
+
+def _service(url: str, number: int) -> Apprise:
+    import apprise  # Here, as all load the definitions and few have it.
+
+    library: Any = apprise.Apprise
+    with _silent():
+        service = library.instantiate(url)
+    if service is None:
+        raise InvalidSetting(
+            f"{VARIABLE}: its URL number {number} is none of apprise's: expected those of services, separated by "
+            "spaces, such as slack://TokenA/TokenB/TokenC. https://appriseit.com/services has the form of each."
+        )
+    kind = url.partition("://")[0].lower()
+    return Apprise(f"apprise:{kind}:{sha256(url.encode()).hexdigest()[:6]}", service)
+
+
+_here = local()
+
+
+class _OursAreSilent(logging.Filter):
+    """Drops what apprise logs of our deliveries: its lines have URLs and answers in them, which may be secret."""
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
+        return not getattr(_here, "is_silent", False)
+
+
+_OURS_ARE_SILENT = _OursAreSilent()
+
+
+@contextmanager
+def _silent() -> Generator[None]:
+    """Keep apprise's log of this thread to itself until the block ends."""
+    logging.getLogger("apprise").addFilter(_OURS_ARE_SILENT)  # At most once: logging looks.
+    _here.is_silent = True
+    try:
+        yield
+    finally:
+        _here.is_silent = False

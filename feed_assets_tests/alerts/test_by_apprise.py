@@ -1,0 +1,127 @@
+"""Alerts by apprise, through its own transport: JSON to a web server."""
+
+import json
+import logging
+from time import monotonic
+
+import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+
+from feed_assets import alerts
+from feed_assets.alerts import channels
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.ledger.alerts import RESOLVED, Notice
+from feed_assets.ledger.tables import alert, alert_said
+from feed_assets.settings import Settings
+from feed_assets_tests.support.alert_channels import (
+    LATER,
+    NAME,
+    NOW,
+    OTHER,
+    deliver_alerts,
+    logged_lines,
+    undelivered_alerts,
+)
+from feed_assets_tests.support.alert_steps import raise_alert, resolve
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.slow_servers import dripping
+
+SOON = 30
+"""Seconds within which it has ended, however busy the machine is: of itself it never would."""
+
+
+def by_apprise(*urls):
+    """The channels of these URLs, without the log."""
+    found = channels(Settings(alert_apprise=SecretStr(" ".join(urls))))
+    return {name: channel for name, channel in found.items() if name != "log"}
+
+
+def json_url(url, path="hunter2"):
+    return f"{url.replace('http://', 'json://')}/{path}"
+
+
+def test_an_alert_is_sent_once_to_each_url_and_a_url_that_refuses_gets_it_again(ledger, receiver, caplog):
+    raise_alert(ledger, NAME, "nothing has come", NOW)
+    configured = by_apprise(json_url(receiver.url), json_url(receiver.url, "hunter2-2"))
+    first = next(iter(configured))
+    assert first.startswith("apprise:json:")
+    receiver.answers = [500, 200]
+    deliver_alerts(ledger, configured)
+    assert undelivered_alerts(ledger, *configured) == [(first, NAME, "opened")]
+    deliver_alerts(ledger, configured)
+    assert undelivered_alerts(ledger, *configured) == []
+    sent = [json.loads(body) for _, body in receiver.posted]
+    assert [each["type"] for each in sent] == ["warning"] * 3
+    assert sent[-1]["title"] == f"[feed_assets] opened: {NAME}"
+    assert "opened at 2019-11-25 07:00 UTC: nothing has come" in sent[-1]["message"]
+    assert f"{first} did not take it" in logged_lines(caplog)[0][1]
+
+
+def test_what_opens_again_is_sent_again_and_what_is_over_leaves_nothing(ledger, receiver):
+    configured = by_apprise(json_url(receiver.url))
+    raise_alert(ledger, NAME, "late", NOW)
+    deliver_alerts(ledger, configured)
+    resolve(ledger, NAME, NOW)
+    raise_alert(ledger, NAME, "late again", LATER)
+    deliver_alerts(ledger, configured)
+    resolve(ledger, NAME, LATER)
+    deliver_alerts(ledger, configured)
+    titles = [json.loads(body)["title"].split()[1] for _, body in receiver.posted]
+    assert titles == ["opened:", "opened:", "resolved:"]
+    with ledger.read() as connection:
+        assert [connection.execute(sa.select(each)).all() for each in (alert, alert_said)] == [[], []]
+
+
+def test_what_is_resolved_is_told_as_success_and_a_report_with_its_owners(receiver):
+    (channel,) = by_apprise(json_url(receiver.url)).values()
+    channel(Notice("a", NAME, NOW, RESOLVED, NOW, "late"), NOW, [])
+    channel(Notice("a", NAME, NOW, "report", NOW, "3 rows more", ("team:ads",)), NOW, [])
+    resolved, report = (json.loads(body) for _, body in receiver.posted)
+    assert (resolved["type"], report["type"]) == ("success", "info")
+    assert report["message"].endswith("For team:ads")
+
+
+def test_no_url_is_shown_whatever_happens(ledger, receiver, caplog):
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "apprise")
+    logging.getLogger("urllib3").setLevel(logging.INFO)
+    raise_alert(ledger, NAME, "late", NOW)
+    url = json_url(receiver.url.replace("http://", "http://me:hunter2@"))
+    receiver.answers = [500]
+    configured = by_apprise(url)
+    deliver_alerts(ledger, configured)
+    deliver_alerts(ledger, by_apprise("json://me:hunter2@127.0.0.1:9/hunter2"))
+    settings = Settings(alert_apprise=SecretStr(url))
+    assert "did not take it" in caplog.text
+    assert "hunter2" not in f"{caplog.text} {settings!r} {settings.model_dump_json()} {configured}"
+
+
+@each_case("urls", ["slack://hunter2", "nothing://hunter2", "hunter2", "json://h slack://hunter2"])
+def test_a_url_that_is_none_of_apprises_is_refused_without_being_shown(urls):
+    with pytest.raises(InvalidSetting, match=r"URL number \d is none of apprise's: expected") as raised:
+        by_apprise(urls)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "apprise", None)
+    with pytest.raises(InvalidSetting, match=r"pip install 'feed-assets\[apprise\]'"):
+        by_apprise("json://h")
+
+
+def test_a_server_that_drips_is_left_after_its_time_and_has_one_delivery_at_a_time(ledger, monkeypatch, caplog):
+    monkeypatch.setattr(alerts, "CHANNEL_SECONDS", 1)
+    raise_alert(ledger, NAME, "late", NOW)
+    raise_alert(ledger, OTHER, "late", NOW)
+    with dripping(b"HTTP/1.1 200 OK\r\nX-Slow: ") as server:
+        configured = by_apprise(f"json://127.0.0.1:{server.port}/hook")
+        began = monotonic()
+        deliver_alerts(ledger, configured)
+        assert 1 <= monotonic() - began < SOON
+        deliver_alerts(ledger, configured)
+        assert server.callers == 1
+    lines = [line for _, line in logged_lines(caplog)]
+    assert "did not come to an end within" in lines[0]
+    assert "has not come to an end with the delivery before" in lines[1]
+    assert len(undelivered_alerts(ledger, *configured)) == 2
