@@ -9,7 +9,7 @@ from feed_assets.core.errors import WarehouseBusy
 from feed_assets.core.feeds import Feed
 from feed_assets.warehouse import duck, loader
 from feed_assets_tests.support.duckdb_holder import held_open, release
-from feed_assets_tests.support.warehouse_datasets import Dataset, load, table, target_of
+from feed_assets_tests.support.warehouse_datasets import Dataset, table, target_of
 
 
 @pytest.fixture
@@ -29,11 +29,11 @@ def dataset(local_board, ledger):
     return made
 
 
-def test_a_file_that_is_open_elsewhere_for_a_moment_is_waited_for(target, dataset, path):
+def test_a_file_that_is_open_elsewhere_for_a_moment_is_waited_for(target, path):
     with held_open(path) as process:
         Timer(0.2, release, [process]).start()
-        assert load(target, dataset) == 1
-    assert table(target.engine, dataset, "n") == [(1,)]
+        with target.engine.open() as connection:
+            assert connection.execute("SELECT 1") == [(1,)]
 
 
 def test_one_load_waits_as_the_service_does_and_says_so(target, dataset, path, monkeypatch, capsys):
@@ -48,6 +48,7 @@ def test_one_load_waits_as_the_service_does_and_says_so(target, dataset, path, m
 
         assert loader.once(target, {dataset.name: dataset.published}, wait=wait) == 1
     assert pauses == [1, 2]
+    assert table(target.engine, dataset, "n") == [(1,)]
     assert "warehouse main: waits 2 s, then tries again: DuckDB does not do it" in capsys.readouterr().err
 
 
