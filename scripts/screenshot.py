@@ -1,4 +1,4 @@
-"""Make docs/ui.png anew: the asset graph of the demo's ads in the web UI. Run `make demo` before."""
+"""Make docs/ui.png and docs/status.png anew: the demo's asset graph and its status page. Run `make demo` before."""
 
 import os
 import re
@@ -11,7 +11,8 @@ from shutil import which
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
-HOME, TARGET = ROOT / ".feed_assets" / "demo", ROOT / "docs" / "ui.png"
+HOME = ROOT / ".feed_assets" / "demo"
+GRAPH, STATUS = ROOT / "docs" / "ui.png", ROOT / "docs" / "status.png"
 PAGE = "/locations/feed_assets/asset-groups/ads/lineage"
 SECONDS = 180
 
@@ -25,7 +26,7 @@ def address(ui: "subprocess.Popen[str]") -> str:
 
 
 def photograph(url: str) -> None:
-    """Wait until the graph is drawn, and keep what a person would see."""
+    """Wait until the graph is drawn, and the page made, and keep what a person would see."""
     program = which("chromium") or which("chromium-browser")  # else the one of scripts/get_chromium.sh
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program) as browser:
         page = browser.new_page(viewport={"width": 1360, "height": 760})
@@ -33,7 +34,11 @@ def photograph(url: str) -> None:
         page.goto(url.partition("?")[0], timeout=SECONDS * 1000)
         page.get_by_text("effectiveness_daily").first.wait_for(timeout=SECONDS * 1000)
         time.sleep(5)  # The layout moves for a moment.
-        page.screenshot(path=TARGET)
+        page.screenshot(path=GRAPH)
+        page.set_viewport_size({"width": 1360, "height": 900})
+        page.goto(url.partition("?")[0].replace(PAGE, "/status"), timeout=SECONDS * 1000)
+        page.get_by_text("Newest periods of each dataset").wait_for(timeout=SECONDS * 1000)  # It comes by itself.
+        page.screenshot(path=STATUS)
 
 
 def main() -> None:
@@ -47,7 +52,7 @@ def main() -> None:
             photograph(address(ui))
         finally:
             ui.terminate()
-    print(TARGET)
+    print(GRAPH, STATUS)
 
 
 if __name__ == "__main__":

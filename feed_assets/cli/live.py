@@ -5,7 +5,6 @@ users, and what they have mended since counts.
 """
 
 import asyncio
-import html
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from feed_assets.cli.front import OF_OURS
+from feed_assets.cli.status_page.frame import message, policy
 from feed_assets.core.addresses import STATUS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 KEPT_SECONDS = 30
 """Seconds after which the same question has its page made anew; who asks meanwhile gets the one before."""
 
-SOON_SECONDS = 5
+SOON_SECONDS = 2
 """Seconds after which a browser asks again while the page is being made."""
 
 PAGES_KEPT = 50
@@ -38,7 +38,8 @@ PATIENCE_SECONDS = 120
 """Seconds that a page may take."""
 
 _OPTIONS = ("day", "days", "dataset")
-_STYLED = {**OF_OURS, "content-security-policy": f"{OF_OURS['content-security-policy']}; style-src 'unsafe-inline'"}
+_TITLE = "Status of all datasets"
+_STYLED = {**OF_OURS, "content-security-policy": f"{OF_OURS['content-security-policy']}; {policy()}"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,13 @@ class _Page:
 
 
 _BEING_MADE = _Page(
-    200, "<!doctype html><title>status</title><p>The page is being made; this one asks for it again.", SOON_SECONDS
+    200,
+    message(
+        title=_TITLE,
+        text="The page is being made: it loads your definitions and reads the ledger, which takes some seconds. It "
+        "appears here by itself. Later visits see the last page at once.",
+    ),
+    SOON_SECONDS,
 )
 
 
@@ -120,7 +127,8 @@ async def _made(arguments: Iterable[str]) -> _Page:
         code, said = await _run(["-P", "-c", "from feed_assets.cli import main; main()", *command])
         if code == 0:
             return _Page(200, path.read_text(encoding="utf-8"), REFRESH_SECONDS)
-    return _Page(400, f"<!doctype html><title>status</title><p>The page cannot be made:<pre>{html.escape(said)}</pre>")
+    text = "The page cannot be made. Correct what stands here, and load it again:"
+    return _Page(400, message(title=_TITLE, text=text, detail=said))
 
 
 async def _run(arguments: list[str]) -> tuple[int, str]:

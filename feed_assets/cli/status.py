@@ -13,9 +13,10 @@ from feed_assets.cli.show import View, show
 from feed_assets.cli.status_views import MarkView, StaleView, StatusView
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
-from feed_assets.core.grid import LEGEND, CellState, cells
+from feed_assets.core.grid import LEGEND, CellState, cells, periods
 
 if TYPE_CHECKING:
+    from feed_assets.core.grid import Slots
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.status import Row, Status
     from feed_assets.runs.services import Services
@@ -50,10 +51,13 @@ _Datasets = Annotated[
 
 
 def status(
-    day: Annotated[str | None, typer.Option(metavar="DAY", help="The last day shown (UTC); by default today.")] = None,
+    day: Annotated[
+        str | None, typer.Option(metavar="DAY", help="The last day shown (UTC); by default the newest periods.")
+    ] = None,
     days: Annotated[
-        int, typer.Option(min=1, max=DAYS_AT_MOST, help="So many days; of more than 2 each is a column.")
-    ] = 2,
+        int | None,
+        typer.Option(min=1, max=DAYS_AT_MOST, help="So many days, each hour a column; of more than 2 each day."),
+    ] = None,
     dataset: _Datasets = None,
     module: Module = None,
     as_json: AsJson = False,
@@ -61,7 +65,7 @@ def status(
     stale: Annotated[bool, typer.Option("--stale", help="List all that was built and is out of date.")] = False,
     live: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Show every dataset's partitions of a day or more by their states, and why each waits: as of now.
+    """Show every dataset's newest partitions, or those of some days, by their states, and why each waits: as of now.
 
     What no tick has decided yet is decided first, as by `explain`.
     """
@@ -72,12 +76,12 @@ def status(
         if stale:
             _show_stale(graph, services, feeds, as_json)
         else:
-            found = _status(graph, services, feeds, _day(day, services.now()), days)
+            found = _status(graph, services, feeds, _slots(day, days, services.now()))
             _show(found, as_json, html, live=live)
 
 
 def _show(found: "Status", as_json: bool, html: Path | None, *, live: bool) -> None:
-    from feed_assets.cli.page import page
+    from feed_assets.cli.status_page.page import page
 
     if html:
         html.write_text(page(found, is_live=live), encoding="utf-8")
@@ -87,25 +91,30 @@ def _show(found: "Status", as_json: bool, html: Path | None, *, live: bool) -> N
         _print(found)
 
 
-def _day(text: str | None, now: datetime) -> date:
+def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
+    """Return the days that are asked for; None: the newest periods of each dataset."""
+    from feed_assets.core.grid import HOURS_UP_TO, Slots
+
+    if day is None and days is None:
+        return None
     try:
-        return date.fromisoformat(text) if text else now.astimezone(UTC).date()
+        last = date.fromisoformat(day) if day else now.astimezone(UTC).date()
     except ValueError:
-        raise InvalidName(f"--day {text!r}: expected a day, such as 2026-01-01.") from None
+        raise InvalidName(f"--day {day!r}: expected a day, such as 2026-01-01.") from None
+    return Slots.of(last, days or HOURS_UP_TO)
 
 
-def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], day: date, days: int) -> "Status":
+def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: "Slots | None") -> "Status":
     """The status as of now: what the next tick would read, hear of and decide is taken first."""
     from dataclasses import replace
 
     from feed_assets.cli.explain import caught_up
-    from feed_assets.core.grid import Slots
     from feed_assets.orchestration.decide.status import nodes_shown, status_of
 
     nodes = nodes_shown(graph, feeds)
     told = caught_up(graph, services, [node for node in nodes if node.role == "dataset"])
     with services.ledger.read() as connection:
-        found = status_of(graph, connection, nodes, Slots.of(day, days), services.now())
+        found = status_of(graph, connection, nodes, slots, services.now())
     return replace(found, notes=(*found.notes, *told), asked=tuple(feeds))
 
 
@@ -141,40 +150,49 @@ def _tables(found: "Status", view: StatusView) -> list[tuple[str, Sequence[View]
         ("Watermarks", [each for each in MarkView.each(found.rows) if each.latest]),
         ("Gaps", view.gaps),
         (out_of_date, view.stale),
-        ("On other days", view.elsewhere),
+        ("Due, and not shown", view.elsewhere),
     ]
 
 
 def _grid(found: "Status") -> Iterator[str]:
-    """The header, a line for each row, and the legend."""
-    wide = 1 if len(found.slots) and found.slots.step.days == 0 else 3
+    """A line for each row, below the header of the days that were asked for, and the legend."""
     names = [f"{row.node.feed} {row.of}".rstrip() for row in found.rows]
     width = max(map(len, names), default=0)
-    yield from (f"{'':{width}}  {line}".rstrip() for line in _header(found, wide))
-    for name, row in zip(names, found.rows, strict=True):
-        yield f"{name:{width}}  {_line(row, found, wide)}"
+    lines = _lines(found.rows, found.slots) if found.slots else _newest(found.rows)
+    if found.slots:
+        yield from (f"{'':{width}}  {line}".rstrip() for line in _header(found.slots))
+    for name, line in zip(names, lines, strict=True):
+        yield f"{name:{width}}  {line}".rstrip()
     yield "  ".join(f"{_styled(state, sign)} {words.partition(':')[0]}" for state, (sign, words) in LEGEND.items())
 
 
-def _header(found: "Status", wide: int) -> Iterator[str]:
+def _newest(rows: "Sequence[Row]") -> Iterator[str]:
+    """Yield the newest periods of each row, the last one with its name."""
+    strips = [periods(row.shown) for row in rows]
+    width = max(map(len, strips), default=0)
+    for strip in strips:
+        signs = "".join(_styled(cell.state, LEGEND[cell.state][0]) for cell in strip)
+        yield f"{signs}{' ' * (width - len(strip))}  {strip[-1].name if strip else ''}"
+
+
+def _header(slots: "Slots") -> Iterator[str]:
     """Days, and of hours every third one."""
-    starts = found.slots.starts
-    if wide > 1:
-        yield "".join(f"{each:%d} " for each in starts)
+    if slots.step.days:
+        yield "".join(f"{each:%d} " for each in slots.starts)
         return
-    yield "".join(f"{each:%Y-%m-%d}".ljust(24) for each in starts if each.hour == 0)
-    yield "".join(f"{each:%H} " for each in starts if each.hour % 3 == 0)
+    yield "".join(f"{each:%Y-%m-%d}".ljust(24) for each in slots.starts if each.hour == 0)
+    yield "".join(f"{each:%H} " for each in slots.starts if each.hour % 3 == 0)
 
 
-def _line(row: "Row", found: "Status", wide: int) -> str:
-    text, reached = "", 0
-    for cell in cells(row.shown, found.slots):
-        sign = LEGEND[cell.state][0]
-        text += " " * (cell.first - reached) * wide + _styled(
-            cell.state, (sign * (wide - (wide > 1))).ljust(wide) * cell.width
-        )
-        reached = cell.first + cell.width
-    return text.rstrip()
+def _lines(rows: "Sequence[Row]", slots: "Slots") -> Iterator[str]:
+    wide = 3 if slots.step.days else 1
+    for row in rows:
+        text, reached = "", 0
+        for cell in cells(row.shown, slots):
+            sign = (LEGEND[cell.state][0] * (wide - (wide > 1))).ljust(wide)
+            text += " " * (cell.first - reached) * wide + _styled(cell.state, sign * cell.width)
+            reached = cell.first + cell.width
+        yield text.rstrip()
 
 
 def _styled(state: CellState, text: str) -> str:

@@ -104,7 +104,7 @@ class HoleView(View):
 
 
 class ElsewhereView(View):
-    """What is due of a dataset on other days, in one state."""
+    """What is due of a dataset and not shown, in one state."""
 
     dataset: str
     state: str
@@ -125,8 +125,9 @@ class StatusView(View):
     """All of it: one line of the grid for each row, then what only this page can show."""
 
     now: datetime
-    start: datetime
-    end: datetime
+    start: datetime | None
+    """Of the days that were asked for; None: each dataset has its newest periods."""
+    end: datetime | None
     counts: dict[str, int]
     datasets: tuple[RowView, ...]
     waits: tuple[ReasonView, ...]
@@ -141,8 +142,8 @@ class StatusView(View):
         """The view of a status."""
         return cls(
             now=status.now,
-            start=status.slots.start,
-            end=status.slots.end,
+            start=status.slots.start if status.slots else None,
+            end=status.slots.end if status.slots else None,
             counts=counts(status),
             datasets=RowView.each(status.rows),
             waits=waits(status),

@@ -188,6 +188,12 @@ class Cell:
         states = {each.state for each in self.shown}
         return next(each for each in CellState if each in states)
 
+    @property
+    def name(self) -> str:
+        """What the partitions have in common: the key of their time, which comes first, or that of the only one."""
+        first = self.shown[0]
+        return first.partition.key.partition("/")[0] if first.start or len(self.shown) == 1 else ""
+
 
 def cells(shown: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
     """The cells of one row, in order: a partition has the columns of its time, and those in one column share a cell."""
@@ -201,6 +207,21 @@ def cells(shown: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
         elif found:
             found[-1][2].append(each)
     return tuple(Cell(first, last - first, tuple(held)) for first, last, held in found)
+
+
+def periods(shown: Iterable[Shown]) -> tuple[Cell, ...]:
+    """Return a cell for each period of one row, in order, without periods that are not over and have nothing yet."""
+    by_period: dict[tuple[datetime | None, datetime | None], list[Shown]] = {}
+    for each in sorted(shown, key=_by_time):
+        if each.state is not CellState.LATER:
+            by_period.setdefault((each.start, each.end), []).append(each)
+    return tuple(Cell(number, 1, tuple(held)) for number, held in enumerate(by_period.values()))
+
+
+def worst_first(shown: Iterable[Shown]) -> int:
+    """Return a key that sorts rows: those with a state that a person has to look at come first."""
+    order = {state: number for number, state in enumerate(CellState)}
+    return min((order[each.state] for each in shown), default=len(order))
 
 
 def _by_time(shown: Shown) -> tuple[bool, datetime, str]:

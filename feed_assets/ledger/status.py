@@ -198,9 +198,20 @@ def said(connection: sa.Connection, windows: Collection[WindowAddress]) -> dict[
 
 def latest_keys(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, str]:
     """The last partition by name of each feed that has a valid update: one seek for each."""
+    return _latest(connection, feeds, update, update.c.state == PUBLISHED)
+
+
+def latest_event_keys(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, str]:
+    """Return the last partition by name of each table that an event tells of: one seek for each."""
+    return _latest(connection, tables, event, sa.true())
+
+
+def _latest(
+    connection: sa.Connection, feeds: Iterable[Feed], table: sa.Table, is_there: sa.ColumnElement[bool]
+) -> dict[Feed, str]:
     asked = wanted.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
-    mine = (update.c.feed == asked.c.feed) & (update.c.state == PUBLISHED)
-    last = sa.select(sa.func.max(update.c.partition)).where(mine).correlate(asked).scalar_subquery()
+    mine = (table.c.feed == asked.c.feed) & is_there
+    last = sa.select(sa.func.max(table.c.partition)).where(mine).correlate(asked).scalar_subquery()
     return {Feed.parse(feed): key for feed, key in connection.execute(sa.select(asked.c.feed, last)) if key is not None}
 
 

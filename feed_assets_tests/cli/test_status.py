@@ -20,7 +20,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path):
 
 
 def said(*args: str) -> str:
-    command = ["status", "-m", status_project.__name__, "--day", DAY, "--days", "1", *args]
+    return newest("--day", DAY, "--days", "1", *args)
+
+
+def newest(*args: str) -> str:
+    command = ["status", "-m", status_project.__name__, *args]
     return CliRunner().invoke(app, command, catch_exceptions=False).stdout
 
 
@@ -139,12 +143,38 @@ class _Read(HTMLParser):
 def test_the_page_is_one_file_and_what_others_have_said_stays_text(filled, tmp_path):
     assert said("--html", str(tmp_path / "status.html")) == ""
     page = _Read((tmp_path / "status.html").read_text())
-    names = {name for name, _ in page.tags}
-    assert names & {"script", "img", "link", "iframe"} == set()
+    names = [name for name, _ in page.tags]
+    assert {*names} & {"img", "link", "iframe"} == set()
+    assert names.count("script") == 1, "that of the filter, which the policy names by its digest"
     assert {name for _, attrs in page.tags for name in attrs} & {"onerror", "onload", "src"} == set()
     assert [attrs["href"] for _, attrs in page.tags if not attrs.get("href", "#").startswith("#")] == []
     assert NASTY in page.text
-    assert f"{DAY}-03:00: no_bots: {NASTY}" in [attrs.get("title") for _, attrs in page.tags]
+    assert f"{DAY}-03:00: invalid: no_bots: {NASTY}" in [attrs.get("title") for _, attrs in page.tags]
+
+
+def test_without_a_day_each_dataset_has_its_newest_periods_the_worst_first(filled):
+    """Long after the day, of which it was the last that came."""
+    found = json.loads(newest("--json"))
+    assert (found["start"], found["end"]) == (None, None)
+    assert [row["dataset"] for row in found["datasets"]][:2] == ["web/foo", "web/sums/v1.0"], "these are invalid"
+    shown = [each for each in line(found, "web/foo")["partitions"] if each["state"] != "not over yet"]
+    assert [each["partition"] for each in shown][-3:-1] == [f"{DAY}-11:00", f"{DAY}-12:00"]
+    assert (shown[-1]["state"], shown[-1]["partition"] > DAY) == ("missing", True), "the newest that is over"
+    lines = newest().splitlines()
+    foo = next(each for each in lines if each.startswith("web/foo"))
+    assert foo.split()[1].endswith("===X=w===-==w-")
+    assert foo.split()[2] == shown[-1]["partition"]
+
+
+def test_one_dataset_has_a_page_with_its_partitions_which_lead_to_dagster(filled, tmp_path):
+    file = tmp_path / "status.html"
+    newest("--live", "--dataset", "web/sums/v1.0", "--html", str(file))
+    page = _Read(file.read_text())
+    links = [attrs["href"] for name, attrs in page.tags if name == "a"]
+    assert "/assets/web/sums?view=partitions" in links
+    assert f"/assets/web/sums?view=partitions&partition={DAY}%7Capac" in links
+    assert links[0] == "/status"
+    assert "within_n: n must be in [0, 100]" in page.text
 
 
 def test_a_day_that_is_none_is_refused(filled):

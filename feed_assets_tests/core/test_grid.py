@@ -8,7 +8,19 @@ import pytest
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.grid import LEGEND, CellState, Known, Shown, Slots, cells, holes, judge, reasons
+from feed_assets.core.grid import (
+    LEGEND,
+    CellState,
+    Known,
+    Shown,
+    Slots,
+    cells,
+    holes,
+    judge,
+    periods,
+    reasons,
+    worst_first,
+)
 from feed_assets.core.readiness import State
 from feed_assets_tests.support.each_case import each_case
 
@@ -153,3 +165,18 @@ def test_what_is_missing_is_one_line_for_each_verdict_and_what_is_invalid_one_fo
 def test_a_day_of_years_without_windows_is_none_in_one_line(day):
     with pytest.raises(InvalidName, match=f"day {day}: expected one of the years 1970 to 9998"):
         Slots.of(day, 1)
+
+
+def test_periods_are_those_that_are_over_or_have_something():
+    def shown(key, hour, state):
+        start = START + hour * HOUR
+        return Shown(Partition(Feed.parse("a/b/v1.0"), key), start, start + HOUR, state)
+
+    found = [
+        shown("h2/b", 2, CellState.LATER),
+        shown("h1/a", 1, CellState.COMPLETE),
+        shown("h0/a", 0, CellState.MISSING),
+        shown("h1/b", 1, CellState.LATE),
+    ]
+    assert [(cell.name, cell.state) for cell in periods(found)] == [("h0", CellState.MISSING), ("h1", CellState.LATE)]
+    assert sorted([[], found, found[:2], found[3:]], key=worst_first) == [found, found[3:], found[:2], []]

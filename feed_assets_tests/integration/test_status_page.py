@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
+from feed_assets.cli.status_page.frame import policy
 from feed_assets.core.grid import LEGEND
 from feed_assets_tests.integration.web_site import QUIET, program
 from feed_assets_tests.support import status_project
@@ -27,9 +28,11 @@ CONTRAST = """element => {
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path) -> Path:
     folder = tmp_path_factory.mktemp("page")
+    pages = {"status.html": ["--day", DAY], "newest.html": ["--live"], "one.html": ["--live", "--dataset", "web/foo"]}
     with status_project.filled_home(folder, empty_ledger):
-        command = ["status", "-m", status_project.__name__, "--day", DAY, "--html", str(folder / "status.html")]
-        CliRunner().invoke(app, command, catch_exceptions=False)
+        for name, options in pages.items():
+            command = ["status", "-m", status_project.__name__, "--html", str(folder / name), *options]
+            CliRunner().invoke(app, command, catch_exceptions=False)
     return folder / "status.html"
 
 
@@ -57,9 +60,11 @@ def test_the_page_is_read_at_once_and_needs_nothing_from_elsewhere(browser, file
     asked, said = [], []
     page = opened(browser, file, asked, said, 1500)
     assert page.locator(".legend li").count() == len(LEGEND)
-    assert page.locator(".counts li").first.inner_text() == "X2 invalid"
-    assert page.get_by_role("row", name="web/feature/v1.0").first.locator("td.late").count() == 1
-    assert min(sign.evaluate(CONTRAST) for sign in page.locator(".legend .sign").all()) >= 4.5
+    assert page.locator(".counts li").first.inner_text().strip() == "X2 invalid"
+    assert page.locator(".grid").get_by_role("row", name="web/feature/v1.0").locator("td.late").count() == 1
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert min(each.evaluate(CONTRAST) for each in page.locator(".legend .sign, body").all()) >= 4.5, scheme
     page.locator("td.invalid a").first.click()
     assert NASTY in page.locator("tr:target").inner_text()
     assert page.locator("tr:target").bounding_box()["y"] < 900
@@ -71,9 +76,48 @@ def test_the_page_is_read_at_once_and_needs_nothing_from_elsewhere(browser, file
 def test_on_a_narrow_screen_only_the_grid_scrolls_to_the_side_and_names_stay(browser, file):
     page = opened(browser, file, [], [], 390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    name = page.get_by_role("rowheader", name="web/foo")
+    name = page.locator(".grid").get_by_role("rowheader", name="web/foo")
     before = name.bounding_box()["x"]
-    page.locator(".scroll").evaluate("element => element.scrollLeft = 400")
-    assert page.locator(".scroll").evaluate("element => element.scrollLeft") == 400
+    page.locator(".scroll").evaluate("element => element.scrollLeft = 300")
+    assert page.locator(".scroll").evaluate("element => element.scrollLeft") == 300
     assert name.bounding_box()["x"] == before
+    page.close()
+
+
+CLIPPED = """() => document.documentElement.scrollWidth > innerWidth ? ["the page"]
+    : [...document.querySelectorAll("td, th")]
+    .filter(cell => cell.scrollWidth > cell.clientWidth + 1 || cell.getBoundingClientRect().right > innerWidth)
+    .map(cell => cell.innerText)"""
+
+
+def test_from_1000_pixels_on_no_column_is_clipped(browser, file):
+    for name in ("status.html", "newest.html", "one.html"):
+        for width in (1000, 1500):
+            page = opened(browser, file.with_name(name), [], [], width)
+            assert page.evaluate(CLIPPED) == [], (name, width)
+            page.close()
+
+
+def test_rows_are_filtered_by_name_and_state_and_stay_so_when_the_page_is_loaded_again(browser, file):
+    """With the policy that the web UI sends: no script runs but that of the page."""
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    headers = {"content-security-policy": f"default-src 'none'; {policy()}"}
+    body = file.with_name("newest.html").read_text()
+    page.route("**/*", lambda route: route.fulfill(body=body, content_type="text/html", headers=headers))
+    page.goto("http://status.test/status")
+    datasets = page.locator("section").filter(has=page.locator(".strip")).locator("tbody tr:visible")
+    every = datasets.count()
+    page.get_by_label("filter by name").fill("WEB fOO")
+    assert [each.inner_text() for each in datasets.locator("th").all()] == ["web/foo"]
+    page.get_by_label("filter by name").fill("web/")
+    page.get_by_label("invalid").check()
+    names = [each.inner_text().split() for each in datasets.locator("th").all()]
+    assert names == [["web/foo"], ["web/sums/v1.0", "apac"]]
+    page.reload()
+    assert page.url == "http://status.test/status?name=web%2F&state=invalid"
+    assert datasets.count() == len(names)
+    page.get_by_label("filter by name").fill("none such")
+    assert page.get_by_text("Nothing matches the filter.").is_visible()
+    page.goto("http://status.test/status")
+    assert datasets.count() == every
     page.close()

@@ -38,11 +38,11 @@ def publish(datasets, hours):
                 updates.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
 
 
-def shown(graph_):
+def shown(graph_, slots=Slots.of(date(2026, 1, 20), 1)):  # noqa: B008 (it is frozen)
     """The status, and how many statements it took."""
     ledger = open_ledger(settings().ledger)
     with counted_statements(ledger.engine) as statements, ledger.read() as connection:
-        found = status_of(graph_, connection, nodes_shown(graph_), Slots.of(date(2026, 1, 20), 1), NOW)
+        found = status_of(graph_, connection, nodes_shown(graph_), slots, NOW)
     return found, len(statements)
 
 
@@ -65,3 +65,17 @@ def test_a_long_history_takes_no_more_statements_than_a_day():
             updates.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
     _, many = shown(graph(3))
     assert many == few
+
+
+def test_newest_periods_of_fifty_datasets_take_the_statements_of_five_and_end_now_or_with_the_last_that_came():
+    publish(5, 20)
+    _, few = shown(graph(5), None)
+    with open_ledger(settings().ledger).change() as connection:
+        at = Partition(Feed.parse("t/d006/v1.0"), "2026-01-03-05:00")
+        updates.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
+    found, many = shown(graph(50), None)
+    assert many == few < 30
+    keys = {str(row.node.feed): [each.partition.key for each in row.shown] for row in found.rows}
+    assert (keys["t/d000/v1.0"][0], keys["t/d000/v1.0"][-1]) == ("2026-01-20-00:00", "2026-01-21-00:00")
+    assert keys["t/d006/v1.0"][-3:] == ["2026-01-03-05:00", "2026-01-03-06:00", "2026-01-20-23:00"]
+    assert keys["t/raw/v1.0"][-1] == "2026-01-21-00:00", "it has nothing yet"

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge
+from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge, worst_first
 from feed_assets.core.readiness import Need, State
 from feed_assets.core.windows import WindowAddress, tiles, window_at, window_of
 from feed_assets.ledger import expected, pauses, quality, status, waiting
@@ -19,16 +18,14 @@ from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.needs import deadline_said
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.periods import extents_within, line_of, newest_extents
 from feed_assets.orchestration.decide.windows import own_grain, own_window
 from feed_assets.orchestration.declare.declarations import LOADED, Dataset, EventTable, Rejects
-from feed_assets.orchestration.declare.partitions import Extent, end_of, extent_of, paths_within, times_of
+from feed_assets.orchestration.declare.partitions import Extent, end_of, times_of
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
 
 ROWS_EACH = 12
 """Rows of one dataset: one for each key of its other dimensions, or all in one if there are more keys."""
-
-PARTITIONS_EACH = 5000
-"""Partitions of one dataset that are looked at."""
 
 DECISIONS = 1000
 """Partitions that nothing has come for of which it is said what exactly is missing."""
@@ -57,13 +54,14 @@ class Status:
     """All that the page shows, as of one state of the ledger; times are UTC."""
 
     now: datetime
-    slots: Slots
+    slots: Slots | None
+    """The days that were asked for; None: the newest periods of each dataset."""
     rows: tuple[Row, ...]
     holes: tuple[tuple[Row, Hole], ...]
     stale: tuple[Stale, ...]
     stale_in_all: int
     elsewhere: tuple[waiting.Group, ...]
-    """What is due on other days, by dataset and verdict."""
+    """What is due and not shown, by dataset and verdict."""
     notes: tuple[str, ...]
     asked: tuple[Feed, ...] = ()
     """The datasets that were asked for; () is all."""
@@ -78,12 +76,16 @@ def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
     return [node for node in mine if not isinstance(node.declaration, Rejects)]
 
 
-def status_of(graph: Graph, connection: sa.Connection, nodes: Sequence[Node], slots: Slots, now: datetime) -> Status:
-    """The status of some nodes: statements grow with the kinds of what is shown, never with its number or history."""
-    notes, asked = dict[str, str](), dict[Feed, dict[Partition, Extent]]()
-    for node in nodes:
-        with failing_alone(notes, str(node.feed)):
-            asked[node.feed] = _extents(node, slots, notes)
+def status_of(
+    graph: Graph, connection: sa.Connection, nodes: Sequence[Node], slots: Slots | None, now: datetime
+) -> Status:
+    """The status of some nodes: of some days, or without slots of the newest periods of each, the worst first.
+
+    Statements grow with the kinds of what is shown, never with its number or history.
+    """
+    notes = dict[str, str]()
+    due = waiting.by_state(connection)
+    asked = extents_within(nodes, slots, notes) if slots else newest_extents(connection, nodes, due, now, notes)
     mine = [node for node in nodes if node.feed in asked]
     shown, unbuilt = _shown(connection, [(node, asked[node.feed]) for node in mine], now)
     shown |= _decided(graph, connection, shown, now)
@@ -91,11 +93,13 @@ def status_of(graph: Graph, connection: sa.Connection, nodes: Sequence[Node], sl
     shown |= _expected(connection, [shown[at] for at in unbuilt])
     shown = _with_stopped(connection, mine, shown)
     rows = [row for node in mine for row in _rows(node, asked[node.feed], shown)]
+    if slots is None:
+        rows.sort(key=lambda row: worst_first(row.shown))
     marked = tuple(_with_marks(connection, rows))
     stale, in_all = status.stale(connection, [node.feed for node in mine if _is_built(node)], STALE_SHOWN)
     notes |= {str(feed): why for feed, why in pauses.paused(connection, [node.feed for node in mine]).items()}
     said = tuple(f"{name}: {why}" for name, why in [*notes.items(), *_of_topics(connection, mine)])
-    elsewhere = tuple(_elsewhere(connection, {node.feed for node in mine}, shown))
+    elsewhere = tuple(_elsewhere(due, {node.feed for node in mine}, shown))
     return Status(now, slots, marked, tuple(_holes(connection, marked)), tuple(stale), in_all, elsewhere, said)
 
 
@@ -127,20 +131,6 @@ def _with_stopped(
 
 def _is_built(node: Node) -> bool:
     return isinstance(node.declaration, Dataset)
-
-
-def _extents(node: Node, slots: Slots, notes: dict[str, str]) -> dict[Partition, Extent]:
-    """The partitions of a node that have a moment in the slots, or have no time."""
-    definition = node.partitions_def
-    if definition is None:
-        paths = [""]
-    elif times_of(definition):
-        paths = paths_within(definition, slots.start, slots.end, {})
-    else:
-        paths = [each.key for each in node.partitions]
-    if len(paths) > PARTITIONS_EACH:
-        notes[str(node.feed)] = f"{PARTITIONS_EACH:,} of its {len(paths):,} partitions are shown"
-    return {Partition(node.feed, path): extent_of(definition, path) for path in paths[:PARTITIONS_EACH]}
 
 
 def _shown(
@@ -225,16 +215,9 @@ def _rows(node: Node, extents: Mapping[Partition, Extent], shown: Mapping[Partit
     if len(by_key) > ROWS_EACH:
         return [Row(node, f"{len(by_key)} keys", tuple(shown[at] for at in extents))]
     found = [
-        Row(node, key, tuple(shown[at] for at in mine), _line(node, extents[mine[0]])) for key, mine in by_key.items()
+        Row(node, key, tuple(shown[at] for at in mine), line_of(node, extents[mine[0]])) for key, mine in by_key.items()
     ]
     return found or [Row(node, "", ())]
-
-
-def _line(node: Node, extent: Extent) -> Line | None:
-    grain = own_grain(node) if node.tracked else None
-    if node.tracked is None or grain not in node.tracked.grains:
-        return None
-    return node.feed, sub_partition_of(node.tracked, extent.values), grain
 
 
 def _with_marks(connection: sa.Connection, rows: Sequence[Row]) -> Iterable[Row]:
@@ -280,12 +263,12 @@ def _hole_of(row: Row) -> WindowAddress | None:
 
 
 def _elsewhere(
-    connection: sa.Connection, feeds: set[Feed], shown: Mapping[Partition, Shown]
+    due: Iterable[waiting.Group], feeds: set[Feed], shown: Mapping[Partition, Shown]
 ) -> Iterable[waiting.Group]:
     counts: dict[tuple[Feed, str | None], int] = {}
     for at, each in shown.items():
         counts[at.feed, each.verdict] = counts.get((at.feed, each.verdict), 0) + 1
-    for group in waiting.by_state(connection):
+    for group in due:
         left = group.count - counts.get((group.feed, status.verdict_of(group.state)), 0)
         if group.feed in feeds and left > 0:
             others = (each for each in group.examples if Partition(group.feed, each.key) not in shown)

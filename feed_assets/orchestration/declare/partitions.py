@@ -4,7 +4,7 @@ A path has one segment for each dimension, the time dimension first and the othe
 `men|2019-11-24` of the dimensions campaign and date is the path `2019-11-24/men`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -24,6 +24,7 @@ from feed_assets.orchestration.declare.time_windows import (
     is_partition,
     key_at,
     keys_between,
+    newest_keys,
 )
 
 Partitions = dg.PartitionsDefinition[str] | None
@@ -228,8 +229,19 @@ def keys_within(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: 
 
 def paths_within(partitions_def: Partitions, start: datetime, end: datetime, values: Mapping[str, str]) -> list[str]:
     """The paths whose windows have a moment in `[start, end)`, of these keys of other dimensions, of others all."""
+    times = times_of(partitions_def)
+    return _paths(partitions_def, keys_within(times, start, end) if times else (), values)
+
+
+def newest_paths(partitions_def: Partitions, now: datetime, count: int) -> list[str]:
+    """Return the paths of up to `count` windows that are over at a moment, in order, and of the one that goes on."""
+    times = times_of(partitions_def)
+    return _paths(partitions_def, newest_keys(times, now, count) if times else (), {})
+
+
+def _paths(partitions_def: Partitions, windows: Sequence[str], values: Mapping[str, str]) -> list[str]:
     found = [
-        keys_within(part, start, end)
+        windows
         if isinstance(part, dg.TimeWindowPartitionsDefinition)
         else [values[name]] * part.has_partition_key(values[name])
         if name in values

@@ -116,6 +116,18 @@ def existing_span(times: Times, now: datetime) -> Bounds | None:
     return (start, end) if start < end else None
 
 
+def newest_keys(times: Times, now: datetime, count: int) -> tuple[str, ...]:
+    """Return the keys of up to `count` windows that are over at a moment, in order, and of the one that goes on."""
+    span = existing_span(times, now)
+    if span is None:
+        return ()
+    first, last = span
+    width = last - bounds(times, key_at(times, last - INSTANT))[0]
+    # Twice the width: the last window may be a short one, such as a weekday before a weekend.
+    keys = keys_between(times, max(first, last - 2 * count * width), last + INSTANT)
+    return tuple(key for key in keys if is_kept(times, bounds(times, key)))[-count - 1 :]
+
+
 def _last_end(times: Times, moment: datetime) -> datetime:
     """Return the end of the last window that is over."""
     start, end = bounds(times, key_at(times, moment))

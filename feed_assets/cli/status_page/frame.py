@@ -1,0 +1,38 @@
+"""The frame of each page at `/status`: its head, style and script, and the policy that lets no other script run."""
+
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from string import Template
+
+
+def frame(*, title: str, body: str) -> str:
+    """Return a whole page around a body of HTML; the title is text."""
+    return Template(_part("frame.html")).substitute(
+        title=escape(title),
+        body=body,
+        policy=f"default-src 'none'; {policy()}; form-action 'self'",
+        style=_part("page.css"),
+        script=_part("page.js"),
+    )
+
+
+def message(*, title: str, text: str, detail: str = "") -> str:
+    """Return a page that says one thing, and leads to Dagster's pages; both texts are escaped."""
+    more = f"<pre>{escape(detail)}</pre>" if detail else ""
+    links = '<p><a href="/">Dagster\'s pages</a></p>'
+    return frame(title=title, body=f"<header><h1>{escape(title)}</h1></header><p>{escape(text)}</p>{more}{links}")
+
+
+@cache
+def policy() -> str:
+    """Return the directives of the content security policy for the style and for this one script, by its digest."""
+    digest = b64encode(sha256(_part("page.js").encode()).digest()).decode()
+    return f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+
+
+@cache
+def _part(name: str) -> str:
+    return files("feed_assets.cli.status_page").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,87 @@
+"""Where the names and cells of the status page lead."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from feed_assets.core.addresses import STATUS
+from feed_assets.core.feeds import Partition
+from feed_assets.core.grid import LEGEND, Cell, CellState
+
+if TYPE_CHECKING:
+    from feed_assets.cli.status_views import ReasonView
+    from feed_assets.orchestration.decide.nodes import Node
+    from feed_assets.orchestration.decide.status import Row, Status
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links of one page: `anchors` are its own lines, by partition; a page that is not live has no others."""
+
+    status: "Status"
+    is_live: bool = False
+    anchors: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+
+    def to_lines(self, found: Sequence["ReasonView"]) -> "Links":
+        """Have cells lead to the line that says why they are as they are."""
+        return replace(self, anchors={at: f"r{number}" for number, each in enumerate(found) for at in each.all})
+
+    def to_partitions(self) -> "Links":
+        """Have cells lead to the lines of their partitions."""
+        every = [each.partition for row in self.status.rows for each in row.shown]
+        return replace(self, anchors={at: f"p{number}" for number, at in enumerate(every)})
+
+    def dataset(self, feed: str) -> str:
+        """Return the name of a dataset, which leads to its page."""
+        query = escape(urlencode({"dataset": feed}))
+        return f'<a href="{STATUS}?{query}">{escape(feed)}</a>' if self.is_live else escape(feed)
+
+    def dagster(self, node: "Node", key: str | None = None) -> str:
+        """Return the address of an asset's partitions in Dagster, or of one by its Dagster key."""
+        query = urlencode({"view": "partitions", **({"partition": key} if key else {})})
+        return escape(f"/assets/{quote('/'.join(node.key.path))}?{query}")
+
+    def partition(self, row: "Row", at: Partition) -> str:
+        """Return the key of a partition, which leads to it in Dagster."""
+        name = escape(at.key or str(at.feed))
+        return f'<a href="{self.dagster(row.node, row.node.key_of(at))}">{name}</a>' if self.is_live else name
+
+    def cell(self, cell: Cell, text: str) -> tuple[str, str]:
+        """Return the attributes of a cell, which say its class and what it is of, and its text with the link."""
+        worst = next(each for each in cell.shown if each.state is cell.state)
+        anchor = self.anchors.get(worst.partition)
+        inner = f"<a href=#{anchor}>{text}</a>" if anchor else text
+        return f'title="{escape(_title(cell), quote=True)}"', inner
+
+
+def name_of(row: "Row", links: Links) -> str:
+    """Return the name of a row: its dataset, and the key of its other dimensions."""
+    of = f" <small>{escape(row.of)}</small>" if row.of else ""
+    return f"{links.dataset(str(row.node.feed))}{of}"
+
+
+def sign(state: CellState) -> str:
+    """Return the sign of a state in its colours."""
+    return f'<span class="sign {state.name.lower()}">{LEGEND[state][0]}</span>'
+
+
+def named(state: CellState) -> str:
+    """Return the sign of a state, and its name."""
+    return f"{sign(state)}{escape(state.value)}"
+
+
+def filtered(row: "Row") -> str:
+    """Return the attributes by which the script filters a row of the page."""
+    states = " ".join(sorted({each.state.name.lower() for each in row.shown}))
+    return f'data-name="{escape(f"{row.node.feed} {row.of}".lower(), quote=True)}" data-states="{states}"'
+
+
+def _title(cell: Cell) -> str:
+    """Return what a cell says when it is pointed at: of several partitions how many are in the state that is shown."""
+    those = [each for each in cell.shown if each.state is cell.state]
+    first = those[0]
+    name = first.partition.key or str(first.partition.feed)
+    many = f"{len(those)} of {len(cell.shown)} " if len(cell.shown) > 1 else ""
+    return f"{name}: {many}{cell.state.value}{f': {first.why}' if first.why else ''}"

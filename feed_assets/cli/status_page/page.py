@@ -1,0 +1,138 @@
+"""What the status page has, from top to bottom: of all datasets, or of one with its partitions."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from feed_assets.cli.status_page.days import days_grid
+from feed_assets.cli.status_page.frame import frame
+from feed_assets.cli.status_page.lines import details, section, table
+from feed_assets.cli.status_page.links import Links, sign
+from feed_assets.cli.status_page.newest import newest_periods
+from feed_assets.cli.status_page.partitions import partitions_table
+from feed_assets.cli.status_views import ElsewhereView, HoleView, StaleView, counts, waits
+from feed_assets.core.grid import LEGEND, CellState
+
+if TYPE_CHECKING:
+    from feed_assets.cli.status_views import ReasonView
+    from feed_assets.orchestration.decide.status import Status
+
+REASONS_AT_ONCE = 8
+"""Lines of what needs a look that are open at once: what the datasets have is to be seen without scrolling far."""
+
+LINES_SHOWN = 300
+"""Lines of one table of the page; `--json` has all."""
+
+
+def page(status: "Status", *, is_live: bool) -> str:
+    """Return the page.
+
+    Args:
+        status: What is shown. One dataset that was asked for alone has a page of its own, with its partitions.
+        is_live: It is served beside Dagster's own pages, to which it leads, and has links to other days.
+    """
+    title = str(status.asked[0]) if len(status.asked) == 1 else "Status of all datasets"
+    parts = _one(status, is_live=is_live) if len(status.asked) == 1 else _all(status, is_live=is_live)
+    return frame(title=title, body="".join([*_top(status, title, is_live=is_live), *parts, *_legend()]))
+
+
+def _top(status: "Status", title: str, *, is_live: bool) -> Iterator[str]:
+    as_of = f'<span class="as-of">as of {status.now:%Y-%m-%d %H:%M:%S} UTC</span>'
+    yield f"<header><h1>{escape(title)}</h1>{as_of}{_nav(status) if is_live else ''}</header>"
+    yield _filter(status)
+    yield from (f"<p>{escape(note)}</p>" for note in status.notes)
+
+
+def _nav(status: "Status") -> str:
+    """Return links to what else there is, and a field for a day."""
+    links = ['<a href="/status">all datasets</a>'] if status.asked else []
+    if len(status.asked) == 1 and status.rows:
+        links.append(f'<a href="{Links(status).dagster(status.rows[0].node)}">in Dagster</a>')
+    if status.slots:
+        days = (status.slots.end - status.slots.start).days
+        last = status.slots.end - timedelta(days=1)
+        links += [_by_day(status, "earlier", last - timedelta(days=days), days)]
+        links += [_by_day(status, "later", last + timedelta(days=days), days)]
+        links += [f'<a href="?{escape(_query(status))}">newest periods</a>']
+    day = f"{status.slots.end - timedelta(days=1):%Y-%m-%d}" if status.slots else f"{status.now:%Y-%m-%d}"
+    asked = "".join(f'<input type="hidden" name="dataset" value="{escape(str(feed))}">' for feed in status.asked)
+    field = f'<input type="date" name="day" aria-label="day" value="{day}"><button>show day</button>'
+    return f"<nav>{' '.join(links)} <form>{asked}{field}</form></nav>"
+
+
+def _by_day(status: "Status", name: str, day: object, days: int) -> str:
+    return f'<a href="?{escape(_query(status, ("day", f"{day:%Y-%m-%d}"), ("days", str(days))))}">{name}</a>'
+
+
+def _query(status: "Status", *more: tuple[str, str]) -> str:
+    return urlencode([*more, *(("dataset", str(feed)) for feed in status.asked)])
+
+
+def _filter(status: "Status") -> str:
+    """Return how many partitions are in which state; where the script runs, also the fields of the filter."""
+    is_shown = [*CellState] if status.slots else [state for state in CellState if state is not CellState.LATER]
+    by_state = "".join(_count(CellState(state), count) for state, count in counts(status).items() if state in is_shown)
+    name = '<input type="search" name="name" placeholder="filter by name" aria-label="filter by name">'
+    none = '<p class="no-match" hidden>Nothing matches the filter.</p>'
+    return f'<form class="filter">{name}<ul class="counts">{by_state or "<li>nothing is shown</li>"}</ul></form>{none}'
+
+
+def _count(state: CellState, count: int) -> str:
+    box = f'<input type="checkbox" name="state" value="{state.name.lower()}">'
+    return f"<li><label>{box}{sign(state)}{count:,} {escape(state.value)}</label></li>"
+
+
+def _all(status: "Status", *, is_live: bool) -> Iterator[str]:
+    """Yield what fails or waits, then the datasets, then what only this page knows."""
+    links = Links(status, is_live=is_live)
+    found = waits(status)
+    yield _needs_a_look(found, links)
+    if status.slots:
+        yield section("By day", days_grid(status, links.to_lines(found[:LINES_SHOWN])))
+    else:
+        yield section("Newest periods of each dataset", newest_periods(status, links.to_lines(found[:LINES_SHOWN])))
+    yield from _rest(status, links)
+
+
+def _one(status: "Status", *, is_live: bool) -> Iterator[str]:
+    """Yield one dataset: its newest periods or some days, and each of its partitions with what it waits for."""
+    links = Links(status, is_live=is_live).to_partitions()
+    if status.slots:
+        yield section("By day", days_grid(status, links))
+    else:
+        yield section("Newest periods", newest_periods(status, links))
+    yield section("Partitions, the newest first", partitions_table(status, links))
+    yield from _rest(status, links)
+
+
+def _needs_a_look(found: Sequence["ReasonView"], links: Links) -> str:
+    if not found:
+        return "<section><h2>Nothing fails or waits</h2></section>"
+    first, more = found[:REASONS_AT_ONCE], found[REASONS_AT_ONCE:LINES_SHOWN]
+    rest = details(f"{len(more):,} more", table(more, links, "r", first=len(first))) if more else ""
+    left = _left(len(found) - LINES_SHOWN)
+    return section("What fails or waits, the worst first", table(first, links, "r") + rest + left)
+
+
+def _rest(status: "Status", links: Links) -> Iterator[str]:
+    holes = [HoleView.of_row(row, hole) for row, hole in status.holes]
+    stale = StaleView.each(status.stale)
+    tables = [
+        ("Gaps: not there, and something behind it is", holes),
+        (f"Built, and out of date: {status.stale_in_all:,}", stale),
+        ("Due, and not shown above", [*map(ElsewhereView.of_group, status.elsewhere)]),
+    ]
+    for title, views in tables:
+        if views:
+            yield section(title, table(views[:LINES_SHOWN], links) + _left(len(views) - LINES_SHOWN))
+
+
+def _left(count: int) -> str:
+    return f"<p>and {count:,} more: `feed-assets status --json` has all</p>" if count > 0 else ""
+
+
+def _legend() -> Iterator[str]:
+    signs = "".join(f"<li>{sign(state)}{escape(words)}</li>" for state, (_, words) in LEGEND.items())
+    yield f'<ul class="legend">{signs}</ul>'

@@ -1,0 +1,144 @@
+"""The partitions that the status shows of each dataset: those of some days, or its newest periods."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.failures import failing_alone
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.grid import Slots
+from feed_assets.ledger import status
+from feed_assets.ledger.states.watermarks import Line, watermarks
+from feed_assets.ledger.waiting import Group
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.windows import own_grain
+from feed_assets.orchestration.declare.declarations import EventTable
+from feed_assets.orchestration.declare.partitions import (
+    Extent,
+    end_of,
+    extent_of,
+    newest_paths,
+    paths_within,
+    still_partitions,
+    times_of,
+)
+from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
+
+PARTITIONS_EACH = 5000
+"""Partitions of one dataset that are looked at."""
+
+PERIODS, PERIODS_OF_ONE = 24, 100
+"""Newest periods that are shown of each dataset, and of one that is asked for alone."""
+
+Extents = dict[Feed, dict[Partition, Extent]]
+"""By feed its partitions that are shown, with what each is of."""
+
+
+def extents_within(nodes: Iterable[Node], slots: Slots, notes: dict[str, str]) -> Extents:
+    """Return the partitions of each node that have a moment in the slots, or have no time.
+
+    `notes` gets why a node has none, and which has more than are shown.
+    """
+    extents: Extents = {}
+    for node in nodes:
+        with failing_alone(notes, str(node.feed)):
+            definition = node.partitions_def
+            is_timed = times_of(definition) is not None
+            paths = paths_within(definition, slots.start, slots.end, {}) if is_timed else _untimed(node)
+            extents[node.feed] = _extents(node, paths, notes)
+    return extents
+
+
+def newest_extents(
+    connection: sa.Connection, nodes: Sequence[Node], due: Iterable[Group], now: datetime, notes: dict[str, str]
+) -> Extents:
+    """Return the newest periods of each node, and some of its older partitions that are due.
+
+    They end now. Of a node of which nothing has come for that long they are those before the last that came, and the
+    newest. `notes` as in `extents_within`.
+    """
+    count = PERIODS_OF_ONE if len(nodes) == 1 else PERIODS
+    newest = _newest(nodes, now, count, notes)
+    ends = _last_ends(connection, nodes, newest)
+    waiting = _keys_by_feed(due)
+    extents: Extents = {}
+    for node in nodes:
+        if node.feed not in newest:
+            continue
+        with failing_alone(notes, str(node.feed)):
+            paths, end = newest[node.feed], ends.get(node.feed)
+            if end and paths and end <= _start(node, paths[0], now):
+                paths = [*newest_paths(node.partitions_def, end, count - 1), *_of_last_period(node, paths, now)]
+            older = still_partitions(node.partitions_def, waiting.get(node.feed, ()))
+            extents[node.feed] = _extents(node, [*older, *paths], notes)
+    return extents
+
+
+def line_of(node: Node, extent: Extent) -> Line | None:
+    """Return what has watermarks in the state store for a partition; None without windows."""
+    grain = own_grain(node) if node.tracked else None
+    if node.tracked is None or grain not in node.tracked.grains:
+        return None
+    return node.feed, sub_partition_of(node.tracked, extent.values), grain
+
+
+def _untimed(node: Node) -> list[str]:
+    return [each.key for each in node.partitions] if node.partitions_def else [""]
+
+
+def _extents(node: Node, paths: Collection[str], notes: dict[str, str]) -> dict[Partition, Extent]:
+    """Return what paths are of: of too many the last."""
+    if len(paths) > PARTITIONS_EACH:
+        notes[str(node.feed)] = f"{PARTITIONS_EACH:,} of its {len(paths):,} partitions are shown"
+    kept = [*dict.fromkeys(paths)][-PARTITIONS_EACH:]
+    return {Partition(node.feed, path): extent_of(node.partitions_def, path) for path in kept}
+
+
+def _newest(nodes: Iterable[Node], now: datetime, count: int, notes: dict[str, str]) -> dict[Feed, list[str]]:
+    newest: dict[Feed, list[str]] = {}
+    for node in nodes:
+        with failing_alone(notes, str(node.feed)):
+            is_timed = times_of(node.partitions_def) is not None
+            newest[node.feed] = newest_paths(node.partitions_def, now, count) if is_timed else _untimed(node)
+    return newest
+
+
+def _last_ends(
+    connection: sa.Connection, nodes: Iterable[Node], newest: Mapping[Feed, Sequence[str]]
+) -> dict[Feed, datetime]:
+    """Return by feed the end of its newest period that is there."""
+    timed = [node for node in nodes if newest.get(node.feed) and times_of(node.partitions_def)]
+    tables = {node.feed for node in timed if isinstance(node.declaration, EventTable)}
+    keys = status.latest_keys(connection, {node.feed for node in timed} - tables)
+    keys |= status.latest_event_keys(connection, tables) if tables else {}
+    ends = [(node.feed, end_of(node.partitions_def, keys[node.feed])) for node in timed if node.feed in keys]
+    lines = {line for node in timed for line in _lines(node, newest[node.feed])}
+    marks = watermarks(connection, lines) if lines else {}
+    ends += [(feed, each.latest) for (feed, *_), each in marks.items()]
+    return dict(sorted((feed, end) for feed, end in ends if end))  # The last of a feed counts.
+
+
+def _lines(node: Node, paths: Sequence[str]) -> Iterable[Line]:
+    """Return the lines of the first period: all others have the same."""
+    first = paths[0].partition("/")[0]
+    extents = (extent_of(node.partitions_def, path) for path in paths if path.partition("/")[0] == first)
+    return filter(None, (line_of(node, each) for each in extents)) if node.tracked else ()
+
+
+def _start(node: Node, path: str, now: datetime) -> datetime:
+    return extent_of(node.partitions_def, path).start or now
+
+
+def _of_last_period(node: Node, paths: Sequence[str], now: datetime) -> list[str]:
+    """Return the paths of the last period that is over."""
+    over = [path for path in paths if (extent_of(node.partitions_def, path).end or now) <= now]
+    last = max((_start(node, path, now) for path in over), default=None)
+    return [path for path in over if _start(node, path, now) == last]
+
+
+def _keys_by_feed(due: Iterable[Group]) -> dict[Feed, list[str]]:
+    keys: dict[Feed, list[str]] = {}
+    for group in due:
+        keys.setdefault(group.feed, []).extend(example.key for example in group.examples)
+    return keys
