@@ -125,7 +125,9 @@ def newest_keys(times: Times, now: datetime, count: int) -> tuple[str, ...]:
     width = last - bounds(times, key_at(times, last - INSTANT))[0]
     # Twice the width: the last window may be a short one, such as a weekday before a weekend.
     keys = keys_between(times, max(first, last - 2 * count * width), last + INSTANT)
-    return tuple(key for key in keys if is_kept(times, bounds(times, key)))[-count - 1 :]
+    kept = [key for key in keys if is_kept(times, bounds(times, key))]
+    over = [key for key in kept if bounds(times, key)[1] <= last]
+    return *over[-count:], *kept[len(over) :]
 
 
 def _last_end(times: Times, moment: datetime) -> datetime:
