@@ -77,7 +77,9 @@ class StatusPage:
         self._making: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer, or pass on."""
+        """Answer, or pass on; as the server starts, make the page of all datasets for the first visit."""
+        if scope["type"] == "lifespan":
+            self._page(b"")
         if scope["type"] != "http" or scope["path"] != STATUS or scope["method"] not in ("GET", "HEAD"):
             return await self._app(scope, receive, send)
         page = self._page(scope["query_string"])

@@ -4,7 +4,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,12 +28,19 @@ from feed_assets.cli.processes import (
     wait_for_port,
 )
 from feed_assets.cli.project import module_of_project
+from feed_assets.cli.ui_lines import UiLines
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.secrets import shown
 from feed_assets.home import OWNED
 
 if TYPE_CHECKING:
     from feed_assets.settings import Settings
+
+LOGS = "ui"
+"""The folder of the logs in the home: Dagster empties `logs`."""
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at what has happened."""
 
 _SERVER = {
     "spark.connect.grpc.binding.address": LOOPBACK,  # the default is every interface
@@ -58,11 +65,22 @@ def ui(
     try:
         with ExitStack() as stack:
             stack.enter_context(_only_one(folder))
+            _make_ledger(config)
+            lines = UiLines(config.ledger, typer.echo)
+            lines.print_new()
             needed = [] if config.spark_remote else [stack.enter_context(_warm_spark(folder, config))]
             needed += _dagster(stack, port, target, folder)
-            _watch(needed)
+            _watch(needed, lines)
     except KeyboardInterrupt:
         typer.echo("feed-assets ui: all ended")
+
+
+def _make_ledger(config: "Settings") -> None:
+    """Make the ledger's file if there is none: the first tick would, and the first visit of `/status` needs it."""
+    from feed_assets.ledger.database import file_of, open_ledger
+
+    if file_of(config.ledger):
+        open_ledger(config.ledger)
 
 
 def _look_at_launcher(folder: Path) -> None:
@@ -165,16 +183,25 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Sta
     scratch = stack.enter_context(TemporaryDirectory(prefix="feed-assets-"))
     _isolate(scratch)
     file, token = Path(scratch) / "workspace.yaml", secrets.token_urlsafe(32)
+    (logs := folder / LOGS).mkdir(0o700, exist_ok=True)
     serve = ["feed_assets.cli.web", str(port), str(file), target]
     typer.echo("starting the web UI...")
-    web = stack.enter_context(group("web UI", [sys.executable, "-m", *serve], env={TOKEN: token}))
+    web = _logged(stack, "web UI", [sys.executable, "-m", *serve], logs / "web.log", {TOKEN: token})
     wait_for_port(web, port)
     daemon = [sys.executable, "-m", "dagster._daemon", "run", "--log-level", "warning", "-w", str(file)]
-    started = [web, stack.enter_context(group("Dagster's daemon", daemon))]
+    started = [web, _logged(stack, "Dagster's daemon", daemon, logs / "daemon.log")]
     stack.callback(end, started)  # The daemon waits for ticks that listen; the web server has as much to do meanwhile.
     address = f"http://{LOOPBACK}:{port}/?token={token}"
     typer.echo(f"web UI: {address}  everything kept in: {folder}  end it with Ctrl-C")
+    typer.echo(f"Each run has a line here as it ends, and so has what needs a person. All logs are in {logs}.")
     return started
+
+
+def _logged(
+    stack: ExitStack, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+) -> Started:
+    """Start a process whose output goes to a log of its own: what of it concerns a person is in the ledger."""
+    return stack.enter_context(group(f"{name} (log: {log})", command, log, env))
 
 
 def _isolate(scratch: str) -> None:
@@ -188,9 +215,10 @@ def _isolate(scratch: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([NOWHERE, folders])
 
 
-def _watch(needed: Sequence[Started]) -> NoReturn:
-    """Wait until a signal interrupts. Raises ProcessFailed for a process that ends by itself."""
+def _watch(needed: Sequence[Started], lines: UiLines) -> NoReturn:
+    """Print what happens until a signal interrupts. Raises ProcessFailed for a process that ends by itself."""
     while True:
         for each in needed:
             each.check()
-        time.sleep(0.5)
+        lines.print_new()
+        time.sleep(LOOK_SECONDS)

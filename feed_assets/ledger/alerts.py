@@ -17,7 +17,7 @@ from feed_assets.ledger.tables import alert, alert_said
 
 OPENED, RESOLVED, REPORTED = "opened", "resolved", "report"
 
-AGAIN, REPORT = "again:", "report:"
+NO_ALERTS = AGAIN, REPORT = "again:", "report:"
 """Begin the names of rows that are no alerts: of partitions that were made again, and of reports of these."""
 
 _OWN = ("log", "webhook", "mail")
@@ -128,7 +128,7 @@ def undelivered(connection: sa.Connection, channels: Collection[str]) -> tuple[N
 
 def _notices(row: sa.RowMapping, channel: str, said: str | None) -> list[Notice]:
     states = {OPENED: row["opened"]} | ({RESOLVED: row["resolved"]} if row["resolved"] else {})
-    if row["name"].startswith((AGAIN, REPORT)):
+    if row["name"].startswith(NO_ALERTS):
         states = {REPORTED: row["opened"]} if row["name"].startswith(REPORT) else {}
     left = [state for state in states if said is None or (said, state) == (OPENED, RESOLVED)]
     to = tuple(json.loads(row["receivers"] or "[]"))

@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import closures, log, updates, wanted
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.tables import due, run, update
+from feed_assets.ledger.tables import change, due, run, update
 
 RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
 
@@ -119,6 +119,15 @@ def last_ended(connection: sa.Connection, feeds: Collection[Feed]) -> Run | None
 def of_dagster(connection: sa.Connection, dagster_run: str) -> tuple[Run, ...]:
     """The builds that a run of Dagster has begun, in order."""
     query = sa.select(run).where(run.c.dagster_run == dagster_run).order_by(run.c.began, run.c.started)
+    return tuple(_of(row) for row in connection.execute(query))
+
+
+def ended_within(connection: sa.Connection, after: int, upto: int) -> tuple[Run, ...]:
+    """Return the builds that ended by changes of the log with numbers in `(after, upto]`, in order."""
+    told = sa.select(change.c.subject, sa.func.max(change.c.sequence).label("last"))
+    told = told.where(change.c.sequence > after, change.c.sequence <= upto, change.c.kind == log.RUN)
+    ends = told.where(change.c.after != RUNNING).group_by(change.c.subject).subquery()
+    query = sa.select(run).join(ends, run.c.id == ends.c.subject).order_by(ends.c.last)
     return tuple(_of(row) for row in connection.execute(query))
 
 

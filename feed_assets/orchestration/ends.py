@@ -59,12 +59,12 @@ def _numbers(run_id: str) -> Numbers:
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, run_id)
         written = runs.records(connection, begun)
-    rows, rejects, seconds = zip(*(_numbers_of(run, written) for run in begun), strict=True) if begun else ((), (), ())
+    rows, rejects, seconds = zip(*(numbers_of(run, written) for run in begun), strict=True) if begun else ((), (), ())
     return _sum(rows), _sum(rejects), sum(filter(None, seconds)) if begun else None
 
 
-def _numbers_of(run: runs.Run, written: Mapping[tuple[str, str], int | None]) -> Numbers:
-    """Those of one build; what was not published has no rows."""
+def numbers_of(run: runs.Run, written: Mapping[tuple[str, str], int | None]) -> Numbers:
+    """Return the numbers of one build, by what builds have written; what was not published has no rows."""
     mine = {feed: count for (build, feed), count in written.items() if build == run.id and run.is_well}
     rows = mine.pop(str(run.output.feed), None)
     return rows, _sum(mine.values()), (run.ended - run.started).total_seconds() if run.ended else None
@@ -82,7 +82,7 @@ def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
         begun = runs.of_dagster(connection, result.run_id)
         written = runs.records(connection, begun)
     for run in begun:
-        node, numbers = graph.node(run.output.feed), _numbers_of(run, written)
+        node, numbers = graph.node(run.output.feed), numbers_of(run, written)
         yield Ended(names(selected & {*node.outputs}), node.key_of(run.output), run.is_well, run.reason, *numbers)
     by_step = {node.key.to_python_identifier(): node for node in graph.datasets()}
     failed = [event for event in result.all_events if event.is_step_failure and event.step_key in by_step]

@@ -63,6 +63,23 @@ def test_the_first_time_it_says_that_the_page_is_made_and_comes_again(home):
     assert again[2] == text, "the same question is one"
 
 
+def test_the_page_of_all_datasets_is_made_as_the_server_starts(home):
+    async def start_and_visit():
+        page = StatusPage(other, status_project.__name__)
+        await page({"type": "lifespan"}, None, lambda _: asyncio.sleep(0))
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(tasks)
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        await page({"type": "http", "method": "GET", "path": "/status", "query_string": b"", "headers": []}, None, send)
+        return sent[1]["body"].decode()
+
+    assert "Newest periods of each dataset" in asyncio.run(start_and_visit())
+
+
 def test_an_old_page_is_shown_at_once_while_a_new_one_is_made(home):
     _, (status, headers, old), (_, _, new) = ask(f"day={DAY}&days=1&dataset=web/foo", rounds=3, kept_seconds=0)
     assert (status, headers["refresh"], "Tue 2026-01-20" in old) == (200, "2", True)

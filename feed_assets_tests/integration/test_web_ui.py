@@ -5,6 +5,7 @@ make; then the tests of pages are skipped. On failure the message names a screen
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,6 +139,16 @@ def test_a_backfill_is_one_run_for_neighbours_which_fails_as_one_of_them_does(bu
     assert "dagster/backfill" in run.tags
     assert {run.tags[RANGE_START], run.tags[RANGE_END]} == {f"{GOOD}|{DAY}", f"{BAD}|{DAY}"}
     assert run.status is dg.DagsterRunStatus.FAILURE
+
+
+def test_it_prints_each_build_and_nothing_of_what_its_processes_say(built: Site) -> None:
+    def builds(word: str) -> list[str]:
+        return [line for line in built.said().splitlines() if line.startswith(f"{word}  ads/effectiveness/v1.0 ")]
+
+    wait_until(lambda: builds("built ") and builds("FAILED"), "the lines of both partitions", 30)
+    assert f" {DAY}/{BAD}: clicked_in_shown: at least 95.0%" in builds("FAILED")[0]
+    assert [line for line in built.said().splitlines() if re.search("DEBUG|INFO|Warning", line)] == []
+    assert "DEBUG" in (built.folder / "home" / "ui" / "daemon.log").read_text(), "it is there"
 
 
 def test_a_backfill_publishes_what_passes_its_gate_and_only_that(built: Site) -> None:
