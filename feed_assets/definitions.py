@@ -1,11 +1,11 @@
 """What Dagster loads: every dataset under `defs/`, with its automation."""
 
-import warnings
 from importlib import import_module
 from pathlib import Path
 
 import dagster as dg
 
+from feed_assets.orchestration.declare.dagsters_notes import without_dagsters_notes
 from feed_assets.orchestration.location import with_automation
 
 
@@ -15,7 +15,6 @@ def defs() -> dg.Definitions:
     # `dg.load_from_defs_folder` also imports every installed package of components, boto3 with dagster-aws: as long
     # as all the rest takes, in every run. It also asks for a pyproject.toml, which an installed package has not.
     tree = dg.ComponentTree(defs_module=import_module("feed_assets.defs"), project_root=Path(__file__).parents[1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.PreviewWarning)  # as that function does
+    with without_dagsters_notes():
         found = tree.build_defs(tree.defs_module_path)
     return with_automation(found)

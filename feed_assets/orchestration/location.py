@@ -14,6 +14,7 @@ from feed_assets.orchestration.catch_up import catch_up_jobs, catch_up_sensors
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
+from feed_assets.orchestration.declare.dagsters_notes import without_dagsters_notes
 from feed_assets.orchestration.declare.declarations import declarations_of, specs_of
 from feed_assets.orchestration.declare.versions import with_versions
 from feed_assets.orchestration.retention import prune_jobs, prune_ledger_job
@@ -98,16 +99,17 @@ def _late_data_sensors(definitions: dg.Definitions) -> list[dg.SensorDefinition]
 
 
 def _late_data_sensor(number: int, target: dg.AssetSelection) -> dg.SensorDefinition:
-    return LateDataSensor(
-        LATE_DATA if number == 1 else f"{LATE_DATA}_{number}",
-        target=target,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=1,  # The daemon comes by every five: a moment less would be too early.
-        use_user_code_server=True,
-        emit_backfills=False,
-        run_tags=PRIORITY,
-        description="Requests again the partitions whose inputs have changed since they were built.",
-    )
+    with without_dagsters_notes():
+        return LateDataSensor(
+            LATE_DATA if number == 1 else f"{LATE_DATA}_{number}",
+            target=target,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            minimum_interval_seconds=1,  # The daemon comes by every five: a moment less would be too early.
+            use_user_code_server=True,
+            emit_backfills=False,
+            run_tags=PRIORITY,
+            description="Requests again the partitions whose inputs have changed since they were built.",
+        )
 
 
 def _beyond_the_first(definitions: dg.Definitions) -> list[list[dg.AssetKey]]:

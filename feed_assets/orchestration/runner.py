@@ -26,6 +26,7 @@ from feed_assets.orchestration.catch_up import CATCH_UP
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.decide.requests import UNFINISHED, joined
+from feed_assets.orchestration.declare.dagsters_notes import without_dagsters_notes
 from feed_assets.orchestration.declare.declarations import WATCHED
 from feed_assets.orchestration.ends import names
 from feed_assets.orchestration.location import LATE_DATA
@@ -179,7 +180,8 @@ class Runner:
     def _tick_conditions(self) -> int:
         """The one condition is a level, so it needs no cursor. One run for each partition and dataset."""
         self.on_step(f"tick {self._steps['tick']}: late data")
-        found = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
+        with without_dagsters_notes():
+            found = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
         graph = Graph(self.definitions.resolve_asset_graph())
         wanted = [
             dg.RunRequest(partition_key=partition, asset_selection=node.outputs, tags=BY_CONDITION)

@@ -20,6 +20,7 @@ from feed_assets.core.retention import Retention
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.baselines import check_baseline
 from feed_assets.orchestration.declare.by_events import ByEvents
+from feed_assets.orchestration.declare.dagsters_notes import without_dagsters_notes
 from feed_assets.orchestration.declare.declarations import TAKEN, Dataset, Rejects, metadata_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key, group_of, match_parameters
 from feed_assets.orchestration.declare.mappings import Previous
@@ -224,10 +225,11 @@ def spec_of(
 
 def check_spec_of(recipe: Recipe, check: Check, key: dg.AssetKey, partitions_def: Partitions) -> dg.AssetCheckSpec:
     """The spec of a check of a dataset: partitioned, as its results are, and blocking unless it only warns."""
-    return dg.AssetCheckSpec(
-        check.name,
-        asset=key,
-        description=check.description,
-        blocking=check.severity != "WARN" and not recipe.is_companion,
-        partitions_def=partitions_def,
-    )
+    with without_dagsters_notes():
+        return dg.AssetCheckSpec(
+            check.name,
+            asset=key,
+            description=check.description,
+            blocking=check.severity != "WARN" and not recipe.is_companion,
+            partitions_def=partitions_def,
+        )
