@@ -29,14 +29,23 @@ def typed(declaration: _D) -> _D:
 
     Values are compared, never converted: what the annotations do not name is refused.
     """
-    if isinstance(declaration, type):
-        declared = cast(Any, declaration)
-        declared.__init__ = _checking(declared.__init__, declared.__name__)
-        return declared
-    return cast(_D, _checking(declaration, declaration.__name__))
+    return typed_with({})(declaration)
 
 
-def _checking(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
+def typed_with(instead: Mapping[str, str]) -> Callable[[_D], _D]:
+    """Return `typed` with a cure for arguments that a declaration lacks and users type, by their names."""
+
+    def decorate(declaration: _D) -> _D:
+        if isinstance(declaration, type):
+            declared = cast(Any, declaration)
+            declared.__init__ = _checking(declared.__init__, declared.__name__, instead)
+            return declared
+        return cast(_D, _checking(declaration, declaration.__name__, instead))
+
+    return decorate
+
+
+def _checking(function: Callable[..., Any], owner: str, instead: Mapping[str, str]) -> Callable[..., Any]:
     declared = signature(function)
 
     @wraps(function)
@@ -46,7 +55,7 @@ def _checking(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
         except TypeError:  # Python's own words, of the call below, are better for what is missing.
             given = {}
         try:
-            _refuse_unknown(owner, declared, args, kwargs)
+            _refuse_unknown(owner, declared, args, kwargs, instead)
             _check(owner, declared, _hints(function), given)
             return function(*args, **kwargs)
         except InvalidSetting:  # The environment is to be mended, not the declaration.
@@ -58,10 +67,14 @@ def _checking(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
     return call
 
 
-def _refuse_unknown(owner: str, declared: Signature, args: Iterable[Any], given: Mapping[str, Any]) -> None:
+def _refuse_unknown(
+    owner: str, declared: Signature, args: Iterable[Any], given: Mapping[str, Any], instead: Mapping[str, str]
+) -> None:
     first = next((shown(repr(value)) for value in args if isinstance(value, str)), "")
     for name in (name for name in given if name not in declared.parameters):
         near = get_close_matches(name, declared.parameters, 1)
+        if name in instead:
+            raise InvalidDefinition(f"{owner}({first}): there is no parameter {name}: {instead[name]}")
         meant = f"is {near[0]} meant?" if near else f"expected {', '.join(list(declared.parameters)[1:])}."
         raise InvalidDefinition(f"{owner}({first}): there is no parameter {name}: {meant}")
 

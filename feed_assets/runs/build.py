@@ -226,7 +226,8 @@ class _Build:
     def _task(self, claimed: Claimed) -> Task:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
         pinned, recipe = claimed.pinned, self.order.recipe
-        read = pinned.updates, pinned.slices, pinned.run_spec, self._uncounted(pinned), pinned.spans
+        updates, pieces = recipe.of_handed(pinned.updates), recipe.of_handed(pinned.slices)
+        read = updates, pieces, pinned.run_spec, self._uncounted(pinned), recipe.of_handed(pinned.spans)
         named = {each.name: each.blackboard for each in recipe.sources if each.blackboard}
         boards = {name: self.services.board_named(board) for name, board in named.items()}
         more = self._baseline(), self._is_suspect(pinned), boards, pinned.base and pinned.base[0]

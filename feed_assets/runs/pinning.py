@@ -115,7 +115,7 @@ def _refuse_several(order: Order, cut: slices.Cut) -> None:
     One that takes the run spec finds all of them there.
     """
     for source in () if "run_spec" in order.recipe.wants else order.recipe.sources:
-        if len(found := cut.get(source.name, ())) > 1 and not source.fans_in:
+        if len(found := cut.get(source.name, ())) > 1 and source.is_handed and not source.fans_in:
             keys = some([each.partition.key for each in found], NAMED)
             raise InvalidDefinition(
                 f"{order.output}: {source.name} has new rows in {len(found)} partitions ({keys}): expected one, as it "

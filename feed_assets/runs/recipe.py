@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.feeds import Feed
@@ -16,6 +16,8 @@ from feed_assets.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+
+_V = TypeVar("_V")
 
 PREVIOUS = "previous"
 """A function parameter of this name is the dataset's own update before; None where everything is loaded."""
@@ -50,6 +52,8 @@ class Source:
     """The name of the blackboard that it is on, unless that is ours; how rows are made does not depend on it."""
     dialect: CsvDialect | None = field(default=None, repr=False)
     """How its CSV is written, unless that is RFC 4180."""
+    is_handed: bool = field(default=True, repr=False)
+    """Whether the function gets it; what is in `deps` is waited for and pinned alone."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,16 @@ class Recipe:
     """An increment is a batch of its partition."""
 
     @property
+    def handed(self) -> tuple[Source, ...]:
+        """Return the sources that the function gets."""
+        return tuple(source for source in self.sources if source.is_handed)
+
+    def of_handed(self, by_input: Mapping[str, _V]) -> dict[str, _V]:
+        """Return the values of the sources that the function gets, by their names."""
+        names = {source.name for source in self.handed}
+        return {name: value for name, value in by_input.items() if name in names}
+
+    @property
     def adds(self) -> bool:
         """Whether an increment is added to what was published last, which the function gets."""
         return PREVIOUS in self.wants
@@ -107,6 +121,7 @@ class Recipe:
         declared: tuple[Any, ...] = self.code_version, self.sources, checks, self.event_time, self.grain
         declared += tuple(each for each in (self.profile, self.figures) if each)
         declared += tuple((source.name, source.dialect) for source in self.sources if source.dialect)
+        declared += tuple(source.name for source in self.sources if not source.is_handed)
         return sha256(repr(declared).encode()).hexdigest()[:12]
 
 

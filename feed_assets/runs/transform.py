@@ -122,7 +122,7 @@ class _Transform:
     def _result(self, inputs: Mapping[str, DataFrame]) -> DataFrame:
         """What the function makes of its inputs. Raises InvalidDefinition if that is not what it declares."""
         recipe = self.task.recipe
-        absent = {source.name: None for source in recipe.sources if source.name not in inputs}
+        absent = {source.name: None for source in recipe.handed if source.name not in inputs}
         result = recipe.transform(**{**absent, **inputs, **_further_arguments(self.task, self._previous())})
         if not isinstance(result, DataFrame):
             what = "a DataFrame of pandas" if _is_of_pandas(result) else type(result).__name__

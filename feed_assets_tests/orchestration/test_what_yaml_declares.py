@@ -40,6 +40,7 @@ from feed_assets_tests.orchestration.yaml_files import (
     FLAT,
     HERE,
     HOURS,
+    SETTLED,
     chained,
     chained_asset,
     chained_yaml,
@@ -64,6 +65,7 @@ def twin():
             "dim": Input(DIM, mapping=BatchDate(), beyond=Watermark("end of partition")),
             "extra": Input(EXTRA, optional=True, late=Late("5%", files=3, combine="all")),
         },
+        deps=[Input(SETTLED, mapping=Within())],
         wait=Wait(
             earliest="0 2 * * *",
             tz="Europe/Berlin",
@@ -91,6 +93,11 @@ def twin():
         completeness=Completeness(("hour", "day"), "99%", tz="Europe/Berlin"),
         event_time="at",
         chart=chart,
+        description="Visits.",
+        group_name="reports",
+        tags={"tier": "gold"},
+        kinds={"python"},
+        metadata={"runbook": "wiki/7"},
         owners=["team:web"],
         code_version="7",
         pool="web",
@@ -122,6 +129,16 @@ def said(definition):
 def test_a_dataset_in_yaml_is_that_of_python(project):
     definition = project(FILES).resolve_asset_graph().get(dg.AssetKey(["web", "report"])).assets_def
     assert said(definition) == said(twin())
+
+
+def test_a_foreign_feed_in_yaml_is_shown_as_that_of_python(project):
+    found = project(FILES).resolve_asset_graph().get(SETTLED.key)
+    assert (found.description, found.group_name, found.tags) == (
+        SETTLED.description,
+        SETTLED.group_name,
+        SETTLED.tags,
+    )
+    assert ([*found.owners], found.metadata["runbook"]) == (["team:finance"], "wiki/8")
 
 
 def test_the_schema_that_dg_shows_has_durations():

@@ -49,7 +49,7 @@ def refused(project, given, other):
         (
             "asset: shop/dim",
             "asset: shop/dims",
-            "shop/dims at 'dims': there is no such asset: expected one of shop/dim.",
+            "shop/dims at 'dims': there is no such asset: expected one of shop/dim, shop/settled.",
         ),
         ("asset: shop/dim, at: dims", "asset: shop/dim", "asset: 'shop/dim': invalid format"),
         ("asset: shop/dim, at: dims", f"asset: {HERE}.DIMS", "expected AssetSpec | AssetsDefinition"),

@@ -11,6 +11,17 @@ HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 FLAT = foreign_feed("flat", schema="id int")
 DIM = foreign_feed("shop/dim", partitions_def=DAYS, schema="id int, at timestamp", event_time="at")
+SETTLED = foreign_feed(
+    "shop/settled",
+    partitions_def=DAYS,
+    schema="id int",
+    description="Days that are settled.",
+    group_name="finance",
+    tags={"tier": "gold"},
+    kinds={"sftp"},
+    metadata={"runbook": "wiki/8"},
+    owners=["team:finance"],
+)
 TABLES = dedent(
     """
     type: feed_assets.StateTablesComponent
@@ -28,6 +39,14 @@ DIMS = dedent(
       start_date: "2026-01-01"
       feeds:
         - {feed: shop/dim, schema: "id int, at timestamp", event_time: at}
+        - feed: shop/settled
+          schema: "id int"
+          description: Days that are settled.
+          group_name: finance
+          tags: {tier: gold}
+          kinds: [sftp]
+          metadata: {runbook: wiki/8}
+          owners: ["team:finance"]
     """
 )
 REPORT = dedent(
@@ -42,6 +61,7 @@ REPORT = dedent(
         before: previous_bucket
         dim: {{asset: shop/dim, at: dims, mapping: batch_date, beyond: end of partition}}
         extra: {{asset: web/extra, at: tables, optional: true, late: {{growth: 5%, files: 3, combine: all}}}}
+      deps: [{{asset: shop/settled, at: dims, mapping: within}}]
       wait:
         earliest: "0 2 * * *"
         tz: Europe/Berlin
@@ -70,6 +90,11 @@ REPORT = dedent(
       completeness: {{grains: [hour, day], ratio: 99%, tz: Europe/Berlin}}
       event_time: at
       chart: {HERE}.chart
+      description: Visits.
+      group_name: reports
+      tags: {{tier: gold}}
+      kinds: [python]
+      metadata: {{runbook: wiki/7}}
       owners: ["team:web"]
       code_version: "7"
       pool: web

@@ -15,7 +15,7 @@ from feed_assets.core.needs import Reprocess
 from feed_assets.core.profiles import Profile
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Aggregate, Name, Owner
-from feed_assets.core.typed import typed
+from feed_assets.core.typed import typed, typed_with
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.build.body import body_of
 from feed_assets.orchestration.decide.automation import late_rerun
@@ -35,6 +35,7 @@ from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
 from feed_assets.orchestration.declare.lost_windows import check_windows
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
+from feed_assets.orchestration.declare.presentation import INSTEAD, Kinds, Presentation
 from feed_assets.orchestration.declare.resolved import check_late, resolve
 from feed_assets.runs.checks import Check
 from feed_assets.runs.recipe import Recipe
@@ -48,11 +49,12 @@ else:
 Readable = dg.AssetSpec | dg.AssetsDefinition | Input
 
 
-@typed
+@typed_with(INSTEAD)
 def feed_asset(
     feed: str,
     *,
     inputs: Mapping[str, Readable],
+    deps: Sequence[Readable] = (),
     partitions_def: Partitions = None,
     checks: Sequence[Check] = (),
     profile: Profile | None = None,
@@ -69,6 +71,11 @@ def feed_asset(
     reprocess: Reprocess = "if_data_changed",
     figures: Mapping[Name, Aggregate] | None = None,
     chart: "Callable[[DataFrame], str] | None" = None,
+    description: str | None = None,
+    group_name: Name | None = None,
+    tags: Mapping[str, str] | None = None,
+    kinds: Kinds | None = None,
+    metadata: Mapping[str, Any] | None = None,
     owners: Sequence[Owner] | None = None,
     code_version: str | None = None,
     pool: str | None = None,
@@ -87,6 +94,8 @@ def feed_asset(
         feed: Name and version, such as `ads/effectiveness/v1.0`; the version is required.
         inputs: What is read, by the name of the function's parameter: what `foreign_feed`, `event_table` or another
             `@feed_asset` gives, or an `Input` of one. Each feed once.
+        deps: What is waited for like an input, and not read: the function has no parameter for it. A change of it
+            builds the dataset again, as that of an input does.
         partitions_def: Dagster's partitions; without them the dataset is one partition.
         checks: What must be true of the written rows before anybody sees them, made by `feed_assets.checks`.
         profile: What is measured of the written rows, and compared with the partitions before: by time.
@@ -110,6 +119,11 @@ def feed_asset(
         figures: Key figures, SQL aggregates of the written rows that are numbers, by name, such as `{"revenue":
             "sum(price)"}`: by them and its size a re-run is told, to the owners of the inputs that had changed.
         chart: A function from the written rows to Markdown, for the UI.
+        description: A description for the UI; by default the function's docstring.
+        group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
+        tags: Dagster's tags, by which assets are selected.
+        kinds: Up to three kinds for the UI; by default `pyspark` and `parquet`.
+        metadata: Metadata for the UI, by names that do not begin with `feed_assets/`.
         owners: Owners for the UI: `team:ads`, or an address of e-mail.
         code_version: By default a digest of the function's source. A run on equal inputs with an equal code version
             publishes nothing.
@@ -128,6 +142,9 @@ def feed_asset(
     """
     found = declared_feed(feed)
     read, tracked = resolve(found, partitions_def, inputs, version_in_key), tracked_of(found, completeness, regions)
+    numbered = {f"deps[{number}]": given for number, given in enumerate(deps)}
+    waited_for = resolve(found, partitions_def, numbered, version_in_key)
+    shown = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
     if wait and times_of(partitions_def) is None:
         raise InvalidDefinition(
             f"{found} has no partitions of time, from whose ends wait counts: expected partitions_def with a dimension "
@@ -136,16 +153,17 @@ def feed_asset(
 
     check_cadence(found, cadence, partitions_def)
     check_windows(found, partitions_def)
-    check_late(found, partitions_def, [late, *(each.late for each in read.values())])
+    check_late(found, partitions_def, [late, *(each.late for each in (*read.values(), *waited_for.values()))])
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        recipe = recipe_of(found, function, read, checks, event_time, chart, code_version)
+        recipe = recipe_of(found, function, read, waited_for, checks, event_time, chart, code_version)
         recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
         recipe = with_windows(replace(recipe, is_by_events=by_events is not None), tracked)
         recipe = as_batches(recipe, profile, completeness) if appendable else recipe
         more = cadence, tracked, wait, reprocess, version_in_key
-        declared = dataset_of(recipe, read, late or Late(), retention, by_events, *more)
-        return assets_of(recipe, read, declared, partitions_def, owners, pool)
+        needed = {**read, **waited_for}
+        declared = dataset_of(recipe, needed, late or Late(), retention, by_events, *more)
+        return assets_of(recipe, needed, declared, partitions_def, shown, pool)
 
     return typed(dataset)
 
@@ -155,13 +173,13 @@ def assets_of(
     read: Mapping[str, Input],
     declared: Dataset,
     partitions_def: Partitions,
-    owners: Sequence[str] | None,
+    shown: Presentation,
     pool: str | None = None,
 ) -> dg.AssetsDefinition:
     """The assets of a dataset and of its rejects, with its checks, which one run makes."""
     condition = None if recipe.is_by_events else late_rerun()
     key = asset_key(recipe.feed, declared.version_in_key)
-    specs = [spec_of(recipe, output, read, declared, owners, condition) for output in recipe.outputs]
+    specs = [spec_of(recipe, output, read, declared, shown, condition) for output in recipe.outputs]
     # Dagster's stub leaves a type argument open.
     partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
     return dg.multi_asset(

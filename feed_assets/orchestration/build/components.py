@@ -14,6 +14,7 @@ from feed_assets.orchestration.build.yaml_models import (
     CheckModel,
     CompletenessModel,
     CsvModel,
+    PresentationModel,
     ProfileModel,
     object_at,
     placed,
@@ -44,7 +45,7 @@ class _Profiled(dg.Model):
         return [spec, profiled(spec, self.profile.value, deep_checks=deep_checks, rows=rows)]
 
 
-class ForeignFeed(_Profiled, CsvModel):
+class ForeignFeed(_Profiled, CsvModel, PresentationModel):
     """One foreign feed: `{feed: ads/shown/v1.0, schema: "impression_id string, item_id int"}`."""
 
     feed: str
@@ -68,8 +69,8 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
         format: The format of their files: `csv`, `json` or `parquet`.
         feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`,
             `blackboard`, `version_in_key`, `cadence`, of CSV `delimiter`, `quote`, `encoding`, `header`, `null_value`,
-            and `profile`, `deep_checks` and `rows`, which make its
-            companion.
+            for the UI `description`, `group_name`, `tags`, `kinds`, `metadata`, `owners`, and `profile`,
+            `deep_checks` and `rows`, which make its companion.
     """
 
     start_date: str
@@ -96,6 +97,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
             version_in_key=each.version_in_key,
             cadence=each.cadence.value if each.cadence else None,
             **each.csv_options,
+            **each.presentation,
         )
 
 

@@ -22,7 +22,13 @@ from feed_assets.core.retention import Retention
 from feed_assets.core.waits import Wait
 from feed_assets.core.windows import zone_of
 from feed_assets.orchestration.build.assets import feed_asset
-from feed_assets.orchestration.build.yaml_models import CheckModel, DeclaredComponent, object_at, placed
+from feed_assets.orchestration.build.yaml_models import (
+    CheckModel,
+    DeclaredComponent,
+    PresentationModel,
+    object_at,
+    placed,
+)
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import specs_of
 from feed_assets.orchestration.declare.inputs import Input, Watermark, asset_key
@@ -107,7 +113,7 @@ class InputModel(dg.Model):
         return _BY_DAGSTER[self.mapping]() if self.mapping else None
 
 
-class FeedAssetComponent(DeclaredComponent):
+class FeedAssetComponent(DeclaredComponent, PresentationModel):
     """A dataset: what `@feed_asset` declares, with the path of its function.
 
     What is a dataclass in Python is given by its arguments, durations as in ISO 8601: `{deadline: PT6H}`.
@@ -117,6 +123,7 @@ class FeedAssetComponent(DeclaredComponent):
         function: The path of a plain function from DataFrames to a DataFrame, such as `my_project.reports.report`.
         inputs: What is read, by the name of the function's parameter: of each `asset` and `at`, the folder of `defs/`
             that declares it, and the arguments of `Input`; or `previous_bucket`.
+        deps: What is waited for and not read, each as one of `inputs`.
         partitions: `start`, `every` and `tz` of its time, and `keys` of another dimension; without them it is one.
         checks: What must be true of the written rows, each with `check` and its `arguments`, or an `aggregate` and the
             numbers `within` which it passes.
@@ -133,6 +140,11 @@ class FeedAssetComponent(DeclaredComponent):
         reprocess: What becomes of it when windows that it has read were backfilled.
         figures: Key figures, SQL aggregates of the written rows by name.
         chart: The path of a function from the written rows to Markdown.
+        description: A description for the UI; by default the function's docstring.
+        group_name: Dagster's group.
+        tags: Dagster's tags.
+        kinds: Up to three kinds for the UI.
+        metadata: Metadata for the UI.
         owners: Owners for the UI.
         code_version: By default a digest of the function's source.
         pool: Dagster's concurrency pool of its runs.
@@ -143,6 +155,7 @@ class FeedAssetComponent(DeclaredComponent):
     feed: str
     function: str
     inputs: dict[str, InputModel | Literal["previous_bucket"]]
+    deps: list[InputModel] = Field(default_factory=list[InputModel])
     partitions: PartitionsModel | None = None
     checks: list[CheckModel] = Field(default_factory=list[CheckModel])
     profile: Profile | None = None
@@ -159,7 +172,6 @@ class FeedAssetComponent(DeclaredComponent):
     reprocess: Reprocess = "if_data_changed"
     figures: dict[str, str] = Field(default_factory=dict[str, str])
     chart: str | None = None
-    owners: list[str] | None = None
     code_version: str | None = None
     pool: str | None = None
     version_in_key: bool = False
@@ -169,19 +181,22 @@ class FeedAssetComponent(DeclaredComponent):
         """The assets of the dataset, its rejects and its tables, and the feeds of others that it names by path."""
         with placed(context), _once(context):
             inputs = {name: _input(each, context) for name, each in self.inputs.items()}
-            dataset = self._decorator(inputs)(object_at("function", self.function))
+            deps = [each.value(context) for each in self.deps]
+            dataset = self._decorator(inputs, deps)(object_at("function", self.function))
             name = asset_key(Feed.parse(self.feed), self.version_in_key).to_user_string()
             tables = [warehouse_table(f"{each}/{name}", dataset=dataset, warehouse=each) for each in self.warehouses]
-        paths = [name for name, each in self.inputs.items() if isinstance(each, InputModel) and not each.at]
-        foreign = [found for found in (inputs[name].feed for name in paths) if isinstance(found, dg.AssetSpec)]
+        declared = zip([*self.inputs.values(), *self.deps], [*inputs.values(), *deps], strict=True)
+        by_path = [value.feed for each, value in declared if isinstance(each, InputModel) and not each.at]
+        foreign = [feed for feed in by_path if isinstance(feed, dg.AssetSpec)]
         return dg.Definitions(
             assets=[dataset, *tables, *foreign]
         )  # They may be declared again in the same words, datasets not.
 
-    def _decorator(self, inputs: dict[str, Input]) -> Callable[..., dg.AssetsDefinition]:
+    def _decorator(self, inputs: dict[str, Input], deps: list[Input]) -> Callable[..., dg.AssetsDefinition]:
         return feed_asset(
             self.feed,
             inputs=inputs,
+            deps=deps,
             partitions_def=self.partitions.value(self.regions) if self.partitions else None,
             checks=[each.value for each in self.checks],
             profile=self.profile,
@@ -198,10 +213,10 @@ class FeedAssetComponent(DeclaredComponent):
             reprocess=self.reprocess,
             figures=self.figures,
             chart=object_at("chart", self.chart) if self.chart else None,
-            owners=self.owners,
             code_version=self.code_version,
             pool=self.pool,
             version_in_key=self.version_in_key,
+            **self.presentation,
         )
 
 

@@ -16,6 +16,7 @@ from feed_assets.orchestration.build.assets import assets_of
 from feed_assets.orchestration.declare.datasets import dataset_of, recipe_of, with_profile
 from feed_assets.orchestration.declare.declarations import Foreign, StateTable
 from feed_assets.orchestration.declare.inputs import Input, declared_feed
+from feed_assets.orchestration.declare.presentation import Presentation
 from feed_assets.orchestration.declare.resolved import resolve
 from feed_assets.runs.checks import Check
 from feed_assets.runs.recipe import source_digest
@@ -67,11 +68,11 @@ def profiled(
         return rows(table) if rows else table
 
     measured.__doc__ = f"What the rows of {name} measure, against the partitions before: {', '.join(profile.measures)}."
-    recipe = recipe_of(feed, measured, read, (), None, None, source_digest(rows) or "1")
+    recipe = recipe_of(feed, measured, read, {}, (), None, None, source_digest(rows) or "1")
     recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_companion=True, rejects=None)
     recipe = replace(recipe, code_version=recipe.digest)  # Other measures are other data, although of equal rows.
     dataset = dataset_of(recipe, read, Late(), retention, None, None, None, None, "always")
-    return assets_of(recipe, read, dataset, partitions_def, owners)
+    return assets_of(recipe, read, dataset, partitions_def, Presentation(owners=owners))
 
 
 def _check(table: Input, rows: Callable[..., Any] | None) -> None:

@@ -71,6 +71,23 @@ class CsvModel(dg.Model):
         return {name: getattr(self, name) for name in CsvModel.model_fields}
 
 
+class PresentationModel(dg.Model):
+    """How an asset is shown in Dagster: the arguments of `feed_asset` and `foreign_feed`, which check them."""
+
+    description: str | None = None
+    group_name: str | None = None
+    tags: dict[str, str] = Field(default_factory=dict[str, str])
+    kinds: list[str] = Field(default_factory=list[str])
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+    owners: list[str] | None = None
+
+    @property
+    def presentation(self) -> dict[str, Any]:
+        """The arguments, by name."""
+        names = PresentationModel.model_fields
+        return {name: getattr(self, name) for name in names} | {"kinds": {*self.kinds}}
+
+
 class CompletenessModel(dg.Model):
     """When windows are complete: the arguments of `Completeness`."""
 

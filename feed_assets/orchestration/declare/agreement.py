@@ -22,6 +22,7 @@ from feed_assets.orchestration.declare.declarations import (
     specs_of,
 )
 from feed_assets.orchestration.declare.partitions import by_dimension
+from feed_assets.orchestration.declare.presentation import OURS
 from feed_assets.sources.declared import SignalTopic, TopicCounts
 
 _TYPED = {"tracked": "completeness"}
@@ -119,9 +120,21 @@ def _values(name: str, found: Mapping[str, Any], again: Mapping[str, Any], at: s
 def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
     """Everything that a declaration was given, by name; the role first, as it says most."""
     more = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
+    more |= {"group_name": spec.group_name, "kinds": spec.kinds, "tags": _without_kinds(spec), **_metadata(spec)}
     found = vars(declaration_of(spec)) if declaration_of(spec) else {}
     found = {_TYPED.get(name, name): value for name, value in found.items() if name != "declared_at"}
     return {"role": None, **found, **more}
+
+
+def _without_kinds(spec: dg.AssetSpec) -> dict[str, str]:
+    """Return the tags that a user typed: Dagster keeps kinds among them."""
+    return {name: value for name, value in spec.tags.items() if not name.startswith("dagster/kind/")}
+
+
+def _metadata(spec: dg.AssetSpec) -> dict[str, Any]:
+    """Return the metadata that a user typed: Dagster adds where an asset is declared."""
+    typed = {name: value for name, value in spec.metadata.items() if not name.startswith((OURS, "dagster"))}
+    return {"metadata": typed}
 
 
 def _refuse_one_name(specs: Iterable[dg.AssetSpec]) -> None:

@@ -25,8 +25,9 @@ from feed_assets.orchestration.declare.declarations import TAKEN, Dataset, Rejec
 from feed_assets.orchestration.declare.inputs import Input, asset_key, group_of, match_parameters
 from feed_assets.orchestration.declare.mappings import Previous
 from feed_assets.orchestration.declare.partitions import Partitions
+from feed_assets.orchestration.declare.presentation import Presentation
 from feed_assets.runs.checks import Check
-from feed_assets.runs.recipe import PREVIOUS, Recipe, source_digest
+from feed_assets.runs.recipe import PREVIOUS, Recipe, Source, source_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +37,7 @@ def recipe_of(
     feed: Feed,
     function: Callable[..., Any],
     read: Mapping[str, Input],
+    waited_for: Mapping[str, Input],
     checks: Sequence[Check],
     event_time: str | None,
     chart: "Callable[[DataFrame], str] | None",
@@ -44,14 +46,24 @@ def recipe_of(
     """A dataset as a run needs it. Raises InvalidName and InvalidDefinition for what cannot be declared like this."""
     if feed.version is None:
         raise InvalidName(f"{feed} has no version: expected one, such as '{feed}/v1.0'.")
-    sources = tuple(given.source(name) for name, given in read.items())
+    handed = tuple(given.source(name) for name, given in read.items())
+    sources = (*handed, *(_waited_for(feed, name, given) for name, given in waited_for.items()))
     _refuse_twice(feed, "input", [str(source.feed) for source in sources])
-    _refuse_itself(feed, read)
-    is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in sources)
+    _refuse_itself(feed, {**read, **waited_for})
+    is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in handed)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
     code = code_version or source_digest(function)  # Who mends it and materializes again gets new data.
     return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
+
+
+def _waited_for(feed: Feed, name: str, given: Input) -> Source:
+    """Return one of `deps` as a source whose rows no function gets, and whose records no run counts."""
+    if given.tagged:
+        raise InvalidDefinition(
+            f"{feed}: {name} is tagged, and deps are not read: expected it in inputs. Move it there, or remove tagged."
+        )
+    return replace(given.source(name), is_handed=False, grain=None)
 
 
 def with_profile(
@@ -128,7 +140,7 @@ def _refuse_itself(feed: Feed, read: Mapping[str, Input]) -> None:
 
 def _refuse_unread(recipe: Recipe) -> None:
     """Raise InvalidDefinition if a check asks for an input that the dataset has not."""
-    read = [source.name for source in recipe.sources]
+    read = [source.name for source in recipe.handed]
     for check in recipe.all_checks:
         if unknown := [name for name in check.inputs if name not in read]:
             raise InvalidDefinition(
@@ -200,14 +212,16 @@ def spec_of(
     output: Feed,
     read: Mapping[str, Input],
     dataset: Dataset,
-    owners: Sequence[str] | None,
+    shown: Presentation,
     condition: dg.AutomationCondition[dg.AssetKey] | None,
 ) -> dg.AssetSpec:
     """The spec of one of a dataset's outputs."""
     is_main = output == recipe.feed
     its = dataset.retention, dataset.version_in_key
     declared = dataset if is_main else Rejects(output, recipe.outputs, *its)
-    return dg.AssetSpec(
+    shown = shown if is_main else shown.of_rejects()
+    return shown.spec(
+        output,
         asset_key(output, dataset.version_in_key),
         deps=[given.dep for given in read.values() if is_main or not isinstance(given.mapping, Previous)],
         description=getdoc(recipe.transform)
@@ -215,7 +229,6 @@ def spec_of(
         else f"Records that {recipe.feed} turned away: reason, file, raw text.",
         group_name=group_of(output),
         kinds={"pyspark", "parquet"},
-        owners=owners,
         code_version=recipe.code_version,
         skippable=True,
         automation_condition=condition,

@@ -1,7 +1,7 @@
 """What a dataset reads: foreign feeds as asset specs, our own as the assets that make them."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Literal
@@ -20,9 +20,9 @@ from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.pulls import Pull
 from feed_assets.core.readable import Format
 from feed_assets.core.retention import Retention
-from feed_assets.core.rules import BoardName, Owner
+from feed_assets.core.rules import BoardName, Name, Owner
 from feed_assets.core.schemas import check_event_time, check_schema
-from feed_assets.core.typed import typed
+from feed_assets.core.typed import typed, typed_with
 from feed_assets.orchestration.declare.cadences import check_cadence
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -44,6 +44,7 @@ from feed_assets.orchestration.declare.partitions import (
     sources_beside_hours,
     times_of,
 )
+from feed_assets.orchestration.declare.presentation import INSTEAD_OF_FOREIGN, Kinds, Presentation
 from feed_assets.orchestration.declare.sub_partitions import checked
 from feed_assets.runs.recipe import PREVIOUS, Source
 
@@ -78,7 +79,7 @@ def declared_feed(text: str) -> Feed:
     return check_version(feed)
 
 
-@typed
+@typed_with(INSTEAD_OF_FOREIGN)
 def foreign_feed(
     feed: str,
     *,
@@ -87,6 +88,10 @@ def foreign_feed(
     format: Format = "csv",  # noqa: A002
     appendable: bool = False,
     description: str | None = None,
+    group_name: Name | None = None,
+    tags: Mapping[str, str] | None = None,
+    kinds: Kinds | None = None,
+    metadata: Mapping[str, Any] | None = None,
     owners: Sequence[Owner] | None = None,
     retention: Retention | None = None,
     cadence: Cadence | None = None,
@@ -113,6 +118,10 @@ def foreign_feed(
         format: `csv` (RFC 4180, unless the last five arguments say otherwise), `json` (one object a line) or `parquet`.
         appendable: Whether a partition holds batches; its data are then the newest valid update of every batch.
         description: A description for the UI.
+        group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
+        tags: Dagster's tags, by which assets are selected.
+        kinds: Up to three kinds for the UI; by default the format.
+        metadata: Metadata for the UI, by names that do not begin with `feed_assets/`.
         owners: Owners for the UI, `team:ads`, or an address of e-mail. To these is reported what its late data have
             changed.
         retention: How much history the job `prune` keeps, although the data are somebody else's; by default all of it.
@@ -158,13 +167,14 @@ def foreign_feed(
         _check_elsewhere(found, blackboard, retention, intake)
     more = retention, cadence, tracked, event_time, intake, blackboard, dialect
     declared = Foreign(found, format, schema, appendable, *more)
-    return dg.AssetSpec(
+    shown = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
+    return shown.spec(
+        found,
         asset_key(found, version_in_key),
         partitions_def=partitions_def,
-        description=description or f"Foreign feed {found}, {format}{f', on {blackboard}' if blackboard else ''}.",
+        description=f"Foreign feed {found}, {format}{f', on {blackboard}' if blackboard else ''}.",
         group_name=group_of(found),
         kinds={format},
-        owners=owners,
         metadata=metadata_of(declared),
     )
 

@@ -1,0 +1,75 @@
+"""Attributes of an asset that Dagster shows and selects by: what is decided does not depend on them."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import dagster as dg
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed
+from feed_assets.core.rules import Name, Owner, rule
+
+OURS = "feed_assets/"
+"""Prefix of the metadata that only this package writes."""
+
+MOST_KINDS = 3
+"""Kinds that Dagster takes of one asset."""
+
+Kinds = Annotated[set[str], rule(lambda kinds: len(kinds) <= MOST_KINDS, f"a set of up to {MOST_KINDS} kinds")]
+
+_KEY = "the asset key is the feed's name. Write the prefix there, as in 'sales/orders/v1.0'."
+_BY_SENSORS = "the sensors of with_automation() request what is due. Remove it."
+
+INSTEAD: Mapping[str, str] = {
+    "key_prefix": _KEY,
+    "key": _KEY,
+    "name": _KEY,
+    "ins": "inputs= names what the function reads, by its parameters.",
+    "retry_policy": "a run that fails is requested again by itself, up to FEED_ASSETS_MAX_ATTEMPTS times. Remove it.",
+    "automation_condition": f"{_BY_SENSORS} late= says what late data are worth, and wait= what is waited for.",
+    "auto_materialize_policy": _BY_SENSORS,
+    "backfill_policy": "FEED_ASSETS_PARTITIONS_PER_RUN says how many partitions a run of a backfill has. Remove it.",
+    "freshness_policy": "cadence=Cadence(…) says when updates are expected.",
+    "io_manager_key": "a dataset is published on the blackboard, and the function returns a DataFrame. Remove it.",
+    "check_specs": "checks= takes what feed_assets.checks makes.",
+    "compute_kind": "kinds= takes a set of them.",
+}
+"""Cures for arguments of Dagster's assets that ours do not take."""
+
+INSTEAD_OF_FOREIGN = INSTEAD | {
+    "deps": "no run here makes a foreign feed, so nothing waits. A dataset takes deps=.",
+    "retry_policy": "no run here makes a foreign feed. Remove it.",
+}
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """Attributes that people see; None and nothing stand for the defaults of the declaration."""
+
+    description: str | None = None
+    group_name: Name | None = None
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    kinds: Set[str] = frozenset()
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    owners: Sequence[Owner] | None = None
+
+    def of_rejects(self) -> "Presentation":
+        """Return the attributes that a feed of rejects has in common with its dataset."""
+        return Presentation(group_name=self.group_name, tags=self.tags, owners=self.owners)
+
+    def spec(self, feed: Feed, key: dg.AssetKey, **attributes: Any) -> dg.AssetSpec:
+        """Return the spec of a feed's asset; `attributes` are Dagster's, with the defaults of what is not given.
+
+        Raises InvalidDefinition for values that Dagster refuses, and for metadata of ours.
+        """
+        if reserved := sorted(name for name in self.metadata if name.startswith(OURS)):
+            raise InvalidDefinition(f"{feed} has metadata {reserved[0]!r}: names under {OURS} are ours. Rename it.")
+        attributes["description"] = self.description or attributes["description"]
+        attributes["group_name"] = self.group_name or attributes["group_name"]
+        attributes["kinds"] = set(self.kinds or attributes["kinds"])
+        attributes["metadata"] = {**self.metadata, **attributes["metadata"]}
+        try:
+            return dg.AssetSpec(key, tags=self.tags, owners=self.owners, **attributes)
+        except dg.DagsterInvalidDefinitionError as error:
+            raise InvalidDefinition(f"{feed}: {' '.join(str(error).split())}") from None

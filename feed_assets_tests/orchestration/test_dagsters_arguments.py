@@ -1,0 +1,84 @@
+"""Arguments that users of Dagster type: those that ours take, and cures for those that they do not."""
+
+import dagster as dg
+import pytest
+
+from feed_assets import Input, feed_asset, foreign_feed
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, given, harness, inputs_of, raw_feed, rows
+
+SETTLED = "t/settled/v1.0"
+SHOWN = {"group_name": "finance", "tags": {"tier": "gold"}, "kinds": {"python"}, "metadata": {"runbook": "wiki/7"}}
+
+
+def sums(**options):
+    @feed_asset("t/sums/v1.0", **{"inputs": {"raw": raw_feed()}, "partitions_def": DAYS, **options})
+    def sums(raw):
+        """Numbers summed."""
+        return raw
+
+    return sums
+
+
+def foreign(**options):
+    return foreign_feed(RAW, schema="k string", **options)
+
+
+def attributes(spec: dg.AssetSpec) -> dict:
+    tags = {name: value for name, value in spec.tags.items() if not name.startswith("dagster/kind/")}
+    metadata = {name: value for name, value in spec.metadata.items() if not name.startswith("feed_assets/")}
+    return {"group_name": spec.group_name, "tags": tags, "kinds": spec.kinds, "metadata": metadata}
+
+
+def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset():
+    rejects, main = sums(**SHOWN, description="Told otherwise.").specs
+    assert (attributes(main), main.description) == (SHOWN, "Told otherwise.")
+    of_rejects = {"group_name": "finance", "tags": {"tier": "gold"}, "kinds": {"pyspark", "parquet"}, "metadata": {}}
+    assert attributes(rejects) == of_rejects
+    assert "turned away" in rejects.description
+    assert attributes(foreign(**SHOWN)) == SHOWN
+
+
+@each_case(
+    ("declare", "options", "expected"),
+    [
+        (foreign, {"key_prefix": ["sales"]}, r"no parameter key_prefix: the asset key is the feed's name\. Write"),
+        (foreign, {"deps": [raw_feed()]}, "no parameter deps: no run here makes a foreign feed"),
+        (sums, {"key_prefix": "sales"}, r"no parameter key_prefix: .* as in 'sales/orders/v1\.0'"),
+        (sums, {"retry_policy": dg.RetryPolicy()}, "no parameter retry_policy: a run that fails is requested again"),
+        (sums, {"automation_condition": dg.AutomationCondition.eager()}, "the sensors of with_automation"),
+        (sums, {"metadata": {"feed_assets/status": "x"}}, "metadata 'feed_assets/status': names under feed_assets/"),
+        (sums, {"kinds": {"a", "b", "c", "d"}}, "kinds is .*, expected a set of up to 3 kinds"),
+        (sums, {"group_name": "my group"}, "group_name is 'my group' .*, expected letters, digits and '_'"),
+        (foreign, {"tags": {"a b": "c"}}, r"t/raw/v1\.0: .*Found invalid tag keys: .*a b"),
+        (sums, {"deps": ["t/settled"]}, r"deps\[0\] is 't/settled' \(str\), expected"),
+        (sums, {"deps": [dg.AssetSpec("orders")]}, "orders is no feed: declare it with foreign_feed"),
+        (sums, {"deps": [Input(raw_feed(SETTLED), tagged=True)]}, r"deps\[0\] is tagged, and deps are not read"),
+        (sums, {"deps": [raw_feed()]}, r"has the input t/raw/v1\.0 twice"),
+    ],
+)
+def test_what_cannot_be_declared_is_refused_in_one_line_with_the_cure(declare, options, expected):
+    with pytest.raises(InvalidDefinition, match=expected) as refused:
+        declare(**options)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_dep_is_waited_for_and_pinned_and_its_rows_reach_no_function():
+    read: list[set[str]] = []
+
+    def give(task):
+        read.append({*task.updates})
+        return given(task)
+
+    raw, settled = raw_feed(), raw_feed(SETTLED)
+    made = harness(raw, settled, sums(inputs={"raw": raw}, deps=[settled]), give=give)
+    made.drop(RAW, DAY, rows(1))
+    made.drop(SETTLED, NEXT_DAY, rows(1))
+    assert made.run_until_idle() == []
+    first = made.drop(SETTLED, DAY, rows(7))
+    assert [run.partition for run in made.run_until_idle()] == [DAY]
+    assert inputs_of(made.reported("t/sums")[-1])[f"{SETTLED}/{DAY}"] == first
+    assert (read, made.rows("t/sums/v1.0", DAY)) == ([{"raw"}], [{"k": "a", "n": 1}])
+    made.drop(SETTLED, DAY, rows(8))
+    assert [run.partition for run in made.run_until_idle()] == [DAY]
