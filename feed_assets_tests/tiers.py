@@ -40,6 +40,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "declare",
         "defs",
         "feeds",
+        "infer",
         "intake",
         "kafka",
         "ledger",

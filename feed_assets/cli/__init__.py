@@ -15,6 +15,7 @@ from feed_assets.cli.completion import completion, prepare
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
 from feed_assets.cli.explain import explain
+from feed_assets.cli.infer import infer
 from feed_assets.cli.init import init
 from feed_assets.cli.publish import publish
 from feed_assets.cli.reconcile import reconcile
@@ -35,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich alone would take half of the time of `--help`
     context_settings={"max_content_width": 120},
 )
-for command in (publish, retention.prune, retention.compact, retention.revalidate, retire, uses):
+for command in (infer, publish, retention.prune, retention.compact, retention.revalidate, retire, uses):
     feed.app.command()(command)
 app.add_typer(connector.app, name="connector")
 app.add_typer(events.app, name="events")

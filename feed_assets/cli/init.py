@@ -10,33 +10,49 @@ ELSEWHERE = ("DAGSTER_HOME", "FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER")
 """Settings by which commands do not work on what lies in the project's folder."""
 
 _NEXT = """\
-made {name}: the feed {name}/orders/v1.0 with two days of sample data, the dataset {name}/sold/v1.0 and its tests
+made {name}: the feed {feed} with {sample}, the dataset {dataset} and its tests
 
   cd {name}
-  feed-assets run --until-idle      build both days
+  feed-assets run --until-idle      build what is ready
   feed-assets ui                    the web UI, and a daemon that builds by itself
   pip install pytest && pytest      the tests\
 """
 
 
-def init(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of its folder and Python package.")]) -> None:
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of its folder and Python package.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Sample file of your own feed, in place of ours; once for each file.",
+        ),
+    ] = None,
+) -> None:
     """Make a project of your own in a new folder NAME: a foreign feed, a dataset with checks, and its tests.
 
-    Nothing is written into a folder that is not empty.
+    With --from the feed is the one that your files look like, as `feed-assets feed infer` prints it, and they are its
+    sample. Nothing is written into a folder that is not empty.
     """
-    from feed_assets.cli.new_project import make_project
+    from feed_assets.cli.new_project import Content, make_project
+    from feed_assets.infer.declaration import infer
 
-    make_project(name, Path.cwd())
-    typer.echo(_NEXT.format(name=name))
+    content = Content.of(infer(files, above=name)) if files else Content()
+    make_project(name, Path.cwd(), content)
+    typer.echo(_NEXT.format(name=name, **content.named(name)))
     if found := [variable for variable in ELSEWHERE if os.environ.get(variable)]:
-        typer.echo(_elsewhere(name, found), err=True)
+        typer.echo(_elsewhere(name, content.feed, found), err=True)
 
 
-def _elsewhere(name: str, variables: list[str]) -> str:
+def _elsewhere(name: str, feed: str, variables: list[str]) -> str:
     """What a user must know whose settings lead away from the sample."""
     are = f"{' and '.join(variables)} {'are' if len(variables) > 1 else 'is'} set"
     return (
         f"feed-assets: {are}, so commands do not use {name}/.feed_assets alone, where the sample lies. Unset "
         f"{'them' if len(variables) > 1 else 'it'}, or publish the sample where they look, in the project's folder: "
-        f"feed-assets feed publish {name}/orders/v1.0 --tree sample/orders"
+        f"feed-assets feed publish {name}/{feed}/v1.0 --tree sample/{feed}"
     )

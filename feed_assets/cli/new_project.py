@@ -3,23 +3,76 @@
 import fcntl
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 from feed_assets.core.errors import InvalidName, TargetNotEmpty
 from feed_assets.core.project_names import check_project_name
+
+if TYPE_CHECKING:
+    from feed_assets.infer.declaration import Inferred
 
 _TEMPLATE = Path(__file__).with_name("template")
 _SUFFIX = ".template"
 _PACKAGE = "package"
 """The folder of the template that gets the project's name."""
+_OF_ORDERS = ("package/defs/sold.py", "tests/test_sold.py", "sample/")
+"""Files of the template that a project around sample files goes without."""
+_OF_FILES = ("tests/test_sample.py",)
+"""Files of the template that only such a project has."""
 
 
-def make_project(name: str, above: Path) -> Path:
+@dataclass(frozen=True)
+class Content:
+    """A project's feed, its dataset and its sample; by default those of the template."""
+
+    feed: str = "orders"
+    dataset: str = "sold"
+    sample: str = "two days of sample data"
+    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    """Sample files by their path below `sample/`; without any the template has some."""
+    module: str = ""
+    """Python that declares the feed, if there are files."""
+    key: str = ""
+    """Path of a partition that the sample has."""
+
+    @classmethod
+    def of(cls, inferred: "Inferred") -> "Content":
+        """Return the content of a project around sample files."""
+        feed, files = inferred.feed.name.rpartition("/")[2], dict[str, Path]()
+        for number, (key, file) in enumerate(zip(inferred.keys, inferred.files, strict=True)):
+            path = "/".join(filter(None, (feed, key, file.name)))
+            files[path if path not in files else path.removesuffix(file.name) + f"{number}-{file.name}"] = file
+        return cls(feed, f"{inferred.name}_clean", "your files", files, module_of(inferred), inferred.keys[0])
+
+    def named(self, name: str) -> dict[str, str]:
+        """Return what a person reads of it, in the project `name`."""
+        return {"feed": f"{name}/{self.feed}/v1.0", "dataset": f"{name}/{self.dataset}/v1.0", "sample": self.sample}
+
+
+def module_of(inferred: "Inferred") -> str:
+    """Return a module that declares the feed of sample files, and a dataset of its records."""
+    name, feed = inferred.name, inferred.feed.name
+    partitions = f"    partitions_def={name}.partitions_def,\n" if inferred.partitions else ""
+    imports = "import dagster as dg\n" if inferred.partitions else ""
+    return (
+        f'"""Files that others drop, and what comes of them."""\n\n{imports}'
+        "from feed_assets import checks, feed_asset, foreign_feed\nfrom pyspark.sql import DataFrame\n\n"
+        f"{inferred.code}\n\n"
+        f'@feed_asset(\n    "{feed.rpartition("/")[0]}/{name}_clean/v1.0",\n{partitions}'
+        f'    inputs={{"{name}": {name}}},\n    checks=[checks.not_empty()],\n)\n'
+        f"def {name}_clean({name}: DataFrame) -> DataFrame:\n"
+        f'    """Return the records that parse: say here what you need of them."""\n    return {name}\n'
+    )
+
+
+def make_project(name: str, above: Path, content: Content = Content()) -> Path:
     """Make the project `name` in a folder, with its sample on a blackboard of its own.
 
     Killed at any moment, it leaves either the whole project or a hidden folder that the next call removes.
@@ -35,7 +88,7 @@ def make_project(name: str, above: Path) -> Path:
         unfinished = above / f".{name}.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)  # of one that was killed
         try:
-            _write(name, unfinished)
+            _write(name, unfinished, content)
             _publish_sample(name, unfinished)
             _move(unfinished, target)
         finally:
@@ -84,12 +137,20 @@ def _alone(folder: Path) -> Generator[None]:
         os.close(opened)
 
 
-def _write(name: str, folder: Path) -> None:
+def _write(name: str, folder: Path, content: Content) -> None:
+    words = {"name": name, "key": content.key, "folder": content.feed, **content.named(name)}
+    left_out = _OF_ORDERS if content.files else _OF_FILES
     for source in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
-        parts = source.relative_to(_TEMPLATE).parts
-        path = folder.joinpath(*(name if part == _PACKAGE else part for part in parts)).with_suffix("")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(Template(source.read_text(encoding="utf-8")).substitute(name=name), encoding="utf-8")
+        at = source.relative_to(_TEMPLATE)
+        if not at.as_posix().startswith(left_out):
+            path = folder.joinpath(*(name if part == _PACKAGE else part for part in at.parts)).with_suffix("")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(Template(source.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
+    if content.files:
+        (folder / name / "defs" / f"{content.dataset}.py").write_text(content.module, encoding="utf-8")
+    for at, file in content.files.items():
+        (copy := folder / "sample" / at).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
 
 
 def _publish_sample(name: str, folder: Path) -> None:
@@ -101,9 +162,10 @@ def _publish_sample(name: str, folder: Path) -> None:
     (home := folder / ".feed_assets").mkdir(0o700)
     board = Blackboard.open((home / "blackboard").as_uri(), create=True)
     for feed in sorted((folder / "sample").iterdir()):
-        for day in sorted(feed.iterdir()):
-            parts = {file.name: file for file in day.iterdir()}
-            write.publish(board, Partition(Feed.parse(f"{name}/{feed.name}/v1.0"), day.name), parts, datetime.now(UTC))
+        for at in sorted({file.parent for file in feed.rglob("*") if file.is_file()}):
+            parts = {file.name: file for file in at.iterdir() if file.is_file()}
+            key = "" if at == feed else at.relative_to(feed).as_posix()
+            write.publish(board, Partition(Feed.parse(f"{name}/{feed.name}/v1.0"), key), parts, datetime.now(UTC))
 
 
 def _move(unfinished: Path, target: Path) -> None:

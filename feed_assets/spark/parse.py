@@ -21,6 +21,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
+from feed_assets.core import text_forms
 from feed_assets.core.schemas import quoted
 
 META = ("_raw", "_file", "_reasons")
@@ -34,17 +35,14 @@ _REASONS = "coalesce(_reasons, cast(array() AS array<string>))"  # As text: one 
 SCHEMAS = 128
 """Schemas of a session that are kept, with what is made of them alone."""
 
-_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_MOMENT = f"{_DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}"
-_OFFSET = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _FORMS: dict[type[st.DataType], str] = {
-    st.IntegralType: "-?[0-9]+",
-    st.DecimalType: r"-?[0-9]+(\.[0-9]+)?",
-    st.FractionalType: r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?",
-    st.BooleanType: "(?i)(true|false)",
-    st.DateType: _DAY,
-    st.TimestampType: rf"{_MOMENT}(\.[0-9]{{1,6}})?{_OFFSET}?",
-    st.TimestampNTZType: rf"{_MOMENT}(\.[0-9]{{1,6}})?",
+    st.IntegralType: text_forms.INTEGER,
+    st.DecimalType: text_forms.DECIMAL,
+    st.FractionalType: text_forms.FRACTION,
+    st.BooleanType: text_forms.BOOLEAN,
+    st.DateType: text_forms.DAY,
+    st.TimestampType: text_forms.TIMESTAMP,
+    st.TimestampNTZType: text_forms.TIMESTAMP_NTZ,
 }
 
 
@@ -144,5 +142,5 @@ def _too_fine(text: Column, kind: st.DataType) -> Column:
     if isinstance(kind, st.DecimalType):
         return sf.length(sf.regexp_extract(text, r"\A-?[0-9]+\.([0-9]*?)0*\z", 1)) > kind.scale
     if isinstance(kind, (st.TimestampType, st.TimestampNTZType)):
-        return matches(text, rf"{_MOMENT}\.[0-9]{{7,}}{_OFFSET}?")
+        return matches(text, rf"{text_forms.MOMENT}\.[0-9]{{7,}}{text_forms.OFFSET}?")
     return sf.lit(False)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 
@@ -72,6 +73,30 @@ def test_a_project_has_its_files_and_its_sample_on_its_own_blackboard(here):
         assert [board.get(file.key) for file in update.files] == [made[f"sample/orders/{day}/orders.csv"]]
     assert not any(b"$" in text for text in made.values())
     assert (here / "my_shop/.feed_assets").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_project_around_files_of_ones_own_declares_their_feed_and_has_them_on_its_blackboard(here, monkeypatch):
+    days = {f"in/2024-01-0{day}/orders.csv": f"id;price\n{day};1.50\n" for day in (1, 2)}
+    for name, text in days.items():
+        (here / name).parent.mkdir(parents=True)
+        (here / name).write_text(text)
+    said = (
+        CliRunner()
+        .invoke(app, ["init", "corner_shop", *(f"--from={name}" for name in days)], catch_exceptions=False)
+        .output
+    )
+    assert "the feed corner_shop/orders/v1.0 with your files, the dataset corner_shop/orders_clean/v1.0" in said
+    board = Blackboard.open((here / "corner_shop/.feed_assets/blackboard").as_uri())
+    for day, text in zip(("2024-01-01", "2024-01-02"), days.values(), strict=True):
+        update = read.latest(board, Partition(Feed.parse("corner_shop/orders/v1.0"), day)).update
+        assert [board.get(file.key) for file in update.files] == [text.encode()]
+    monkeypatch.syspath_prepend(here / "corner_shop")
+    keys = import_module("corner_shop.definitions").defs().resolve_asset_graph().get_all_asset_keys()
+    names = {key.to_user_string() for key in keys}
+    assert names == {f"corner_shop/{name}" for name in ("orders", "orders_clean", "orders_clean_rejects")}
+    made = files(here / "corner_shop")
+    assert "sold" not in "".join(made)
+    subprocess.run([BIN / "ruff", "check", "--isolated", "."], cwd=here / "corner_shop", check=True)
 
 
 def test_dg_finds_it_by_the_keys_that_this_repository_has(here):

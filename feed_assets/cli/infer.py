@@ -1,0 +1,30 @@
+"""`feed-assets feed infer`: the declaration of a feed, made from sample files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from feed_assets.cli.feed import AsJson
+from feed_assets.cli.show import Values, show
+
+Samples = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", exists=True, dir_okay=False, readable=True, help="CSV, JSON lines or Parquet."),
+]
+
+
+def infer(files: Samples, as_json: AsJson = False) -> None:
+    """Print the `foreign_feed` that files of one feed look like: format, delimiter, columns, partitions by their paths.
+
+    All rows are read. What a person has to decide is a comment beside it.
+    """
+    from feed_assets.infer.declaration import infer as inferred_of
+
+    inferred = inferred_of(files)
+    declaration = f"{inferred.imports}\n{inferred.code}"
+    if not as_json:
+        return typer.echo(declaration, nl=False)
+    at = inferred.partitions.code if inferred.partitions else ""
+    named = {"feed": str(inferred.feed), "format": inferred.sample.format, "schema": inferred.sample.schema}
+    return show(Values.of(**named, partitions_def=at, declaration=declaration), as_json)

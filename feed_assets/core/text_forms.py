@@ -1,0 +1,11 @@
+"""Patterns of texts that a run takes for values of a type: Java, Python and RE2 read them alike."""
+
+INTEGER = "-?[0-9]+"
+DECIMAL = r"-?[0-9]+(\.[0-9]+)?"
+FRACTION = r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+BOOLEAN = "(?i)(true|false)"
+DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+MOMENT = f"{DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}"
+OFFSET = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
+TIMESTAMP_NTZ = rf"{MOMENT}(\.[0-9]{{1,6}})?"
+TIMESTAMP = f"{TIMESTAMP_NTZ}{OFFSET}?"

@@ -1,0 +1,1 @@
+"""Declarations of foreign feeds, made from sample files."""

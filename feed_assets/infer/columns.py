@@ -1,0 +1,124 @@
+"""Types that all texts of a column fit, judged by DuckDB with the patterns of a run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from feed_assets.core import text_forms
+
+NULLS = (r"\N", "NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "None", "-")
+"""Texts that producers write for NULL."""
+
+MONEY_DIGITS, MONEY_SCALE = 18, 4
+"""Precision of decimals that are proposed, and the largest scale of them."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of sample files: its type in Spark's DDL, and what a person should look at."""
+
+    name: str
+    kind: str
+    note: str | None = None
+
+    @property
+    def ddl(self) -> str:
+        """Return the column as it stands in a schema."""
+        is_plain = self.name.isascii() and self.name.isidentifier()
+        return f"{self.name if is_plain else '`' + self.name.replace('`', '``') + '`'} {self.kind}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Counts of a column's texts: all that are not NULL, and those that are of a form."""
+
+    texts: int
+    booleans: int
+    integers: int
+    zeros_first: int
+    fractions: int
+    exponents: int
+    scale: int
+    least_scale: int
+    digits: int
+    days: int
+    moments: int
+    offsets: int
+    slashed: int
+
+    def column(self, name: str, *, keeps_digits: bool) -> Column:
+        """Return the column; `keeps_digits` is true where `1.50` is written with its last digit."""
+        if not self.texts:
+            return Column(name, "string", "the files have no value of it")
+        of_all = {"boolean": self.booleans, "date": self.days, "timestamp": self.moments}
+        kind = next((kind for kind, count in of_all.items() if count == self.texts), None)
+        if kind == "timestamp" and self.offsets < self.texts:
+            return Column(name, kind, "times without an offset are read as UTC")
+        return Column(name, kind) if kind else self._number(name, keeps_digits) or self._text(name)
+
+    def _number(self, name: str, keeps_digits: bool) -> Column | None:
+        if self.fractions < self.texts:
+            return None
+        if self.zeros_first:
+            return Column(name, "string", "digits with zeros in front: a number would lose these")
+        if self.integers == self.texts:
+            return Column(name, "bigint")
+        is_fixed = keeps_digits and not self.exponents and 0 < self.least_scale == self.scale <= MONEY_SCALE
+        if is_fixed and self.digits + self.scale <= MONEY_DIGITS:
+            note = f"every value has {self.scale} digits after the point: double fits, too"
+            return Column(name, f"decimal({MONEY_DIGITS},{self.scale})", note)
+        return Column(name, "double", "for money take decimal, which is exact")
+
+    def _text(self, name: str) -> Column:
+        if self.slashed == self.texts:
+            return Column(name, "string", "dates of another form than YYYY-MM-DD: the function has to convert them")
+        for kind, count in (("a timestamp", self.moments), ("a date", self.days), ("a number", self.fractions)):
+            if count * 2 > self.texts:
+                return Column(name, "string", f"{self.texts - count} of {self.texts} values are not {kind}")
+        return Column(name, "string")
+
+
+def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, Facts]:
+    """Return the facts of the columns of a DuckDB relation that holds texts, in one scan."""
+    expressions = [expression for name in names for expression in _counts(identifier(name))]
+    row = database.execute(f"SELECT {', '.join(expressions)} FROM {table}").fetchone()
+    size = len(Facts.__dataclass_fields__)
+    return {name: Facts(*row[at * size : (at + 1) * size]) for at, name in enumerate(names)}
+
+
+def identifier(name: str) -> str:
+    """Return a name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Return a text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _counts(column: str) -> list[str]:
+    """Return the aggregates of one column, in the order of `Facts`."""
+
+    def of_form(form: str, also: str = "true") -> str:
+        return f"count_if(regexp_full_match({column}, {literal(form)}) AND {also})"
+
+    scale = f"length(regexp_extract({column}, {literal(r'^-?[0-9]+[.]([0-9]+)')}, 1))"
+    fraction = f"coalesce(isfinite(try_cast({column} AS DOUBLE)), false)"
+    day = f"try_cast({column} AS DATE) IS NOT NULL"
+    is_iso = f"regexp_full_match({column}, {literal(text_forms.DAY)})"
+    moment = f"try_cast(replace({column}[1:19], 'T', ' ') AS TIMESTAMP) IS NOT NULL AND {column}[12:13] < '24'"
+    return [
+        f"count({column})",
+        of_form(text_forms.BOOLEAN),
+        of_form(text_forms.INTEGER, f"try_cast({column} AS BIGINT) IS NOT NULL"),
+        of_form("-?0[0-9].*"),
+        of_form(text_forms.FRACTION, fraction),
+        of_form(".*[eE].*"),
+        f"coalesce(max({scale}), 0)",
+        f"coalesce(min({scale}), 0)",
+        f"coalesce(max(length(regexp_extract({column}, '[0-9]+'))), 0)",
+        of_form(text_forms.DAY, day),
+        of_form(text_forms.TIMESTAMP, moment),
+        of_form(text_forms.TIMESTAMP_NTZ + text_forms.OFFSET, moment),
+        of_form("[0-9]{1,4}[/.-][0-9]{1,2}[/.-][0-9]{1,4}", f"NOT {is_iso}"),
+    ]

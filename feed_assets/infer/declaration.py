@@ -1,0 +1,92 @@
+"""The declaration of a feed, as a person would type it, made from sample files."""
+
+import keyword
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from feed_assets.core.feeds import Feed
+from feed_assets.core.schemas import check_schema
+from feed_assets.infer.files import Sample, sample_of
+from feed_assets.infer.paths import PathPartitions, feed_name, partitions_of
+
+LINE = 88
+"""Characters of a line of code."""
+
+RESERVED = {"checks", "dg", "feed_asset", "foreign_feed", "partition", "previous", "run_spec"}
+"""Names that a module of declarations has already, and parameters that are no inputs."""
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A feed that sample files look like."""
+
+    feed: Feed
+    files: tuple[Path, ...]
+    sample: Sample
+    partitions: PathPartitions | None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the feed in Python."""
+        last = self.feed.name.rpartition("/")[2]
+        is_free = last.isidentifier() and not keyword.iskeyword(last) and last not in RESERVED
+        return last if is_free else f"feed_{last}" if f"feed_{last}".isidentifier() else "feed"
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the partition path of each file."""
+        return self.partitions.keys if self.partitions else [""] * len(self.files)
+
+    @property
+    def imports(self) -> str:
+        """Return the imports of the declaration."""
+        return ("import dagster as dg\n" if self.partitions else "") + "from feed_assets import foreign_feed\n"
+
+    @property
+    def code(self) -> str:
+        """Return the declaration in Python, without its imports."""
+        lines = [f"    {self._text(str(self.feed))},", *self._partitions()]
+        lines += [f'    format="{self.sample.format}",'] if self.sample.format != "csv" else []
+        lines += [f"    {name}={self._text(value)}," for name, value in self.sample.dialect.given.items()]
+        lines += self._schema()
+        notes = [f"# {note}\n" for note in self.sample.notes]
+        body = "\n".join(lines)
+        return f"{''.join(notes)}{self.name} = foreign_feed(\n{body}\n)\n"
+
+    def _partitions(self) -> list[str]:
+        if self.partitions is None:
+            return ["    # The paths have no date: the feed is one partition."] if len(self.files) > 1 else []
+        return ["    # A guess, by the paths.", f"    partitions_def={self.partitions.code},"]
+
+    def _schema(self) -> list[str]:
+        line = f"    schema={self._text(self.sample.schema)},"
+        if len(line) > LINE or any(column.note for column in self.sample.columns):
+            return ["    schema=(", *self._columns(), "    ),"]
+        return [line]
+
+    def _columns(self) -> list[str]:
+        last = len(self.sample.columns) - 1
+        lines: list[str] = []
+        for number, column in enumerate(self.sample.columns):
+            lines += [f"        # {repr(column.name)[1:-1]}: {column.note}"] if column.note else []
+            lines.append(f"        {self._text(column.ddl + (', ' if number < last else ''))}")
+        return lines
+
+    @staticmethod
+    def _text(value: object) -> str:
+        """Return a value in Python, a text between double quotes where that is the same."""
+        shown = repr(value)
+        return f'"{shown[1:-1]}"' if isinstance(value, str) and shown[0] == "'" and '"' not in shown else shown
+
+
+def infer(files: Sequence[Path], *, above: str = "") -> Inferred:
+    """Return the feed that files look like; `above` is the first part of its name.
+
+    Raises InvalidName for files that no feed can have, or that differ, and InvalidDefinition for columns of which
+    there is no schema.
+    """
+    sample = sample_of(files)
+    feed = Feed.parse("/".join(filter(None, (above, f"{feed_name(files)}/v1.0"))))
+    check_schema(feed, sample.schema, sample.format)
+    return Inferred(feed, tuple(files), sample, partitions_of(files))

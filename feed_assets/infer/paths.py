@@ -1,0 +1,107 @@
+"""Partitions that the paths of sample files look like."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+_DATE = re.compile(r"(?<!\d)(\d{4})([-/_.]?)(\d{2})\2(\d{2})(?!\d)")
+_MONTH = re.compile(r"(?<!\d)(\d{4})[-/_](\d{2})(?![-/_]?\d)")
+_HOUR = re.compile(r"[-T_/ ](\d{2})(?:[:-]?00)?(?![\d-])")
+_KEY = re.compile(r"(\w+)=")
+_TIMES = frozenset({"year", "month", "day", "date", "dt", "ds", "hour"})
+_FORMS = {"hour": "%Y-%m-%d-%H:00", "day": "%Y-%m-%d", "month": "%Y-%m-01"}
+_CLASSES = {
+    "hour": "HourlyPartitionsDefinition",
+    "day": "DailyPartitionsDefinition",
+    "month": "MonthlyPartitionsDefinition",
+}
+
+
+@dataclass(frozen=True)
+class PathPartitions:
+    """Partitions of time, and one more dimension of folders such as `region=apac`, by the files that are of each."""
+
+    every: str
+    moments: tuple[datetime, ...]
+    dimension: str | None = None
+    values: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> str:
+        """Return the value of `partitions_def`."""
+        first = min(self.moments).strftime(_FORMS[self.every])
+        time = f'dg.{_CLASSES[self.every]}("{first}")'
+        if self.dimension is None:
+            return time
+        keys = ", ".join(f'"{value}"' for value in sorted({*self.values}))
+        static = f"dg.StaticPartitionsDefinition([{keys}])"
+        return f'dg.MultiPartitionsDefinition({{"{self.every}": {time}, "{self.dimension}": {static}}})'
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the partition path of each file."""
+        times = [moment.strftime(_FORMS[self.every]) for moment in self.moments]
+        return [f"{time}/{value}" for time, value in zip(times, self.values, strict=True)] if self.values else times
+
+
+def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
+    """Return the partitions that all paths have; None if there is no date in one of them."""
+    plain = [_KEY.sub("", file.as_posix()) for file in files]
+    for every, read in (("hour", _hour), ("day", _day), ("month", _month)):
+        moments = tuple(moment for path in plain if (moment := read(path)))
+        if len(moments) == len(files):
+            return PathPartitions(every, moments, *_dimension(files))
+    return None
+
+
+def feed_name(files: Sequence[Path]) -> str:
+    """Return the name that a feed of these files may have: of the folder above their partitions, or of the files."""
+    path = files[0]
+    folders = [part for part in path.parent.parts if re.search("[A-Za-z]", part) and "=" not in part]
+    stem = path.name.partition(".")[0]
+    without_date = re.sub(r"(?i)([-_.]?\d+|[-_.]?part)+", "", _DATE.sub("", stem)).strip("-_.")
+    name = without_date or (folders[-1] if folders else "feed")
+    return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower() or "feed"
+
+
+def _date(path: str) -> "tuple[datetime, str] | None":
+    """Return the last date in a path, and the text behind it."""
+    for match in reversed([*_DATE.finditer(path)]):
+        if moment := _moment(f"{match[1]}-{match[3]}-{match[4]}", "%Y-%m-%d"):
+            return moment, path[match.end() :]
+    return None
+
+
+def _day(path: str) -> datetime | None:
+    found = _date(path)
+    return found[0] if found else None
+
+
+def _hour(path: str) -> datetime | None:
+    found = _date(path)
+    hour = _HOUR.match(found[1]) if found else None
+    return found[0].replace(hour=int(hour[1])) if found and hour and int(hour[1]) < 24 else None
+
+
+def _month(path: str) -> datetime | None:
+    months = [*_MONTH.finditer(path)]
+    return _moment(f"{months[-1][1]}-{months[-1][2]}", "%Y-%m") if months else None
+
+
+def _moment(text: str, form: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, form)  # noqa: DTZ007  # The name of a partition, and no moment.
+    except ValueError:
+        return None
+
+
+def _dimension(files: Sequence[Path]) -> tuple[str, tuple[str, ...]] | tuple[()]:
+    """Return the name and the values of the one folder such as `region=apac` that all paths have."""
+    pairs = [dict(re.findall(r"(\w+)=([^/]+)/", file.as_posix())) for file in files]
+    names = {name for pair in pairs for name in pair if name.lower() not in _TIMES}
+    if len(names) != 1 or any(not names <= pair.keys() for pair in pairs):
+        return ()
+    (name,) = names
+    return name, tuple(pair[name] for pair in pairs)

@@ -1,0 +1,151 @@
+"""Sample files become the declaration of a feed, with comments where a person has to decide."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet as pq
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.core.errors import FeedAssetsError
+from feed_assets.infer.declaration import infer
+from feed_assets.infer.paths import feed_name, partitions_of
+from feed_assets_tests.support.each_case import each_case
+
+ONE, TWO = "orders/2024-01-01/part-1.csv", "orders/2024-01-02/part-1.csv"
+
+
+def inferred(folder: Path, files: dict[str, str | bytes]):
+    for name, data in files.items():
+        (path := folder / name).parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return infer([folder / name for name in files])
+
+
+def kinds(found) -> dict[str, str]:
+    return {column.name: column.kind for column in found.sample.columns}
+
+
+def notes(found) -> dict[str, str | None]:
+    return {column.name: column.note for column in found.sample.columns}
+
+
+@each_case(
+    ("values", "kind", "note"),
+    [
+        (["1", "-2", ""], "bigint", None),
+        (["1", "9223372036854775808"], "double", "for money"),
+        (["007", "12"], "string", "zeros in front"),
+        (["1.50", "12.25"], "decimal(18,2)", "double fits, too"),
+        (["1.5", "12.25"], "double", "for money"),
+        (["1e3", "2"], "double", "for money"),
+        (["1e999", "2"], "string", None),
+        (["true", "FALSE"], "boolean", None),
+        (["1", "yes"], "string", None),
+        (["2024-02-29", ""], "date", None),
+        (["2023-02-29", "2023-01-01", "2023-01-02"], "string", "1 of 3 values are not a date"),
+        (["31/12/2024", "1/1/2025"], "string", "another form than YYYY-MM-DD"),
+        (["2024-01-01T10:00:00Z", "2024-01-01 10:00:00.5+01:00"], "timestamp", None),
+        (["2024-01-01 10:00:00"], "timestamp", "read as UTC"),
+        (["2024-01-01 24:00:00"], "string", None),
+        (["", ""], "string", "no value"),
+        (["1", "two", "3"], "string", "1 of 3 values are not a number"),
+        (["1", "NA", "3"], "bigint", "NA is read as NULL"),
+    ],
+)
+def test_a_column_has_the_narrowest_type_that_all_its_texts_fit(tmp_path, values, kind, note):
+    found = inferred(tmp_path, {ONE: "x,y\n" + "".join(f"a,{value}\n" for value in values)})
+    assert kinds(found) == {"x": "string", "y": kind}
+    assert (note in (notes(found)["y"] or "")) if note else notes(found)["y"] is None
+
+
+@each_case(
+    ("data", "given"),
+    [
+        ("a;b\n1;x\n2;y\n", {"delimiter": ";"}),
+        ("a\tb\n1\tx\n2\ty\n", {"delimiter": "\t"}),
+        ("a,b\n1,'x,y'\n2,'z'\n", {"quote": "'"}),
+        ("a,b\n1,é\n2,z\n".encode("latin-1"), {"encoding": "Latin-1"}),
+        ("a,b\n1,é\n2,z\n".encode("utf-16"), {"encoding": "UTF-16"}),
+        ("a,b\n1,é\n2,z\n".encode("utf-8-sig"), {}),
+        ("1,x\n2,y\n3,z\n", {"header": False}),
+        ('a,b\n1,"x\n y"\n2,z\n', {}),
+    ],
+)
+def test_the_dialect_of_csv_is_that_of_the_files(tmp_path, data, given):
+    found = inferred(tmp_path, {ONE: data})
+    assert found.sample.dialect.given == given
+    assert [*kinds(found).values()] == ["bigint", "string"]
+
+
+def test_json_and_parquet_have_their_own_types_and_a_field_of_two_is_said(tmp_path):
+    lines = '{"id": 1, "zip": "10115", "on": "2024-01-01", "paid": true, "n": 1.5}\n{"id": 2, "n": "x", "more": null}\n'
+    found = inferred(tmp_path, {"a/2024-01-01.jsonl": lines})
+    expected = {"id": "bigint", "zip": "string", "on": "date", "paid": "boolean", "n": "string", "more": "string"}
+    assert kinds(found) == expected
+    assert notes(found)["n"] == "the files have numbers and texts: a run rejects records where it is no text"
+    table = pa.table({"id": pa.array([1], pa.int32()), "at": pa.array([0], pa.timestamp("ns", "UTC")), "s": [["x"]]})
+    pq.write_table(table, tmp_path / "readings.parquet")
+    found = infer([tmp_path / "readings.parquet"])
+    assert kinds(found) == {"id": "int", "at": "timestamp", "s": "array<string>"}
+
+
+@each_case(
+    ("paths", "name", "code", "keys"),
+    [
+        ([ONE, TWO], "orders", 'dg.DailyPartitionsDefinition("2024-01-01")', ["2024-01-01", "2024-01-02"]),
+        (["x/shop orders-20240131.csv"], "shop_orders", 'dg.DailyPartitionsDefinition("2024-01-31")', ["2024-01-31"]),
+        (["in/2024/01/31/0.csv"], "in", 'dg.DailyPartitionsDefinition("2024-01-31")', ["2024-01-31"]),
+        (
+            ["o/date=2024-01-31/hour=05/part-00000.csv"],
+            "o",
+            'dg.HourlyPartitionsDefinition("2024-01-31-05:00")',
+            ["2024-01-31-05:00"],
+        ),
+        (["o/2024-02/x.csv"], "x", 'dg.MonthlyPartitionsDefinition("2024-02-01")', ["2024-02-01"]),
+        (
+            ["o/date=2024-01-31/region=emea/x.csv", "o/date=2024-01-30/region=apac/x.csv"],
+            "x",
+            'dg.MultiPartitionsDefinition({"day": dg.DailyPartitionsDefinition("2024-01-30"), '
+            '"region": dg.StaticPartitionsDefinition(["apac", "emea"])})',
+            ["2024-01-31/emea", "2024-01-30/apac"],
+        ),
+        (["1.csv"], "feed", None, None),
+        (["o/2024-13-45.csv"], "o", None, None),
+        ([ONE, "orders/old.csv"], "orders", None, None),
+    ],
+)
+def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
+    found = partitions_of([Path(path) for path in paths])
+    assert (found and found.code, found and found.keys) == (code, keys)
+    assert feed_name([Path(path) for path in paths]) == name
+
+
+@each_case(
+    ("files", "expected"),
+    [
+        ({"a.csv": "a,b\n1,2\n", "b.csv": "a,c\n1,2\n"}, r"b\.csv: its header is a,c: expected a,b"),
+        ({"a.csv": "a,b\n1,2\n", "b.jsonl": "{}\n"}, "the files are csv and json: expected one format"),
+        ({"a.xlsx": "x"}, r"a\.xlsx: its name does not say its format: expected one that ends in \.csv"),
+        ({"a.jsonl": '{"a": [1]}\n'}, "a holds arrays, which a feed of JSON cannot have: .* flat, or Parquet"),
+        ({"a.jsonl": "[1]\n"}, "a.jsonl"),
+        ({"a.csv": "a,a\n1,2\n"}, r"a\.csv|is there twice"),
+        ({"a.parquet": "PAR1"}, r"a\.parquet: .* Correct the file, or declare it by hand"),
+        ({"a.csv": ""}, r"a\.csv"),
+    ],
+)
+def test_files_that_no_feed_can_have_are_refused_in_one_line(tmp_path, files, expected):
+    with pytest.raises(FeedAssetsError, match=expected) as refused:
+        inferred(tmp_path, files)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inferred(tmp_path, {ONE: 'a;"odd name"\n1;x\n', TWO: 'a;"odd name"\n2;y\n'})
+    said = CliRunner().invoke(app, ["feed", "infer", ONE, TWO], catch_exceptions=False).stdout
+    names: dict[str, object] = {}
+    exec(said, names)  # noqa: S102  (what the test has just made)
+    assert names["orders"].key.path == ["orders"]
+    assert names["orders"].partitions_def.get_first_partition_key() == "2024-01-01"
