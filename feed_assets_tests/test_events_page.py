@@ -17,7 +17,9 @@ from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Harness
 
 TEXT = (Path(__file__).parents[1] / "docs" / "events.md").read_text(encoding="utf-8")
-(BODY,) = [text for text in re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL) if "rows_of" in text]
+(BODY,) = [
+    text for text in re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL) if "def report" in text
+]
 NOON, HOUR = datetime(2024, 1, 1, 12, tzinfo=UTC), timedelta(hours=1)
 
 pytestmark = pytest.mark.usefixtures("home", "spark")

@@ -1,10 +1,15 @@
 """What a run reads of an event table, as a value and as a condition in SQL."""
 
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from feed_assets.core.events import Marker, Operation, decode
 from feed_assets.core.feeds import Partition
 from feed_assets.core.intervals import Interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,29 @@ class Slice:
         """
         after = f"{column} > {_literal(self.after)} AND " if self.after is not None else ""
         return f"{after}{column} <= {_literal(self.upto)}"
+
+    def read(self, spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None) -> "DataFrame":
+        """Read the rows of the slice from a SQL database, in parallel and in bounded batches.
+
+        By JDBC where the session has the database's driver (of PostgreSQL), else by SQLAlchemy in Spark's Python
+        workers, which then need to reach the database. The rows are read whenever Spark works on the frame.
+
+        Args:
+            spark: The session, such as `SparkSession.active()`.
+            url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
+            table: The table or view there.
+            by: The column that the table's markers are made of, as in `where`.
+            schema: The database's schema that it is in.
+
+        Returns:
+            The rows with all columns. Moments without a zone are taken for UTC; a type that Spark lacks, and a number
+            without declared digits, is text.
+
+        Raises:
+            SourceUnavailable: The database does not answer, or has no such table or column.
+        """
+        rows_of = import_module("feed_assets.sources.slice_rows").rows_of  # The core knows no Spark and no SQL.
+        return rows_of(self, spark, url, table, by, schema)
 
 
 def _literal(marker: Marker) -> str:

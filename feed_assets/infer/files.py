@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +55,13 @@ def sample_of(files: Sequence[Path]) -> Sample:
         raise InvalidName(
             f"the files are {' and '.join(sorted(formats))}: expected one format. Give those of one feed."
         )
+    import duckdb
+
     try:
         return {"csv": _csv, "json": _json, "parquet": _parquet}[formats.pop()](files)
     except FeedAssetsError:
         raise
-    except Exception as error:  # DuckDB's errors have no base that it exports to type checkers; pyarrow's are OSError.
-        if type(error).__module__.partition(".")[0] not in ("duckdb", "_duckdb", "pyarrow"):
-            raise
+    except (duckdb.Error, ValueError, OSError, EOFError, zlib.error) as error:  # pyarrow's are among them.
         raise InvalidName(
             f"{files[0]}: {str(error).splitlines()[0]} Correct the file, or declare it by hand."
         ) from error
@@ -188,8 +189,9 @@ def _json(files: Sequence[Path]) -> Sample:
         names = [row[0] for row in database.execute(f"SELECT key FROM ({keys}) GROUP BY key").fetchall()]
         if not names:
             raise InvalidName(f"{files[0]} holds no JSON objects: expected one object a line.")
-        first = json.loads(database.execute("SELECT json FROM lines LIMIT 1").fetchone()[0])
-        names.sort(key=lambda name: ([*first].index(name) if name in first else len(first), name))
+        first: object = json.loads(database.execute("SELECT json FROM lines LIMIT 1").fetchone()[0])
+        order = [*first] if isinstance(first, dict) else list[str]()
+        names.sort(key=lambda name: (order.index(name) if name in order else len(order), name))
         pointers = {name: literal("/" + name.replace("~", "~0").replace("/", "~1")) for name in names}
         kinds = ", ".join(f"list(DISTINCT json_type(json, {each}))" for each in pointers.values())
         seen = database.execute(f"SELECT {kinds} FROM lines").fetchone()

@@ -126,19 +126,13 @@ def said(definition):
     return specs, checks, definition.op.pool
 
 
-def test_a_dataset_in_yaml_is_that_of_python(project):
-    definition = project(FILES).resolve_asset_graph().get(dg.AssetKey(["web", "report"])).assets_def
-    assert said(definition) == said(twin())
-
-
-def test_a_foreign_feed_in_yaml_is_shown_as_that_of_python(project):
-    found = project(FILES).resolve_asset_graph().get(SETTLED.key)
-    assert (found.description, found.group_name, found.tags) == (
-        SETTLED.description,
-        SETTLED.group_name,
-        SETTLED.tags,
-    )
-    assert ([*found.owners], found.metadata["runbook"]) == (["team:finance"], "wiki/8")
+def test_a_dataset_and_a_foreign_feed_in_yaml_are_those_of_python(project):
+    graph = project(FILES).resolve_asset_graph()
+    assert said(graph.get(dg.AssetKey(["web", "report"])).assets_def) == said(twin())
+    settled = graph.get(SETTLED.key)
+    shown = SETTLED.description, SETTLED.group_name, SETTLED.tags, [*SETTLED.owners]
+    assert (settled.description, settled.group_name, settled.tags, [*settled.owners]) == shown
+    assert settled.metadata["runbook"] == SETTLED.metadata["runbook"] == "wiki/8"
 
 
 def test_the_schema_that_dg_shows_has_durations():

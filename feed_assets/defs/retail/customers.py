@@ -8,7 +8,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-import sqlalchemy as sa
 
 from feed_assets import (
     ByEvents,
@@ -62,18 +61,10 @@ def customers(visits: Slice, previous: "DataFrame | None") -> "DataFrame":
     from feed_assets import merge_by_key
 
     spark: Any = SparkSession.active()
-    rows = spark.createDataFrame(_rows_of(visits), "customer string, country string, gbp string, visited_at string")
-    new = rows.selectExpr("customer", "country", f"CAST(gbp AS {MONEY})", "CAST(visited_at AS timestamp)")
+    rows = visits.read(spark, f"env:{VARIABLE}", "visits", by="visited_at")
+    new = rows.selectExpr("customer", "country", f"CAST(gbp AS {MONEY})", "visited_at")
     gone = spark.createDataFrame([*forgotten.rows(visits.start, visits.end)], "customer string, visited_at timestamp")
     return merge_by_key(previous, new, "customer", deletes=gone, newest_by="visited_at")
-
-
-def _rows_of(piece: Slice) -> list[tuple[Any, ...]]:
-    """The visits of a slice, as texts."""
-    columns: list[sa.ColumnElement[str]] = [sa.column(name) for name in ("customer", "country", "gbp", "visited_at")]
-    query = sa.select(*columns).select_from(sa.table("visits")).where(sa.text(piece.where("visited_at")))
-    with sa.create_engine(os.environ[VARIABLE], poolclass=sa.NullPool).connect() as database:
-        return [tuple(row) for row in database.execute(query)]
 
 
 @dg.definitions

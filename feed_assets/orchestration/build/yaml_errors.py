@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails
 
 from feed_assets.core.typed import expected_of, steps_in, value_in_words
+from feed_assets.orchestration.declare.presentation import INSTEAD
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
@@ -43,6 +44,8 @@ def _said(error: ErrorDetails, expected: Sequence[str], where: Steps, model: typ
     if error["type"] in _MISSING:
         return "it is missing"
     if error["type"] in _UNKNOWN:
+        if instead := INSTEAD.get(str(where[-1])):
+            return f"there is no such key: {instead}"
         near = get_close_matches(str(where[-1]), _keys(model), 1)
         return f"there is no such key{f': is {near[0]} meant?' if near else ''}"
     if not where:  # What a declaration refuses as a whole.

@@ -1,0 +1,116 @@
+"""Rows of a slice by Spark: in ranges side by side, with the values that the database has."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from types import SimpleNamespace
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets import Operation, Partition, Slice
+from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.events import encode
+from feed_assets.core.feeds import Feed
+from feed_assets.sources import slice_rows
+from feed_assets_tests.support.each_case import each_case
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+TABLE = sa.Table(
+    "orders",
+    sa.MetaData(),
+    sa.Column("number", sa.BigInteger),
+    sa.Column("Item", sa.Text),
+    sa.Column("price", sa.Numeric(10, 2)),
+    sa.Column("day", sa.Date),
+    sa.Column("paid", sa.Boolean),
+    sa.Column("weight", sa.Double),
+    sa.Column("updated_at", sa.DateTime),
+)
+KINDS = "bigint,string,decimal(10,2),date,boolean,double,timestamp"
+
+
+def row(number: int) -> tuple:
+    at = NOON + timedelta(minutes=number)
+    values = (number, f"ö'{number}", Decimal(number) / 4, date(2024, 1, 1), number % 2 == 0, number / 3, at)
+    return values if number % 5 else (number, *[None] * 5, at)
+
+
+def made(url: str) -> None:
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    TABLE.create(engine)
+    naive = [(*row(number)[:-1], row(number)[-1].replace(tzinfo=None)) for number in range(40)]
+    with engine.begin() as connection:
+        connection.execute(sa.insert(TABLE), [dict(zip(TABLE.columns.keys(), each, strict=True)) for each in naive])
+
+
+def piece(start: int | None, end: int) -> Slice:
+    """Return the slice from behind one minute up to another."""
+    markers = [None if each is None else encode(NOON + timedelta(minutes=each)) for each in (start, end)]
+    return Slice(Partition(Feed.parse("shop/orders"), ""), *markers, frozenset({Operation.UPSERT}))
+
+
+def test_spark_reads_the_rows_of_a_slice_in_ranges_with_their_values(spark, postgresql, tmp_path, monkeypatch):
+    monkeypatch.setattr(slice_rows, "ROWS_PER_TASK", 7)
+    for url in (f"sqlite:///{tmp_path / 'shop.db'}", str(postgresql.database())):
+        made(url)
+        monkeypatch.setenv("SHOP_URL", url)
+        for start, end, expected in ((4, 30, range(5, 31)), (None, 99, range(40)), (60, 99, ())):
+            frame = piece(start, end).read(spark, "env:SHOP_URL", "orders", by="updated_at")
+            assert ",".join(kind for _, kind in frame.dtypes) == KINDS
+            found = [tuple(each) for each in frame.selectExpr("* EXCEPT (updated_at)", "string(updated_at)").collect()]
+            assert sorted(found) == [(*row(each)[:-1], f"{row(each)[-1]:%Y-%m-%d %H:%M:%S}") for each in expected]
+        tasks = piece(4, 30).read(spark, url, "orders", by="updated_at").selectExpr("spark_partition_id()")
+        assert tasks.distinct().count() == 4
+        with pytest.raises(SourceUnavailable, match="orders has no column changed_at: found number, Item"):
+            piece(4, 30).read(spark, url, "orders", by="changed_at")
+
+
+class Session:
+    """A session whose JVM has every driver, which keeps what it is told to read."""
+
+    def __init__(self) -> None:
+        self.told: dict = {}
+        loader = SimpleNamespace(loadClass=lambda name: name)
+        current = SimpleNamespace(getContextClassLoader=lambda: loader)
+        thread = SimpleNamespace(currentThread=lambda: current)
+        self._jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(Thread=thread)))
+        self.read = SimpleNamespace(jdbc=self._jdbc)
+
+    def _jdbc(self, url: str, table: str, *, predicates: list, properties: dict) -> "Session":
+        self.told = {"url": url, "table": table, "predicates": predicates, **properties}
+        return self
+
+    def withColumns(self, columns: dict) -> "Session":  # noqa: N802  (its name in Spark)
+        self.told["in UTC"] = [*columns]
+        return self
+
+
+@each_case(
+    ("url", "expected"),
+    [
+        (
+            "postgresql+psycopg://me:p%40ss@db:5433/shop?sslmode=require",
+            {"url": "jdbc:postgresql://db:5433/shop", "user": "me", "password": "p@ss", "sslmode": "require"},
+        ),
+        ("postgresql+psycopg:///shop", {"url": "jdbc:postgresql://localhost:5432/shop"}),
+    ],
+)
+def test_where_the_driver_is_the_jvm_reads_each_range_by_a_predicate(monkeypatch, url, expected):
+    session = Session()
+    columns = {"number": "bigint", "seen_at": "timestamp", "at": "timestamp_ntz"}
+    assert slice_rows._has_driver(session, "org.postgresql.Driver")
+    slice_rows._by_jdbc(session, url, '"orders"', columns, ["at <= '1'", "at > '1'"])
+    assert session.told == expected | {
+        "table": '"orders"',
+        "predicates": ["at <= '1'", "at > '1'"],
+        "driver": "org.postgresql.Driver",
+        "fetchsize": "10000",
+        "customSchema": "`number` bigint, `seen_at` timestamp, `at` timestamp_ntz",
+        "in UTC": ["at"],
+    }
+
+
+def test_a_value_of_another_type_than_its_column_is_refused_with_table_and_column():
+    schema = slice_rows.pa.schema([("number", "int64")])
+    with pytest.raises(SourceUnavailable, match=r"column number has a value that is no int64: .*Correct the row"):
+        slice_rows._batch("orders", schema, [("one",)])
