@@ -82,8 +82,7 @@ def _database() -> Any:
     """Return a DuckDB in memory that loads nothing from elsewhere."""
     import duckdb
 
-    settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    return duckdb.connect(config=settings)
+    return duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
 
 
 def _csv(files: Sequence[Path]) -> Sample:
@@ -114,7 +113,8 @@ def _csv(files: Sequence[Path]) -> Sample:
 
 
 def _encoding_of(files: Sequence[Path]) -> Encoding:
-    found = {_encoding_of_one(file) for file in files} - {"UTF-8"}
+    found: set[Encoding] = {_encoding_of_one(file) for file in files}
+    found.discard("UTF-8")
     if len(found) > 1:
         raise InvalidName(f"the files are in {' and '.join(sorted(found))}: expected one encoding.")
     return found.pop() if found else "UTF-8"
@@ -224,7 +224,7 @@ def _of_json(file: Path, column: Column, types: set[str]) -> Column:
 
 def _parquet(files: Sequence[Path]) -> Sample:
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
-    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.pandas import types as spark_types
 
     from feed_assets.feeds.parquet_columns import columns_of
 
@@ -234,7 +234,8 @@ def _parquet(files: Sequence[Path]) -> Sample:
         raise InvalidName(
             f"{others[0]} has other columns than {files[0]}: expected equal ones. Give those of one feed."
         )
-    fields = from_arrow_schema(types[0], prefer_timestamp_ntz=True).fields
+    in_spark: Any = spark_types  # Its stubs leave types of Arrow open.
+    fields = in_spark.from_arrow_schema(types[0], prefer_timestamp_ntz=True).fields
     return Sample("parquet", tuple(Column(field.name, field.dataType.simpleString()) for field in fields))
 
 

@@ -52,7 +52,8 @@ def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
     for every, read in (("hour", _hour), ("day", _day), ("month", _month)):
         moments = tuple(moment for path in plain if (moment := read(path)))
         if len(moments) == len(files):
-            return PathPartitions(every, moments, *_dimension(files))
+            dimension, values = _dimension(files)
+            return PathPartitions(every, moments, dimension, values)
     return None
 
 
@@ -97,11 +98,11 @@ def _moment(text: str, form: str) -> datetime | None:
         return None
 
 
-def _dimension(files: Sequence[Path]) -> tuple[str, tuple[str, ...]] | tuple[()]:
-    """Return the name and the values of the one folder such as `region=apac` that all paths have."""
+def _dimension(files: Sequence[Path]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the name and the values of the one folder such as `region=apac` that all paths have; None without one."""
     pairs = [dict(re.findall(r"(\w+)=([^/]+)/", file.as_posix())) for file in files]
     names = {name for pair in pairs for name in pair if name.lower() not in _TIMES}
     if len(names) != 1 or any(not names <= pair.keys() for pair in pairs):
-        return ()
+        return None, ()
     (name,) = names
     return name, tuple(pair[name] for pair in pairs)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Any
 
-import pyarrow
+import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -58,7 +58,7 @@ def rows_of(piece: Slice, spark: SparkSession, url: str, table: str, by: str, sc
         conditions = [each.where(quote(by)) for each in pieces]
         name = ".".join(quote(part) for part in (schema, table) if part)
     columns = {column: _kind_of(kind, dialect) for column, kind in found.items()}
-    if _has_driver(spark, JDBC_DRIVERS.get(dialect)):
+    if _is_plain(sa.make_url(at)) and _has_driver(spark, JDBC_DRIVERS.get(dialect)):
         return _by_jdbc(spark, at, name, columns, conditions)
     return _by_arrow(spark, at, table, schema, found, columns, conditions)
 
@@ -82,6 +82,11 @@ def _between(low: Any, high: Any, share: float) -> Marker:
         return low + int((high - low) * share)
     found: datetime = low + (high - low) * share
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _is_plain(url: sa.URL) -> bool:
+    """Return whether a URL says all that JDBC has to know: not one of a socket, a password file, or other options."""
+    return bool(url.host and url.username and url.password) and {*url.query} <= {"sslmode"}
 
 
 def _has_driver(spark: SparkSession, driver: str | None) -> bool:
@@ -127,12 +132,12 @@ def _by_arrow(
     kinds = {name: "timestamp" if kind == "timestamp_ntz" else kind for name, kind in columns.items()}
     texts = {name for name, kind in found.items() if kinds[name] == "string" and not isinstance(kind, types.String)}
     asked = [sa.cast(sa.column(n), sa.Text).label(n) if n in texts else sa.column(n, found[n]) for n in columns]
-    queries = [
+    queries: list[sa.Select[Any]] = [
         sa.select(*asked).select_from(sa.table(table, schema=schema)).where(sa.text(condition))
         for condition in conditions
     ]
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
-    tasks = spark.range(0, len(queries), 1, len(queries))
+    tasks: Any = spark.range(0, len(queries), 1, len(queries))  # Its stub leaves types of Arrow open.
     return tasks.mapInArrow(_reader(url, table, queries, kinds), ddl)
 
 
@@ -145,7 +150,9 @@ def _reader(
         arrow = pa.schema([pa.field(name, _arrow_of(kind)) for name, kind in kinds.items()])
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             with reading(url, None) as connection:
-                streamed = connection.execution_options(yield_per=ROWS_PER_BATCH).execute(queries[number])
+                streamed: sa.CursorResult[Any] = connection.execution_options(yield_per=ROWS_PER_BATCH).execute(
+                    queries[number]
+                )
                 for rows in streamed.partitions():
                     yield _batch(table, arrow, rows)
 
