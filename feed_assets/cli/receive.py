@@ -13,7 +13,7 @@ from feed_assets.cli.show import Values, show
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting
 from feed_assets.core.feeds import Feed
-from feed_assets.core.words import first_line
+from feed_assets.core.words import excerpt
 from feed_assets.home import say
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:
     try:
         graph = load_graph(module)
     except FeedAssetsError as error:
-        say(f"whether that can be sent to is not known ({first_line(str(error))})")
+        say(f"whether that can be sent to is not known ({excerpt(str(error))})")
         return
     for scope in scopes:
         if problem := _problem(graph, scope):

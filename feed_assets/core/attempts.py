@@ -4,7 +4,10 @@ from datetime import timedelta
 
 from feed_assets.core.errors import (
     AlreadyRunning,
+    FunctionWrong,
+    InvalidDefinition,
     MixedInputs,
+    NotAsDeclared,
     NoValidUpdate,
     ServiceUnavailable,
     SparkDied,
@@ -26,6 +29,10 @@ NO_ATTEMPT: tuple[type[Exception], ...] = (
 """What says nothing of a dataset's function and its inputs: the same run may succeed when it is asked for again."""
 
 
+LASTING: tuple[type[Exception], ...] = (FunctionWrong, InvalidDefinition, NotAsDeclared)
+"""Mistakes in code, declaration or data that stay until somebody changes one of them (ADR 119)."""
+
+
 OF_ITS_OWN = (Exception, SystemExit)
 """What a function may end with by itself. All else is an interrupt: KeyboardInterrupt, and Dagster's of a run that it
 terminates. None of them is a SystemExit, so that one is the function's `sys.exit()`.
@@ -42,6 +49,11 @@ MOST_DEATHS = 2
 def is_death(reason: str) -> bool:
     """Return whether a run ended because Spark died, by its reason in the ledger, `Error: message`."""
     return reason.partition(":")[0] == SparkDied.__name__
+
+
+def needs_a_change(reason: str) -> bool:
+    """Return whether no further run on the same inputs can end well, by a run's reason, `Error: message`."""
+    return any(reason.partition(":")[0] in _names(error) for error in LASTING)
 
 
 def pause_after(attempts: int) -> timedelta:

@@ -239,6 +239,18 @@ class UnreadableUpdate(FeedAssetsError):
     """A pinned file cannot be read as declared: another header, format or a name that Spark would skip."""
 
 
+class NotAsDeclared(UnreadableUpdate):
+    """A pinned file that can be read differs from its declaration: each run on it would end the same way."""
+
+
+class FunctionFailed(FeedAssetsError):
+    """A user's function or check raised an error; the message names its file and line."""
+
+
+class FunctionWrong(FunctionFailed):
+    """A user's function or check raised an error that it raises each time: its code or its data need a change."""
+
+
 class AlreadyRunning(FeedAssetsError):
     """Another run builds this partition; the message names it."""
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from feed_assets.core.attempts import MOST_DEATHS, is_death, pause_after
+from feed_assets.core.attempts import MOST_DEATHS, is_death, needs_a_change, pause_after
 from feed_assets.core.choosing import Choice
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id, update_id
@@ -247,6 +247,8 @@ def _attempts(case: Case) -> Answer | None:
     tried, most = case.tried, case.facts.max_attempts
     if not tried:
         return None
+    if needs_a_change(tried[-1].reason):
+        return Answer(State.WAITS_FOR_A_PERSON, f"failed: needs a change: {tried[-1].reason}")
     if sum(is_death(each.reason) for each in tried) >= MOST_DEATHS:
         return Answer(State.WAITS_FOR_A_PERSON, f"Spark died {MOST_DEATHS} times on these inputs: {tried[-1].reason}")
     if len(tried) >= most:

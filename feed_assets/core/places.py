@@ -1,16 +1,20 @@
 """Where in a user's code something is: the file and line that a message begins with."""
 
+import inspect
 import sys
-from collections.abc import Generator, Iterable
+import sysconfig
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from inspect import currentframe
 from pathlib import Path
 from traceback import walk_stack, walk_tb
 from types import FrameType
+from typing import Any
 
 _LIBRARIES = {"feed_assets", "dagster", "dagster_shared", "pydantic", "pyspark", "pandas"} | sys.stdlib_module_names
 _COMMANDS = "feed_assets.cli"
+_PACKAGE = Path(__file__).parents[1]
+_SAMPLES = _PACKAGE / "defs"
 _FILE: ContextVar[str | None] = ContextVar("_FILE", default=None)
 
 
@@ -29,7 +33,7 @@ def declared_at() -> str | None:
 
     None in a command of ours.
     """
-    return _FILE.get() or _users_line(walk_stack(currentframe()))
+    return _FILE.get() or _users_line(walk_stack(inspect.currentframe()))
 
 
 def raised_at(error: BaseException) -> str | None:
@@ -37,6 +41,27 @@ def raised_at(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{as_seen_from_here(error.filename)}:{error.lineno}"
     return _users_line(reversed([*walk_tb(error.__traceback__)]))
+
+
+def line_of(function: Callable[..., Any]) -> str | None:
+    """Return the line on which a user's function begins; None if it is a library's, or was not read from a file."""
+    bare = inspect.unwrap(function)
+    code = getattr(bare, "__code__", None)
+    if code is None or not _is_users(str(bare.__module__), code.co_filename):
+        return None
+    return f"{as_seen_from_here(code.co_filename)}:{code.co_firstlineno}"
+
+
+def users_place(file: str, line: str) -> str | None:
+    """Return the place that a text names, `shop/defs/revenue.py:12`; None if the file is a library's."""
+    folders = [Path(path).resolve() for path in (sysconfig.get_path("stdlib"), _PACKAGE)]
+    is_library = "site-packages" in file or any(Path(file).is_relative_to(folder) for folder in folders)
+    return f"{as_seen_from_here(file)}:{line}" if not is_library or Path(file).is_relative_to(_SAMPLES) else None
+
+
+def with_notes(place: str, error: BaseException) -> str:
+    """Return a place with what was noted on the error that comes from it: the check that was run."""
+    return ", ".join([place, *getattr(error, "__notes__", ())])
 
 
 def as_seen_from_here(file: str) -> str:
@@ -51,7 +76,11 @@ def _users_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
         module = str(frame.f_globals.get("__name__"))
         if module.startswith(_COMMANDS):
             return None
-        is_installed = module.split(".")[0] in _LIBRARIES or "site-packages" in frame.f_code.co_filename
-        if not is_installed or module.startswith("feed_assets.defs"):
+        if _is_users(module, frame.f_code.co_filename):
             return f"{as_seen_from_here(frame.f_code.co_filename)}:{line}"
     return None
+
+
+def _is_users(module: str, file: str) -> bool:
+    is_installed = module.split(".")[0] in _LIBRARIES or "site-packages" in file
+    return not is_installed or module.startswith("feed_assets.defs")

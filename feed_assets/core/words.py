@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-LONGEST_REASON = 300
-"""Characters of a reason that messages of one line have at most; all of it is in the run's log."""
+LONGEST_EXCERPT = 300
+"""Characters of a library's text within a message of ours; all of it is in the run's log."""
 
 
 def text_of(error: BaseException) -> str:
@@ -15,14 +15,24 @@ def text_of(error: BaseException) -> str:
 
 
 def first_line(text: str | None) -> str:
-    """A reason in one line: Spark's plan and what else follows the first one is left out."""
-    line = next((line.strip() for line in (text or "").splitlines() if line.strip()), "").rstrip("; ")
-    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
+    """Return a reason in one line, uncut, as its cure stands at its end; what follows the first line is left out."""
+    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "").rstrip("; ")
+
+
+def excerpt(text: str) -> str:
+    """Return the first line of a library's text, cut so that our own words around it are read."""
+    line = first_line(text)
+    return line if len(line) <= LONGEST_EXCERPT else f"{line[: LONGEST_EXCERPT - 1]}…"
 
 
 def sentence(text: str) -> str:
     """A text of somebody as a sentence, so that another one may follow it."""
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def with_article(noun: str) -> str:
+    """Return a noun after `a` or `an`."""
+    return f"{'an' if noun[:1] in 'aeio' else 'a'} {noun}"
 
 
 def first_of(names: Sequence[str], count: int) -> str:

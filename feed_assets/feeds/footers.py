@@ -12,7 +12,7 @@ from typing import Any
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
-from feed_assets.core.words import first_line, sentence
+from feed_assets.core.words import excerpt, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.parquet_metadata import check_columns
 from feed_assets.feeds.read import check_served
@@ -114,7 +114,7 @@ def metadata_in(file: File, end: bytes) -> Any:
         check_columns(metadata)
     except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
         raise UnreadableUpdate(
-            f"{file.key} has a footer that cannot be read: {sentence(first_line(str(error)))} Have it published again."
+            f"{file.key} has a footer that cannot be read: {sentence(excerpt(str(error)))} Have it published again."
         ) from error
     check_footer(file, metadata, file.size - size - _END)
     return metadata

@@ -18,7 +18,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.core.reports import INPUTS
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.core.words import first_line, some
+from feed_assets.core.words import excerpt, some
 from feed_assets.ledger import log, quality, sets, updates, window_facts
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.log import Change, Numbered
@@ -203,7 +203,7 @@ def _why(
     partitions = [failed[pin.partition] for pin in sorted(pins) if pin.partition in failed]
     bad = [(at, found) for at in windows if (found := known.get(at.partition)) and found.is_bad]
     said = [f"{at.grain} {at.key} of {_whose(at)} {found.said}" for at, found in bad]
-    return first_line(some([*dict.fromkeys(partitions + said)], NAMED)) or None
+    return excerpt(some([*dict.fromkeys(partitions + said)], NAMED)) or None
 
 
 def _whose(at: WindowAddress) -> str:

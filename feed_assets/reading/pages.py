@@ -11,7 +11,7 @@ from typing import Any
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
 from feed_assets.core.readable import format_of
-from feed_assets.core.words import first_line, sentence
+from feed_assets.core.words import excerpt, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.read import check_served
@@ -82,7 +82,7 @@ def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_tim
                     digest.add(batch)
     except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
         raise UnreadableUpdate(
-            f"{file.key} is damaged: {sentence(first_line(str(error)))} Invalidate the update, and have it published "
+            f"{file.key} is damaged: {sentence(excerpt(str(error)))} Invalidate the update, and have it published "
             "or built again."
         ) from error
     return rows

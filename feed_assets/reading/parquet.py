@@ -16,7 +16,7 @@ from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
 from feed_assets.core.parquet_values import NO_TEXT, TOO_FINE, too_long
 from feed_assets.core.readable import Format, check_readable, format_of, formats_of
-from feed_assets.core.words import first_line, sentence, some
+from feed_assets.core.words import excerpt, sentence, some
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import NoFooter, metadata_in, metadata_of
 from feed_assets.feeds.parquet_columns import Columns, columns_of
@@ -171,7 +171,7 @@ def _decoding(file: File) -> Generator[None]:
         yield
     except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
         raise UnreadableUpdate(
-            f"{file.key} cannot be read as Parquet: {sentence(first_line(str(error)))} Have it published again."
+            f"{file.key} cannot be read as Parquet: {sentence(excerpt(str(error)))} Have it published again."
         ) from error
 
 

@@ -12,7 +12,7 @@ import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import DiskFull
 from feed_assets.core.feeds import Update
-from feed_assets.core.words import first_line, sentence
+from feed_assets.core.words import excerpt, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.reading.row_stream import opened_stream, rows_by_batch
@@ -44,7 +44,7 @@ def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> 
                 connection.register("rows", _keys(files, columns))
                 ((keys,),) = connection.execute("SELECT count(*) FROM (SELECT DISTINCT * FROM rows)").fetchall()
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            why = sentence(first_line(str(error)))
+            why = sentence(excerpt(str(error)))
             raise DiskFull(
                 f"keys of {update.path} cannot be kept in {folder}: {why} Make room, or set TMPDIR."
             ) from error

@@ -50,6 +50,7 @@ from feed_assets.runs.pinning import Inputs, Order, backfilled, pin_inputs
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
+from feed_assets.runs.users_code import located
 from feed_assets.runs.waiting import Patience, begin
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def build(
         order = Order(recipe, output, inputs, named, run_spec, optional, windows, *more)
         return _Build(order, services, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
-        told = without_secrets(error)  # The ledger keeps its text, and Dagster that of all that led to it.
+        # The ledger keeps its text, and Dagster that of all that led to it.
+        told = without_secrets(located(error, recipe.transform))
         reconcile.finish(services, run, end_of(error), f"{type(told).__name__}: {told}"[:1000])
         if told is error:
             raise

@@ -9,6 +9,7 @@ from feed_assets.core.schemas import quoted
 from feed_assets.ledger.quality import FAILED, PASSED, WARNED, CheckState
 from feed_assets.runs.checks import Check, References
 from feed_assets.runs.evidence import Audited, shares
+from feed_assets.runs.users_code import naming_check
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,12 +98,13 @@ def results(checks: Sequence[Check], counts: Mapping[str, Any], audited: Audited
 
 
 def _result(check: Check, counts: Mapping[str, Any], audited: Audited) -> CheckResult:
-    found = float(check.measure(audited) if check.measure else counts[check.name] or 0)
-    passed = check.passes(found)
-    if passed:
-        return CheckResult(check, passed, found, rows=audited.records)
-    sample = _sample(_offending(check, audited))
-    more = check.evidence.told(audited, sample) if check.evidence else ""
+    with naming_check(check.name):
+        found = float(check.measure(audited) if check.measure else counts[check.name] or 0)
+        passed = check.passes(found)
+        if passed:
+            return CheckResult(check, passed, found, rows=audited.records)
+        sample = _sample(_offending(check, audited))
+        more = check.evidence.told(audited, sample) if check.evidence else ""
     return CheckResult(check, passed, found, sample, audited.records, more=more, rejected=audited.rejected)
 
 

@@ -8,16 +8,18 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame, SparkSession
 
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.places import line_of
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import check_footers
 from feed_assets.runs.checks import Audited, Unique
 from feed_assets.runs.maker import Audit, Output, Task
 from feed_assets.runs.profiling import audit, wanted
+from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.transform import RECORDS, Frames, path_of_file, transformed
 from feed_assets.runs.wrong_sql import naming_sql
 from feed_assets.spark.digest import measured
-from feed_assets.spark.errors import reading
+from feed_assets.spark.errors import SPARK_ERRORS, of_function, reading
 from feed_assets.spark.read import read_own
 from feed_assets.spark.rejects import REJECTS, write_rejects
 from feed_assets.spark.sizing import bytes_of
@@ -150,6 +152,20 @@ class SparkProfiled(SparkMade):
         return replace(self.found, preview=outputs[-1].written.preview)
 
 
+@contextmanager
+def naming_lines(recipe: Recipe) -> Generator[None]:
+    """Raise FunctionFailed, which names a line of the user's code, for what Spark says of it.
+
+    Outside of the session, which tells from Spark's own words whether it has died.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if (named := of_function(error, line_of(recipe.transform))) is None:
+            raise
+        raise named from error
+
+
 @dataclass(frozen=True)
 class SparkMaker:
     """Makes with the session that `sessions` opens for the bytes of each task, and closes or restores after it."""
@@ -161,7 +177,11 @@ class SparkMaker:
         """Read the inputs as frames and run the function on them."""
         pinned = [update for updates in task.updates.values() for update in updates]
         size = bytes_of([*pinned, *([task.previous] if task.previous else [])])
-        with self.sessions(size) as spark, transformed(task, spark, board) as frames:
+        with (
+            naming_lines(task.recipe),
+            self.sessions(size) as spark,
+            transformed(task, spark, board) as frames,
+        ):
             made = SparkMade(task, board, spark, frames)
             yield SparkProfiled.of(made) if task.recipe.is_companion else made
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.words import first_line
+from feed_assets.core.words import excerpt, sentence
 from feed_assets.runs.outcomes import wanted_of
 from feed_assets.runs.profiling import FIGURE, MEASURE, wanted
 from feed_assets.runs.recipe import Recipe
@@ -42,5 +42,5 @@ def _said(recipe: Recipe, name: str, sql: str, why: str) -> str:
     what, where = _DECLARED.get(kind, ("check", "checks"))
     return (
         f"{recipe.feed}: the {what} {name.removeprefix(kind)!r} is {sql!r}, which cannot be computed of its rows: "
-        f"{first_line(why)} Correct it in {where}."
+        f"{sentence(excerpt(why))} Correct it in {where}."
     )

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from feed_assets.core.csv_dialect import HEAD_BYTES, Beginning, CsvDialect, beginning_of, first_bytes
-from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.errors import NotAsDeclared, UnreadableUpdate
 from feed_assets.core.feeds import File
 from feed_assets.core.packed import FORMS, ending_of
 from feed_assets.feeds.blackboard import Blackboard
@@ -53,7 +53,7 @@ def line_ends(
         beginnings = dict(zip(paths, pool.map(beginning, paths), strict=True))
     for file, each in beginnings.items():
         if each.problem:
-            raise UnreadableUpdate(
+            raise NotAsDeclared(
                 f"{file.key} is not as declared: {each.problem}. Correct the declaration, or invalidate the update "
                 "(`feed-assets feed invalidate`) and have the producer send it right: a file that is pulled under "
                 "another name."

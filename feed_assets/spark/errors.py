@@ -6,20 +6,43 @@ from contextlib import contextmanager
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
-from pyspark.errors import PySparkException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    PySparkException,
+    PythonException,
+    SparkRuntimeException,
+)
 
 from feed_assets.core.errors import (
     BlackboardRefused,
     BlackboardUnavailable,
     FeedAssetsError,
+    FunctionFailed,
+    FunctionWrong,
+    NotAsDeclared,
     UnreadableUpdate,
     UpdateChanged,
 )
 from feed_assets.core.feeds import Update
-from feed_assets.core.words import text_of
+from feed_assets.core.places import raised_at, users_place, with_notes
+from feed_assets.core.words import excerpt, text_of
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
 """What an action raises: a job that failed on a classic session is a bare Py4JJavaError."""
+
+_LASTING = (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+"""Spark's words for an expression that it cannot resolve, or compute of these rows: it says the same each time."""
 
 UNREADABLE = "feed_assets cannot read "
 """How the text begins with which an action fails for a value that it could not read; the file's key follows."""
@@ -35,6 +58,8 @@ _RAISED = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?:\w+\.)*(?P<error>\w+.*)"
     r"|(?P<end>Python worker exited[^.\n]*)"
 )
+_PYTHON_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_CALL_SITE = re.compile(r"was called from\n(?P<file>[^\n]+):(?P<line>\d+)")
 _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 
 
@@ -54,6 +79,24 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
         raise known from error
 
 
+def of_function(error: Exception, declared_at: str | None) -> FunctionFailed | None:
+    """Return an error of Spark's with the line of the user's code that it is about; None if it is about no line.
+
+    `declared_at` is the line of the function itself, of which Spark computes after it has returned.
+    """
+    text = text_of(error)
+    lines = [users_place(each["file"], each["line"]) for each in _PYTHON_LINE.finditer(text)]
+    lines += [users_place(each["file"], each["line"]) for each in _CALL_SITE.finditer(text)]
+    place = raised_at(error) or next(filter(None, reversed(lines)), None)
+    is_lasting = isinstance(error, _LASTING)
+    place = place or (declared_at if is_lasting else None)
+    if place is None:
+        return None
+    is_pythons = isinstance(error, PythonException) or bool(_RAISED.search(text))
+    what = cause(text) if is_pythons else f"{type(error).__name__}: {excerpt(text)}"
+    return (FunctionWrong if is_lasting else FunctionFailed)(f"{with_notes(place, error)}: {what}")
+
+
 def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     if ours := _OURS.search(said):
         return UnreadableUpdate(ours[1])
@@ -66,7 +109,7 @@ def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     if _GONE.search(said):
         return UpdateChanged(f"{file} is gone or altered since it was listed: pin the newest and read again.")
     if _HEADER.search(said):
-        return UnreadableUpdate(
+        return NotAsDeclared(
             f"{file} has another header than the schema: {_header(said)}. "
             "Correct the schema, or invalidate the update (`feed-assets feed invalidate`) and have the producer send "
             "it right: a file that is pulled under another name."

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.core.words import first_line
+from feed_assets.core.words import excerpt
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.guarded import guarded, refuse_an_ended_one
@@ -97,7 +97,7 @@ def _set(spark: SparkSession, key: str, value: str) -> None:
     try:
         spark.conf.set(key, value)
     except SPARK_ERRORS as error:
-        why = first_line(str(error))
+        why = excerpt(str(error))
         raise InvalidSetting(f"a Spark profile sets {key} to what Spark does not take: {why}. Correct it.") from error
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
-from feed_assets.core.words import first_line
+from feed_assets.core.words import excerpt, sentence
 from feed_assets.settings import Settings
 from feed_assets.spark import checksums
 from feed_assets.spark.buckets import CREDENTIALS, S3A, at_endpoint, buckets
@@ -129,7 +129,7 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_
             _prepare(wanted)
             return resource.spark_session
     except (*SPARK_ERRORS, OSError) as error:
-        raise _unavailable(settings, first_line(str(error)) or type(error).__name__) from error
+        raise _unavailable(settings, excerpt(str(error)) or type(error).__name__) from error
 
 
 def _prepare(settings: Settings) -> None:
@@ -183,9 +183,9 @@ def _unavailable(settings: Settings, why: str) -> SparkUnavailable:
     if settings.spark_remote:
         return SparkUnavailable(f"the Spark Connect server of FEED_ASSETS_SPARK_REMOTE cannot be used: {why}")
     return SparkUnavailable(
-        f"Spark does not start, with master {settings.spark_master} and {java()}: {why} Expected a master that "
-        "answers, and a configuration that Spark takes. Correct FEED_ASSETS_SPARK_MASTER or FEED_ASSETS_SPARK_CONF, or "
-        "name a Connect server in FEED_ASSETS_SPARK_REMOTE."
+        f"Spark does not start, with master {settings.spark_master} and {java()}: {sentence(why)} Expected a master "
+        "that answers, and a configuration that Spark takes. Correct FEED_ASSETS_SPARK_MASTER or "
+        "FEED_ASSETS_SPARK_CONF, or name a Connect server in FEED_ASSETS_SPARK_REMOTE."
     )
 
 

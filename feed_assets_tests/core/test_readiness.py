@@ -197,6 +197,13 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
         ),
         pytest.param(
             NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS, "FunctionWrong: a.py:1: NameError: x"),)}},
+            State.WAITS_FOR_A_PERSON,
+            "failed: needs a change: FunctionWrong: a.py:1: NameError: x",
+            id="no retry can mend it",
+        ),
+        pytest.param(
+            NEED,
             {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS), failed(OLD_PINS, ended=NOW - 119 * SECOND))}},
             State.WAITS_FOR_ANOTHER_ATTEMPT,
             "attempt 2 of 3 failed, the next comes from 2019-11-27 00:00:01 UTC on: OutOfMemory",

@@ -1,19 +1,25 @@
 """Runs that publish nothing: a refused audit, an error, an interrupt."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 from obstore import exceptions
+from pyspark.sql import functions as sf
 
+from feed_assets.core.attempts import needs_a_change
 from feed_assets.core.errors import (
     AlreadyRunning,
     BlackboardUnavailable,
+    FunctionFailed,
+    FunctionWrong,
     InvalidDefinition,
     SparkUnavailable,
     UpdateChanged,
 )
 from feed_assets.core.feeds import MANIFEST, Partition
+from feed_assets.core.places import as_seen_from_here
 from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import log, runs, updates
 from feed_assets.runs import checks
@@ -23,10 +29,14 @@ from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
 from feed_assets_tests.support.build_lake import CLEAN, DAY, RAW, REJECTS, stepping
 from feed_assets_tests.support.counted_blackboards import Counting
+from feed_assets_tests.support.each_case import each_case
 
 ONE, TWO, BAD = f"1,{DAY} 01:00:00", f"2,{DAY} 02:00:00", f"x,{DAY} 03:00:00"
 RAW_DAY, CLEAN_DAY, REJECTS_DAY = Partition(RAW, DAY), Partition(CLEAN, DAY), Partition(REJECTS, DAY)
 MAYBE = checks.Check("not_two", "id 2 must not occur", lambda found: found == 0, "count_if(id = 2)")
+
+
+HERE = as_seen_from_here(__file__)
 
 
 class Mistake(Exception):
@@ -52,7 +62,7 @@ def test_an_audit_of_nothing_says_what_was_rejected_and_why(lake):
     lake.drop("x,2019-11-24 08:00:00", "y,soon", "z,2019-11-24 08:00:00")
     refused = lake.clean(checks=(checks.not_empty(),))
     assert isinstance(refused, Refused)
-    words = "3 rejected, most often for 'id: not a int' (3), 'at: not a timestamp' (1)"
+    words = "3 rejected, most often for 'id: not an int' (3), 'at: not a timestamp' (1)"
     assert refused.reason == f"not_empty: the update must hold at least one row; found 0 rows; {words}"
     assert lake.bad_ends() == [(updates.REFUSED, refused.reason)]
 
@@ -90,9 +100,12 @@ def test_a_function_that_raises_leaves_a_failed_run_and_nothing_on_the_blackboar
 
     lake.drop(ONE)
     before = lake.objects()
-    with pytest.raises(Mistake):
+    with pytest.raises(FunctionFailed) as raised:
         lake.clean(transform=fail)
-    assert lake.bad_ends() == [(runs.FAILED, "Mistake: no such column")]
+    line = fail.__code__.co_firstlineno + 1
+    assert str(raised.value) == f"{HERE}:{line}: Mistake: no such column"
+    assert isinstance(raised.value.__cause__, Mistake)
+    assert lake.bad_ends() == [(runs.FAILED, f"FunctionFailed: {raised.value}")]
     assert (lake.states(), lake.states(REJECTS)) == ([updates.ABANDONED], [updates.ABANDONED])
     assert (lake.objects(), lake.running()) == (before, [])
 
@@ -104,7 +117,7 @@ def test_a_run_that_fails_after_its_parts_were_written_leaves_none_of_them(lake)
 
     lake.drop(ONE)
     before = lake.objects()
-    with pytest.raises(Mistake):
+    with pytest.raises(FunctionFailed, match="Mistake"):
         lake.clean(services=stepping(lake, fail))
     assert lake.objects() == before
     assert lake.states() == [updates.ABANDONED]
@@ -129,7 +142,7 @@ def test_what_fails_after_the_manifest_is_published_all_the_same(lake, step):
             raise Mistake(step)
 
     lake.drop(ONE)
-    with pytest.raises(Mistake):
+    with pytest.raises(FunctionFailed, match="Mistake"):
         lake.clean(services=stepping(lake, fail))
     assert (lake.valid().id, lake.states()) == (lake.newest().id, [updates.PUBLISHED])
     assert (lake.bad_ends(), lake.running()) == ([], [])
@@ -147,11 +160,12 @@ def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the
 
     lake.drop(ONE)
     before = lake.objects()
-    with pytest.raises(Mistake):
+    with pytest.raises(FunctionFailed, match="Mistake"):
         lake.clean(transform=fail, services=replace(lake.services, board=reachable.board))
-    assert (lake.states(), lake.bad_ends()) == ([updates.CLAIMED], [(runs.FAILED, "Mistake: no such column")])
+    ended = lake.bad_ends()
+    assert ([state for state, _ in ended], lake.states()) == ([runs.FAILED], [updates.CLAIMED])
     reconcile(lake.services)
-    assert (lake.states(), lake.bad_ends()) == ([updates.ABANDONED], [(runs.FAILED, "Mistake: no such column")])
+    assert (lake.states(), lake.bad_ends()) == ([updates.ABANDONED], ended)
     assert (lake.objects(), isinstance(lake.clean(), Published)) == (before, True)
 
 
@@ -206,3 +220,52 @@ def test_a_function_that_returns_no_frame_is_told_so(lake, made, called):
     with pytest.raises(InvalidDefinition, match=f"ads/clean/v1.0: the function returned {called}: expected"):
         lake.clean(transform=lambda raw: made)
     assert lake.bad_ends()[0][0] == runs.FAILED
+
+
+def of_a_missing_column(raw):
+    return raw.select("ids")
+
+
+def of_a_value(raw):
+    return raw.select(sf.lit("x").cast("int").alias("id"), "at")
+
+
+def of_a_worker(raw):
+    def refuse(number):
+        raise Mistake(f"no {number}")
+
+    return raw.select(sf.udf(refuse, "int")("id").alias("id"), "at")
+
+
+def of_a_name(raw):
+    return missing_name  # noqa: F821 (that is the mistake)
+
+
+def refuse_any(number):
+    raise Mistake(f"no {number}")
+
+
+@each_case(
+    ("changes", "kind", "says"),
+    [
+        ({"transform": of_a_missing_column}, FunctionWrong, "+1: AnalysisException: [UNRESOLVED_COLUMN"),
+        ({"transform": of_a_value}, FunctionWrong, "+1: NumberFormatException: [CAST_INVALID_INPUT]"),
+        ({"transform": of_a_worker}, FunctionFailed, "+2: Mistake: no 1"),
+        ({"transform": of_a_name}, FunctionWrong, "+1: NameError: name 'missing_name' is not defined"),
+        (
+            {"checks": (replace(MAYBE, passes=refuse_any),)},
+            FunctionFailed,
+            '+1, check "not_two": Mistake: no 0.0',
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_is_wrong_where_no_other_run_can_end_well(lake, changes, kind, says):
+    lake.drop(ONE)
+    begins = (changes.get("transform") or refuse_any).__code__.co_firstlineno
+    after, what = re.match(r"\+(\d)(.*)", says).groups()
+    with pytest.raises(FunctionFailed) as raised:
+        lake.clean(**changes)
+    assert type(raised.value) is kind
+    assert str(raised.value).startswith(f"{HERE}:{begins + int(after)}{what}")
+    state, reason = lake.bad_ends()[-1]
+    assert (state, needs_a_change(reason)) == (runs.FAILED, kind is FunctionWrong)

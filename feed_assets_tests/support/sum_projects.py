@@ -4,6 +4,7 @@ Their rows are given, in `given`, by what was dropped; nothing of them needs Spa
 """
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -188,3 +189,8 @@ def rows(*numbers: int) -> str:
 def outcomes(runs) -> list[tuple[str, str | None, bool]]:
     """Each run as (its dataset, partition, whether it succeeded), in order."""
     return [(run.assets[0].removeprefix("t/"), run.partition, run.succeeded) for run in runs]
+
+
+def without_place(error: str) -> str:
+    """The error of a function in a run, without the file and line that it comes from."""
+    return re.sub(r"FunctionFailed: \S+\.py:\d+: ", "", error)

@@ -9,6 +9,7 @@ import pytest
 from feed_assets import with_automation
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.places import as_seen_from_here
 from feed_assets.feeds import read
 from feed_assets.runs.maker import Task
 from feed_assets.testing import Given, Harness, PlainMaker, rows_of
@@ -51,7 +52,7 @@ def test_a_check_that_is_given_as_failed_refuses_the_update():
 
 def test_a_check_that_the_dataset_has_not_cannot_be_given():
     with ran(lambda task: Given(failed={"withn": 3})) as harness:
-        assert f"InvalidDefinition: {OUT} has no check withn" in harness.runs[0].error
+        assert re.match(rf"InvalidDefinition: \S+: {OUT} has no check withn", harness.runs[0].error)
 
 
 def test_what_is_raised_fails_the_run():
@@ -59,7 +60,8 @@ def test_what_is_raised_fails_the_run():
         raise RuntimeError(f"not {task.output}")
 
     with ran(give) as harness:
-        assert {run.error for run in harness.runs} == {f"RuntimeError: not {OUT}"}
+        line = f"{as_seen_from_here(__file__)}:{give.__code__.co_firstlineno + 1}"
+        assert {run.error for run in harness.runs} == {f"FunctionFailed: {line}: RuntimeError: not {OUT}"}
 
 
 def test_without_a_word_a_row_differs_whenever_an_input_does():

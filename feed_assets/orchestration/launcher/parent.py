@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import dagster as dg
 
-from feed_assets.core.words import first_line
+from feed_assets.core.words import excerpt
 from feed_assets.orchestration.launcher.dagsters import (
     InstanceRef,
     RepositoryPythonOrigin,
@@ -68,7 +68,7 @@ def main(ours: socket.socket) -> int:
         _load(wanted)
         check_forkable({0, 1, 2, ours.fileno()})
     except BaseException as error:
-        ours.send(f"{type(error).__name__}: {first_line(str(error))}".encode())
+        ours.send(f"{type(error).__name__}: {excerpt(str(error))}".encode())
         raise
     gc.freeze()  # A fork's collector does not touch what was loaded, and so goes on sharing its memory.
     ours.send(READY)
