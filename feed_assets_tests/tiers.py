@@ -251,7 +251,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "`run`, `build` and `explain` work in a project": (
         "cli/test_build.py::test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_says_who_asked",
-        "cli/test_run.py::test_a_failed_run_is_told_with_its_reason_and_tried_again_later",
+        "cli/test_run.py::test_a_failed_run_is_tried_again_later_and_explain_has_its_error_also_after_the_pause",
         "cli/test_run.py::test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_built_and_then_nothing",
         "test_tutorial.py",
     ),

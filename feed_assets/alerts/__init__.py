@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+ALERT = "alert"
+"""Under which name a record of the log has that of its alert."""
+
 CHANNEL_SECONDS = 5
 """Seconds that a delivery may take, from the look-up of the host's name to the end of the answer."""
 
@@ -133,7 +136,8 @@ def _words(notice: Notice) -> str:
 
 def _log_notice(notice: Notice, _now: datetime, _: list[Opened]) -> None:
     what = "Report" if notice.state == REPORTED else "Alert"
-    _log.log(logging.WARNING if notice.state == OPENED else logging.INFO, "%s %s %s", what, notice.name, _words(notice))
+    level = logging.WARNING if notice.state == OPENED else logging.INFO
+    _log.log(level, "%s %s %s", what, notice.name, _words(notice), extra={ALERT: notice.name})
 
 
 def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:

@@ -1,12 +1,16 @@
 """What `run` and `build` say of runs: a line for each as it ends, or all of them as JSON in the end."""
 
+import logging
+import textwrap
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from feed_assets.cli.progress import Progress
-from feed_assets.cli.show import View
+from feed_assets.cli.show import View, terminal_width
 from feed_assets.cli.traces import are_wanted
 from feed_assets.core.errors import ServiceUnavailable
 from feed_assets.core.words import first_line
@@ -20,6 +24,10 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """Partitions of a kind that the end of a run names; of the others it says how many there are."""
+
+
+PRINTED = frozenset({"audit", "failing", "person", "undecided"})
+"""Kinds of alerts that say what a command says of its runs."""
 
 
 class EndedView(View):
@@ -60,6 +68,22 @@ class RanView(View):
     ticks: int | None = None
 
 
+@contextmanager
+def alerts_once() -> Generator[None]:
+    """Leave alerts out of the log that the lines of a command tell; other channels have them."""
+    from feed_assets import alerts
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return str(getattr(record, alerts.ALERT, "")).partition(":")[0] not in PRINTED
+
+    logger = logging.getLogger(alerts.__name__)
+    logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
+
+
 @dataclass
 class Teller:
     """Tells of each run as it ends: people in a line, machines in the end; `check` raises if it is to stop."""
@@ -68,6 +92,8 @@ class Teller:
     check: "Callable[[], None]"
     as_json: bool = False
     runs: list[EndedView] = field(default_factory=list[EndedView])
+    _printed: set[str] = field(default_factory=set[str])
+    """The errors of runs that were printed."""
 
     def hear(self, result: "dg.ExecuteInProcessResult") -> None:
         """Tell how a run ended. Raises ServiceUnavailable for what every run needs, and what `check` raises."""
@@ -86,17 +112,26 @@ class Teller:
         """Print a line for people."""
         self.progress.clear()
         if not self.as_json:
-            typer.echo(line)
+            typer.echo(wrapped(line))
 
     def list(self, word: str, found: "Mapping[Any, str]", what: str = "") -> None:
         """Print a line for each of a few partitions, with its reason."""
         for whose, why in [*found.items()][:NAMED]:
-            self.say(f"{word:7} {whose}: {f'{what}: ' * bool(what)}{first_line(why)}")
+            self.say(f"{word:7} {whose}: {f'{what}: ' * bool(what)}{self._news(why)}")
         if len(found) > NAMED:
             self.say(f"{word:7} and {len(found) - NAMED} more")
 
+    def _news(self, why: str) -> str:
+        """Return a reason without the error at its end, if the line `FAILED` of a run has that."""
+        parts = first_line(why).split(": ")
+        for begin in range(1, len(parts)):
+            if any(": ".join(parts[begin:]) in error for error in self._printed):
+                return f"{': '.join(parts[:begin])}: see FAILED above"
+        return ": ".join(parts)
+
     def _tell(self, ended: "Ended", run_id: str) -> None:
         self.runs.append(EndedView.model_validate({**vars(ended), "run": run_id}))
+        self._printed.add(first_line(ended.error))
         self.say(sentence(ended, run_id))
 
     def _trace(self, result: "dg.ExecuteInProcessResult") -> None:
@@ -105,6 +140,13 @@ class Teller:
         if are_wanted() and (trace := trace_of(result)):
             self.progress.clear()
             typer.echo(trace, err=True)
+
+
+def wrapped(line: str) -> str:
+    """Break a long line between words for a terminal; elsewhere it stays one line, which a script can search."""
+    if (width := terminal_width()) is None:
+        return line
+    return textwrap.fill(line, width, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
 
 
 def sentence(ended: "Ended", run_id: str) -> str:

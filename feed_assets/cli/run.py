@@ -7,10 +7,10 @@ import typer
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import Module, load, open_instance
 from feed_assets.cli.progress import LOADING, progress
-from feed_assets.cli.ran import LeftView, RanView, Teller
+from feed_assets.cli.ran import LeftView, RanView, Teller, alerts_once
 from feed_assets.cli.show import show
 from feed_assets.cli.stopping import stopping
-from feed_assets.cli.traces import Verbose
+from feed_assets.cli.traces import Verbose, are_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ def run(
         definitions = load(module)
         from feed_assets.orchestration.runner import Runner
 
-        with stopping() as check, doing.cleared(), open_instance() as instance:
+        with stopping() as check, doing.cleared(), alerts_once(), open_instance() as instance:
             teller = Teller(doing, check, as_json)
             runner = Runner(definitions, instance, teller.hear, on_step=quietly(doing))
             found = _tick(runner, teller, until_idle=until_idle)
@@ -63,7 +63,7 @@ def quietly(doing: "Progress") -> "Callable[[str], None]":
             from feed_assets.spark.jvm import hide_banner
             from feed_assets.spark.session import heap_in_words
 
-            hide_banner()
+            hide_banner(keeps_traces=are_wanted())
             step += heap_in_words(settings())
         doing.say(step)
 

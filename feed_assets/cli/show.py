@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from itertools import zip_longest
 from typing import Annotated, Any, Self, TextIO, cast
 
 import typer
@@ -15,6 +18,9 @@ from pydantic import BaseModel, ConfigDict, RootModel, WrapSerializer
 from feed_assets.core.effects import number
 
 Row = Mapping[str, Any]
+
+NARROWEST = 30
+"""Characters that a wrapped column has at least."""
 
 _FOR_PEOPLE = {"for": "people"}
 """The context in which models are dumped that are printed in columns."""
@@ -109,36 +115,64 @@ def show(views: BaseModel | Sequence[BaseModel], as_json: bool, note: str = "") 
         found = json.loads(values, parse_constant=str)  # JSON has no NaN and no Infinity: they are texts.
         typer.echo(json.dumps(found if isinstance(views, Sequence) else found[0], indent=2), _for_machines.get())
         return
-    for line in _table([view.model_dump(context=_FOR_PEOPLE) for view in many]):
+    for line in _table([view.model_dump(context=_FOR_PEOPLE) for view in many], terminal_width()):
         typer.echo(line)
     if note or not many:
         typer.echo(note or "nothing")
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
-    """A header and a line for each row, without empty columns; below each line what is more than a cell."""
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that is printed to; None if it is a file, where a row stays one line."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _table(rows: Sequence[Row], width: int | None) -> Iterator[str]:
+    """Yield a header and a line for each row, without empty columns; below each line what is more than a cell.
+
+    In a table wider than `width` the widest column is wrapped.
+    """
     cells = [{name: _cell(value) for name, value in row.items() if not _is_below(value)} for row in rows]
     names = dict.fromkeys(name for line in cells for name, cell in line.items() if cell)
     order = [name for name in dict.fromkeys(name for line in cells for name in line) if name in names]
     lines = [order, *([line.get(name, "") for name in order] for line in cells)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = _fitting([max(map(len, column)) for column in zip(*lines, strict=True)], width)
     for line, row in zip(lines, ({}, *rows), strict=True):
         if order:
-            yield "  ".join(map(str.ljust, line, widths)).rstrip()
+            yield from _wrapped(line, widths)
         for name, value in row.items():
             if value and _is_below(value):
                 yield f"  {name}"
-                yield from (f"    {below}" for below in _block(value))
+                yield from (f"    {below}" for below in _block(value, width and width - 4))
 
 
-def _block(value: Any) -> Iterator[str]:
-    """A table of one row, of a row for each partition, or of all rows; or lines."""
+def _fitting(widths: list[int], width: int | None) -> list[int]:
+    """Return the widths of columns, of which the widest gets what the others leave."""
+    if not widths or width is None:
+        return widths
+    others = sum(widths) - max(widths) + 2 * (len(widths) - 1)
+    narrow = max(width - others, NARROWEST)
+    widest = widths.index(max(widths))
+    return [min(each, narrow) if at == widest else each for at, each in enumerate(widths)]
+
+
+def _wrapped(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    cells = [
+        [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False)
+        for cell, width in zip(line, widths, strict=True)
+    ]
+    for parts in zip_longest(*cells, fillvalue=""):
+        yield "  ".join(map(str.ljust, parts, widths)).rstrip()
+
+
+def _block(value: Any, width: int | None) -> Iterator[str]:
+    """Yield a table of one row, of a row for each partition, or of all rows; or lines."""
     if isinstance(value, dict):
         row = cast("Mapping[str, Any]", value)
         is_by_partition = all(isinstance(one, dict) for one in row.values())
-        return _table([{"partition": key, **one} for key, one in row.items()] if is_by_partition else [row])
+        rows = [{"partition": key, **one} for key, one in row.items()] if is_by_partition else [row]
+        return _table(rows, width)
     values = cast("Sequence[Any]", value)
-    return _table(values) if isinstance(values[0], dict) else map(str, values)
+    return _table(values, width) if isinstance(values[0], dict) else map(str, values)
 
 
 def _is_below(value: object) -> bool:

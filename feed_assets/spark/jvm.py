@@ -5,12 +5,13 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.errors import PySparkException
 
 from feed_assets.core.addresses import LOOPBACK
 
@@ -62,33 +63,99 @@ _BANNER = re.compile(
 )
 """What Spark says on stderr at each start, whoever starts it, and nobody can act on."""
 
+_ENTRY = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ (?P<logger>[\w.$]+): ")
+_FAILED_TASKS = {
+    "DataWritingSparkTask",
+    "Executor",
+    "FileFormatWriter",
+    "OverwriteByExpressionExec",
+    "TaskSetManager",
+    "Utils",
+}
+"""Loggers by which Spark says of one failed task what the error of its run says, too."""
+_EXCEPTION = re.compile(r"\s*(Caused by: |Suppressed: )?([a-z]\w*\.)+[\w$]*(Exception|Error|Throwable)\b")
+_ENDS = re.compile(r"Error: (Could not create the Java Virtual Machine|A fatal exception has occurred)")
+_FRAME = re.compile(r"\s+(at [\w.$/<>]+[(.]|\.\.\. \d+ more)")
+
 _HIDES: set[str] = set()
 
+SECONDS_TO_END = 5
+"""Seconds that a JVM which has not started may take to close its stderr."""
 
-def hide_banner() -> None:
-    """Have a Spark that this process starts say nothing of its start. What else it says goes to stderr."""
+
+def hide_banner(*, keeps_traces: bool = False) -> None:
+    """Have a Spark that this process starts say nothing of its start, and unless it is to, print no stack traces.
+
+    What else it says goes to stderr.
+    """
     _HIDES.add("banner")
+    if not keeps_traces:
+        _HIDES.add("traces")
 
 
 @contextmanager
-def _stderr() -> Generator[dict[str, int]]:
-    """Where the JVM is to write what it says on stderr: to a thread, until it ends, if the banner is hidden."""
+def _output() -> Generator[dict[str, int]]:
+    """Yield where the JVM is to write what it says: a thread passes it on to stderr, if the banner is hidden.
+
+    Raises ChildProcessError with what the JVM said, and nobody has read yet, if it does not start.
+    """
     if not _HIDES:
         yield {}
         return
     reads, writes = os.pipe()
-    threading.Thread(target=_pass_on, args=[reads], daemon=True).start()
+    (listener := _Listener(reads)).start()
     try:
-        yield {"stderr": writes}
-    finally:
+        yield {"stdout": writes, "stderr": writes}
+    except PySparkException as error:
         os.close(writes)
+        listener.join(SECONDS_TO_END)
+        words = [line.strip() for line in listener.held if not _ENDS.match(line)]
+        raise ChildProcessError("; ".join(words) or str(error)) from error
+    os.close(writes)
+    listener.pass_on()
 
 
-def _pass_on(reads: int) -> None:
-    with os.fdopen(reads, errors="replace") as lines:
-        for line in lines:
-            if not _BANNER.match(line):
-                sys.stderr.write(line)
+class _Listener(threading.Thread):
+    """Reads what a JVM says: holds it while that starts, and prints it afterwards."""
+
+    def __init__(self, reads: int) -> None:
+        super().__init__(daemon=True)
+        self.held: list[str] = []
+        self._reads, self._lock, self._is_up = reads, threading.Lock(), False
+
+    def run(self) -> None:
+        """Read until the JVM ends."""
+        with os.fdopen(self._reads, errors="replace") as lines:
+            for line in _plain(lines) if "traces" in _HIDES else _without_banner(lines):
+                with self._lock:
+                    _ = sys.stderr.write(line) if self._is_up else self.held.append(line)
+
+    def pass_on(self) -> None:
+        """Print what was held, and from now on each line as it comes."""
+        with self._lock:
+            sys.stderr.writelines(self.held)
+            self._is_up = True
+
+
+def _without_banner(lines: Iterable[str]) -> Iterator[str]:
+    return (line for line in lines if not _BANNER.match(line))
+
+
+def _plain(lines: Iterable[str]) -> Iterator[str]:
+    """Leave out stack traces, and failed tasks, of which the run's own error tells."""
+    within: str = ""
+    for line in _without_banner(lines):
+        entry = _ENTRY.match(line)
+        if _FRAME.match(line):
+            within = "frames"
+        elif _EXCEPTION.match(line):
+            within = "text"
+        elif line.startswith("Traceback (most recent call last)"):
+            within = within or "python"
+        elif entry or within != "text":
+            within = "python" if within == "python" and line[:1].isspace() else ""
+            if not within and not (entry and entry["logger"] in _FAILED_TASKS):
+                yield line
 
 
 def start_context(values: Mapping[str, str]) -> None:
@@ -101,8 +168,8 @@ def start_context(values: Mapping[str, str]) -> None:
             options = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
             submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values)}
-            with _environment(submit), _stderr() as stderr:
-                gateway = java_gateway.launch_gateway(None, {**stderr})  # pyright: ignore[reportUnknownMemberType]
+            with _environment(submit), _output() as output:
+                gateway = java_gateway.launch_gateway(None, {**output})  # pyright: ignore[reportUnknownMemberType]
         given = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # Of the file Spark has taken blanks at the ends.
         SparkContext(gateway=gateway, conf=given)
 

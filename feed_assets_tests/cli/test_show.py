@@ -1,9 +1,12 @@
 """What people see of what a command says: columns that are aligned, and what is within them below."""
 
 import json
+import sys
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Annotated
 
+from feed_assets.cli.ran import wrapped
 from feed_assets.cli.show import Counted, Values, View, show
 
 
@@ -27,6 +30,27 @@ def test_columns_are_aligned_and_empty_ones_left_out(capsys):
         "a       yes           0",
         "longer  no    2.000   0",
     ]
+
+
+class Terminal(StringIO):
+    """A stdout that is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_gets_a_long_text_whole_and_wrapped_to_its_column(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "44")
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    show([Box(name="its header is a,b: expected a,c. Correct the schema", open=True)], False)
+    assert terminal.getvalue().splitlines() == [
+        "name                            open  labels",
+        "its header is a,b: expected     yes   0",
+        "a,c. Correct the schema",
+    ]
+    assert wrapped(f"FAILED  {'a wrong header ' * 4}") == "\n".join(
+        ["FAILED  a wrong header a wrong header a", "        wrong header a wrong header"]
+    )
 
 
 def test_what_is_within_stands_below_its_line(capsys):

@@ -5,6 +5,7 @@ import sys
 from io import StringIO
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from feed_assets.spark import jvm
 from feed_assets_tests.support.servers import wait_until
@@ -23,25 +24,70 @@ BANNER = [
 ]
 """As Spark 4.3 says it, each time."""
 
-TOLD = ["Unrecognized VM option 'x'", "26/11/24 10:41:00 ERROR Executor: Exception in task", "WARN Utils: other"]
+TOLD = ["Unrecognized VM option 'x'", "26/11/24 10:41:00 ERROR Shuffle: lost", "WARN Utils: other", "of a function"]
+
+TRACES = [
+    "26/11/27 01:15:59 ERROR Executor: Exception in task 0.0 in stage 0.0 (TID 0)",
+    "org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'lemon' cannot be cast",
+    "== DataFrame ==",
+    '"cast" was called from',
+    "/home/me/shop/defs/sold.py:36",
+    "",
+    "\tat org.apache.spark.sql.catalyst.util.UTF8StringUtils$.withException(UTF8StringUtils.scala:57)",
+    "\tat java.base/java.lang.Thread.run(Thread.java:840)",
+    "Caused by: java.io.IOException: x",
+    "\t... 12 more",
+    "26/11/27 01:16:00 ERROR TaskSetManager: Task 0 in stage 0.0 failed 1 times; aborting job",
+    "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] Traceback (most recent call last):",
+    '  File "/home/me/shop/defs/sold.py", line 31, in <lambda>',
+    "ValueError: invalid literal for int() with base 10: 'lemon'",
+    " SQLSTATE: 38000",
+    "\tat org.apache.spark.sql.execution.python.PythonArrowOutput$$anon$1.read(PythonArrowOutput.scala:145)",
+]
+"""As Spark 4.3 says it of a value and of a Python function, shortened."""
 
 
 @pytest.fixture
-def hidden(monkeypatch):
+def hides(monkeypatch):
     monkeypatch.setattr(jvm, "_HIDES", set())
-    jvm.hide_banner()
+    return jvm.hide_banner
 
 
-def test_the_banner_is_left_out_and_what_went_wrong_is_told(hidden, monkeypatch):
+def said_by(lines, monkeypatch):
+    """What is printed of a JVM that has started."""
     said = StringIO()
     monkeypatch.setattr(sys, "stderr", said)
-    with jvm._stderr() as given:
-        os.write(given["stderr"], "".join(f"{line}\n" for line in (*BANNER, *TOLD)).encode())
-    wait_until(lambda: TOLD[-1] in said.getvalue(), "the last line")
-    assert said.getvalue().splitlines() == TOLD
+    with jvm._output() as given:
+        os.write(given["stderr"], "".join(f"{line}\n" for line in lines).encode())
+    wait_until(lambda: lines[-1] in said.getvalue(), "the last line")
+    return said.getvalue().splitlines()
+
+
+def test_the_banner_and_stack_traces_are_left_out_and_what_went_wrong_is_told(hides, monkeypatch):
+    hides()
+    assert said_by([*BANNER, *TOLD[:2], *TRACES, *TOLD[2:]], monkeypatch) == TOLD
+
+
+def test_stack_traces_are_printed_for_who_wants_them(hides, monkeypatch):
+    hides(keeps_traces=True)
+    assert said_by([*BANNER, *TRACES, *TOLD], monkeypatch) == [*TRACES, *TOLD]
+
+
+def test_what_a_jvm_says_that_does_not_start_is_the_reason_and_nothing_is_printed(hides, monkeypatch, capsys):
+    hides()
+
+    def fail():
+        with jvm._output() as given:
+            os.write(given["stderr"], b"Invalid heap size: -Xmxlots\nNo room\n")
+            os.write(given["stdout"], b"Error: Could not create the Java Virtual Machine.\n")
+            raise PySparkRuntimeError("JAVA_GATEWAY_EXITED", {})
+
+    with pytest.raises(ChildProcessError, match=r"^Invalid heap size: -Xmxlots; No room$"):
+        fail()
+    assert capsys.readouterr().err == ""
 
 
 def test_nothing_is_hidden_where_nobody_asks_for_it(monkeypatch):
     monkeypatch.setattr(jvm, "_HIDES", set())
-    with jvm._stderr() as given:
+    with jvm._output() as given:
         assert given == {}
