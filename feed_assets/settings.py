@@ -279,13 +279,16 @@ def settings() -> Settings:
     return Settings()
 
 
-_OF_OBJECTS = {
+_PLAIN = {
+    "bool_parsing": "expected true or false",
+    "float_parsing": "expected a number",
+    "int_parsing": "expected a whole number",
     "dict_type": "expected a JSON object",
     "model_type": "expected a JSON object, as docs/operations.md shows",
     "missing": "it is missing",
     "extra_forbidden": "there is no such key",
 }
-"""What pydantic says of the parts of objects in words of its own."""
+"""What pydantic says in words of its own, of numbers and of the parts of objects."""
 
 
 def _in_words(error: ErrorDetails) -> str:
@@ -298,7 +301,7 @@ def _in_words(error: ErrorDetails) -> str:
     held = "" if is_secret or "@" in str(error["input"]) else f" is {shown(str(error['input']))!r}"
     where = "".join(f"[{step!r}]" for step in path if step != "[key]")
     said = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    return f"{PREFIX}{str(name).upper()}{where}{held}: {_OF_OBJECTS.get(error['type'], said)}"
+    return f"{PREFIX}{str(name).upper()}{where}{held}: {_PLAIN.get(error['type'], said)}"
 
 
 _ELSEWHERE = {f"{PREFIX}HOME": ["DAGSTER_HOME"]}

@@ -52,10 +52,10 @@ WRONG = {
     ): "BLACKBOARD_QUEUE is 'https://sqs.eu-west-1.amazonaws.com/1/q': expected a blackboard on s3://, whose bucket",
     ("KAFKA", '{"sasl.password": ["secret"]}'): "KAFKA['sasl.password']: expected a valid string",
     ("KAFKA_REGISTRY", "secret@registry:8081"): "KAFKA_REGISTRY: expected https://user:password@host, or http://host",
-    ("MAX_REQUESTS", "abc"): "MAX_REQUESTS is 'abc': expected a valid integer",
+    ("MAX_REQUESTS", "abc"): "MAX_REQUESTS is 'abc': expected a whole number",
     ("TICK_SECONDS", "0"): "TICK_SECONDS is '0': expected greater than 0",
     ("MAX_ATTEMPTS", "-1"): "MAX_ATTEMPTS is '-1': expected greater than or equal to 1",
-    ("LOG_DAYS", "1.5"): "LOG_DAYS is '1.5': expected a valid integer",
+    ("LOG_DAYS", "1.5"): "LOG_DAYS is '1.5': expected a whole number",
     ("ALERT_WEBHOOK", "secret"): "ALERT_WEBHOOK: expected https://host/path",
     ("ALERT_SMTP", "host:secret"): "ALERT_SMTP: expected smtp://user:password@host:587 or",
     ("EVENTS_TO", "blackboard:events,nonsense"): "EVENTS_TO[1]: expected blackboard:PREFIX, ",
@@ -87,7 +87,7 @@ def test_a_command_says_it_in_a_line(monkeypatch, capsys):
         main()
     assert ended.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("feed-assets: FEED_ASSETS_MAX_REQUESTS is 'abc': expected a valid integer")
+    assert line.startswith("feed-assets: FEED_ASSETS_MAX_REQUESTS is 'abc': expected a whole number")
 
 
 @pytest.mark.parametrize("url", ["file:///lake", "s3://bucket/lake", "az://account/c", "gs://bucket", "memory://"])

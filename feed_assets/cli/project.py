@@ -1,9 +1,14 @@
 """Which module a command works on, and what it says of one that does not load."""
 
+import re
+import sys
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfoNotFoundError, available_timezones
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -11,6 +16,9 @@ from pydantic_core import ErrorDetails
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting, ModuleNotLoaded
 from feed_assets.core.places import as_seen_from_here, raised_at
 from feed_assets.home import module_in, project_here, project_in
+
+_TWICE = re.compile(r"Asset key \S+ is defined multiple times\. Definitions found in modules: (?P<modules>[\w., ]+)\.")
+"""How Dagster says that modules below `defs` declare an asset twice."""
 
 
 def module_of_project() -> tuple[str, Path]:
@@ -80,11 +88,35 @@ def _said(cause: BaseException, error: BaseException) -> str:
     """A mistake in one line, with its place; that of a YAML file is in what Dagster says."""
     if isinstance(cause, FeedAssetsError):
         return str(cause)
+    if twice := _TWICE.search(str(cause)):
+        return _declared_twice(twice["modules"].split(", ")) or twice[0]
     place = raised_at(cause) or str(error).partition("\n")[0].rstrip(":")
     if isinstance(cause, ValidationError):
         return "; ".join(_mistake(each, place) for each in cause.errors(include_url=False))
+    if isinstance(cause, ZoneInfoNotFoundError):
+        return f"{place}: {_unknown_zone(cause)}"
     text = " ".join((cause.msg if isinstance(cause, SyntaxError) else str(cause)).split())
     return f"{place}: {type(cause).__name__}: {text}"
+
+
+def _declared_twice(modules: Sequence[str]) -> str | None:
+    """Return what is wrong with two declarations of one asset in modules that Dagster has loaded, with their lines."""
+    import dagster as dg
+
+    from feed_assets.orchestration.declare.agreement import agreed
+
+    values: list[Any] = [value for name in modules for value in vars(sys.modules[name]).values()]
+    try:
+        agreed(dg.Definitions(assets=[each for each in values if isinstance(each, dg.AssetSpec | dg.AssetsDefinition)]))
+    except InvalidDefinition as error:
+        return str(error)
+    return None
+
+
+def _unknown_zone(error: ZoneInfoNotFoundError) -> str:
+    name = str(error.args[0]).rpartition(" ")[2]
+    near = get_close_matches(name, available_timezones(), 1)
+    return f"there is no time zone {name}: expected {near[0] if near else 'one such as Europe/Berlin'}. Correct it."
 
 
 def _mistake(error: ErrorDetails, place: str) -> str:

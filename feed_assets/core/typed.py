@@ -52,10 +52,12 @@ def _checking(function: Callable[..., Any], owner: str, instead: Mapping[str, st
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             given = declared.bind(*args, **kwargs).arguments
-        except TypeError:  # Python's own words, of the call below, are better for what is missing.
+        except TypeError:  # Too many arguments are in Python's own words, of the call below.
             given = {}
         try:
+            _refuse_no_call(owner, declared, args, kwargs)
             _refuse_unknown(owner, declared, args, kwargs, instead)
+            _refuse_missing(owner, declared, args, kwargs)
             _check(owner, declared, _hints(function), given)
             return function(*args, **kwargs)
         except InvalidSetting:  # The environment is to be mended, not the declaration.
@@ -65,6 +67,35 @@ def _checking(function: Callable[..., Any], owner: str, instead: Mapping[str, st
             raise
 
     return call
+
+
+def _refuse_no_call(owner: str, declared: Signature, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+    """Raise InvalidDefinition for a decorator without parentheses, which gets the function below it."""
+    if len(args) == 1 and not given and isfunction(args[0]) and len(_required(declared)) > 1:
+        raise InvalidDefinition(
+            f"@{owner} stands above {args[0].__name__}() without parentheses: expected @{owner}"
+            f"({', '.join(_required(declared))}). Write them."
+        )
+
+
+def _refuse_missing(owner: str, declared: Signature, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+    try:
+        there = declared.bind_partial(*args, **given).arguments
+    except TypeError:
+        return
+    if missing := [name for name in _required(declared) if name not in there]:
+        first = next((shown(repr(value)) for value in args if isinstance(value, str)), "")
+        raise InvalidDefinition(
+            f"{owner}({first}): there is no {' and no '.join(missing)}: expected "
+            f"{owner}({', '.join(_required(declared))}). Give {'it' if len(missing) == 1 else 'them'}."
+        )
+
+
+def _required(declared: Signature) -> list[str]:
+    """Return the parameters without a default, but for `self`."""
+    several = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
+    named = [each for each in declared.parameters.values() if each.default is Parameter.empty]
+    return [each.name for each in named if each.kind not in several and each.name != "self"]
 
 
 def _refuse_unknown(

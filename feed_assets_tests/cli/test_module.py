@@ -120,6 +120,9 @@ MISTAKES = {
     "import feed_assets as f\nf.Late(grwth=1)": "ice/defs/orders.py:2: Late(): there is no parameter grwth",
     "import feed_assets as f\nf.Late(growth=5)": "ice/defs/orders.py:2: Late(): growth is 5 (int), expected a share",
     "import dagster as dg\ndg.DailyPartitionsDefinition('x')": "ice/defs/orders.py:2: ValueError: time data 'x'",
+    "import dagster as dg\ndg.DailyPartitionsDefinition('2021-01-01', timezone='Europe/Berlinn')": (
+        "ice/defs/orders.py:2: there is no time zone Europe/Berlinn: expected Europe/Berlin. Correct it."
+    ),
     "import dagster as dg\ndg.AssetSpec('a b', group_name='?')": "ice/defs/orders.py:2: DagsterInvalidDefinition",
 }
 
@@ -214,9 +217,20 @@ def test_the_web_ui_of_a_module_that_does_not_load_ends_before_anything_is_start
     assert not (home / "dagster.yaml").exists()
 
 
-def test_what_dagster_finds_in_one_file_is_said_in_its_own_words(project):
-    """One key twice in a file: the tree of components, which Dagster says around it, has neither cause nor place."""
-    declared = [f'{name} = f.foreign_feed("ice/more/{name}.0", schema="k string")' for name in ("v1", "v2")]
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (("v1", "v2"), "ice/more/v1.0 and ice/more/v2.0 have one asset key, ice/more, where the older has its history"),
+        (
+            ("v1", "v1"),
+            "ice/more is declared twice, and differs in schema: schema is 'k string' (ice/defs/more.py:2) and",
+        ),
+    ],
+)
+def test_what_dagster_finds_in_one_file_is_said_in_our_words_with_the_line(project, names, says):
+    """One key twice in a file: Dagster names neither line."""
+    kinds = zip(("a", "b"), names, ("string", "int"), strict=True)
+    declared = [f'{name} = f.foreign_feed("ice/more/{at}.0", schema="k {kind}")' for name, at, kind in kinds]
     (project / "ice/defs/more.py").write_text("\n".join(["import feed_assets as f", *declared]))
     said, _ = str(explained()).splitlines()
-    assert "more.py: DagsterInvalidDefinitionError: Asset key ice/more is defined multiple times" in said
+    assert said.startswith(f"ice/defs/more.py:3: {says}")

@@ -108,6 +108,14 @@ REFUSED = {
         lambda: foreign_feed("t/raw/1.0", schema="k int"),
         "Is 't/raw/v1.0' meant?",
     ),
+    "no parentheses": (
+        lambda: feed_asset(together),
+        "@feed_asset stands above together() without parentheses: expected @feed_asset(feed, inputs).",
+    ),
+    "no inputs": (
+        lambda: feed_asset("t/sums/v1.0"),
+        "feed_asset('t/sums/v1.0'): there is no inputs: expected feed_asset(feed, inputs). Give it.",
+    ),
     "a misspelt parameter": (
         lambda: foreign_feed("t/raw/v1.0", shema="k int"),
         "foreign_feed('t/raw/v1.0'): there is no parameter shema: is schema meant?",
@@ -125,7 +133,7 @@ REFUSED = {
     ),
     "two roles": (
         lambda: together(foreign_feed("t/sums/v1.0", schema="k string"), RAW, made()),
-        "t/sums is declared twice, and differs in role, ",
+        "t/sums is a feed that others write at feed_assets_tests/",
     ),
     "two functions": (lambda: together(RAW, made(), made()), "t/sums is declared twice, the first time at "),
     "two of one name to Dagster": (
@@ -198,3 +206,32 @@ def test_a_mapping_may_lead_to_other_partitions_of_another_feed():
     days = dg.DailyPartitionsDefinition("2024-01-01")
     raw = foreign_feed("t/days/v1.0", schema="k string", partitions_def=days)
     assert made(inputs={"raw": Input(raw, mapping=week)}, partitions_def=days).keys
+
+
+DAYS = dg.DailyPartitionsDefinition("2021-01-01")
+
+
+@each_case(
+    ("raw_parts", "own_parts", "says"),
+    [
+        (DAYS, None, "t/sums/v1.0 has no partitions_def, so that each run reads all partitions of t/raw/v1.0."),
+        (None, DAYS, "t/sums/v1.0 has partitions_def, and nothing that it reads has: "),
+        (DAYS, DAYS, None),
+        (None, None, None),
+    ],
+)
+def test_partitions_that_hardly_fit_get_a_hint_with_the_line(caplog, raw_parts, own_parts, says):
+    caplog.clear()
+    raw = foreign_feed("t/raw/v1.0", schema="k int", partitions_def=raw_parts)
+    feed_asset("t/sums/v1.0", inputs={"raw": raw}, partitions_def=own_parts)(lambda raw: raw)
+    hints = [record.getMessage() for record in caplog.records]
+    assert len(hints) == bool(says)
+    assert all("declare/test_rules.py:" in each and says in each for each in hints)
+
+
+def test_a_dataset_that_takes_the_name_of_another_one_of_its_feed_gets_a_hint(caplog):
+    text = "\n@feed_asset('t/sums/v1.0', inputs={'raw': raw})\ndef sums(raw):\n    return raw\n"
+    names = {"feed_asset": feed_asset, "raw": RAW, "__name__": "shop.sums"}
+    exec(compile(text * 2, "shop/sums.py", "exec"), names)  # noqa: S102 (a file of a user, twice the same name)
+    (hint,) = [record.getMessage() for record in caplog.records]
+    assert hint == "shop/sums.py:6: t/sums/v1.0 is declared at shop/sums.py:2, too, as sums: this one takes its place."

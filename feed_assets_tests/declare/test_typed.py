@@ -297,8 +297,10 @@ def test_where_in_a_value_it_is_is_said():
         feed_assets.feed_asset("t/sums/v1.0", inputs={}, checks=[checks.not_empty(), 5])
 
 
-def test_a_missing_argument_is_pythons_own_error_and_an_unknown_one_has_the_nearest_name():
-    with pytest.raises(TypeError, match=r"foreign_feed\(\) missing 1 required keyword-only argument: 'schema'"):
+def test_a_missing_argument_is_named_and_an_unknown_one_has_the_nearest_name():
+    with pytest.raises(
+        InvalidDefinition, match=r"foreign_feed\(.*: there is no schema: expected foreign_feed\(feed, schema\)"
+    ):
         feed_assets.foreign_feed("t/raw")
     with pytest.raises(InvalidDefinition, match=r"Late\(\): there is no parameter grwth: is growth meant\?"):
         feed_assets.Late(grwth=1)

@@ -32,6 +32,7 @@ from feed_assets.orchestration.declare.datasets import (
     with_windows,
 )
 from feed_assets.orchestration.declare.declarations import Dataset
+from feed_assets.orchestration.declare.hints import hint
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
 from feed_assets.orchestration.declare.lost_windows import check_windows
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
@@ -177,6 +178,7 @@ def assets_of(
     pool: str | None = None,
 ) -> dg.AssetsDefinition:
     """The assets of a dataset and of its rejects, with its checks, which one run makes."""
+    hint(recipe, partitions_def, read)
     condition = None if recipe.is_by_events else late_rerun()
     key = asset_key(recipe.feed, declared.version_in_key)
     specs = [spec_of(recipe, output, read, declared, shown, condition) for output in recipe.outputs]

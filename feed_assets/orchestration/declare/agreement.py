@@ -25,6 +25,14 @@ from feed_assets.orchestration.declare.partitions import by_dimension
 from feed_assets.orchestration.declare.presentation import OURS
 from feed_assets.sources.declared import SignalTopic, TopicCounts
 
+_ROLES = {
+    "dataset": "a dataset",
+    "foreign": "a feed that others write",
+    "rejects": "the rejects of a dataset",
+    "state": "a state table",
+    "table": "an event table",
+}
+
 _TYPED = {"tracked": "completeness"}
 """What a user calls what a declaration keeps under another name."""
 
@@ -89,6 +97,13 @@ def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
     twice = f"{one.key.to_user_string()} is declared twice"
     if found["role"] == again["role"] == "dataset":
         raise _placed(f"{twice}, the first time at {at[0]}: expected one function that makes it.", at[1])
+    if found["role"] != again["role"]:
+        roles = [_ROLES.get(each["role"], "an asset") for each in (found, again)]
+        raise _placed(
+            f"{one.key.to_user_string()} is {roles[0]} at {at[0]}, and {roles[1]} here: expected one of the two. "
+            "Rename or remove the other.",
+            at[1],
+        )
     if differing:
         said = f"{', '.join(differing)}{_values(differing[0], found, again, at[0])}"
         raise _placed(
