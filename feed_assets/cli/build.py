@@ -55,7 +55,7 @@ class PlannedView(View):
     partition: str = Field(validation_alias=AliasPath("output", "key"))
     state: str = Field(validation_alias=AliasPath("verdict", "state"))
     bytes: int
-    reads: tuple[InputView, ...] = Field(validation_alias=AliasPath("verdict", "pins"))
+    reads: Annotated[tuple[InputView, ...], Counted] = Field(validation_alias=AliasPath("verdict", "pins"))
     after: Annotated[tuple[Text, ...], Counted]
     reason: str = Field(validation_alias=AliasPath("verdict", "reason"))
 
@@ -145,4 +145,5 @@ def _build(runner: "Runner", teller: Teller, graph: "Graph", services: "Services
 
 
 def _in_all(planned: "list[Planned]") -> str:
-    return f"{len(planned)} partitions to build, {sum(each.bytes for each in planned)} bytes to read"
+    many = f"{len(planned)} partition{'s' * (len(planned) != 1)}"
+    return f"{many} to build, {sum(each.bytes for each in planned):,} bytes to read"

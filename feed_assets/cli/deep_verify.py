@@ -9,8 +9,9 @@ from feed_assets.cli.show import show
 from feed_assets.core.errors import LedgerUnavailable, UnreadableUpdate
 
 if TYPE_CHECKING:
-    from feed_assets.core.feeds import Update
+    from feed_assets.core.feeds import Partition, Update
     from feed_assets.feeds.blackboard import Blackboard
+    from feed_assets.ledger.database import Ledger
     from feed_assets.runs.deep import Deep, Published
 
 
@@ -26,6 +27,17 @@ def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bo
         raise UnreadableUpdate(f"{bad[0].damage} {len(bad)} of {len(found)} updates are damaged.")
 
 
+def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tuple[str, str]]":
+    """Return, by partition, why an update is not as the ledger recorded it, and a note if it may not be."""
+    from feed_assets.ledger.updates import recorded
+    from feed_assets.runs.deep import edits_of
+
+    if (ledger := _ledger(is_ours=is_ours)) is None:
+        return {}
+    with ledger.read() as connection:
+        return {each.partition: edits_of(each, recorded(connection, each.partition, each.id)) for each in updates}
+
+
 def _looked(board: "Blackboard", update: "Update", published: "Callable[[Update], Published]") -> "Deep":
     from feed_assets.runs.deep import look_deep
     from feed_assets.runs.services import spark_maker
@@ -38,8 +50,13 @@ def _published(*, is_ours: bool) -> "Callable[[Update], Published]":
     """Return a lookup of ledger facts. Without a ledger every update is `UNKNOWN`."""
     from feed_assets.runs.deep import UNKNOWN, published_of
 
-    try:
-        ledger = ledger_of_settings(makes=False) if is_ours else None
-    except LedgerUnavailable:
-        ledger = None
+    ledger = _ledger(is_ours=is_ours)
     return lambda update: published_of(ledger, update.partition, update.id) if ledger else UNKNOWN
+
+
+def _ledger(*, is_ours: bool) -> "Ledger | None":
+    """Return the ledger of the settings; None if it does not tell of this blackboard, or there is none."""
+    try:
+        return ledger_of_settings(makes=False) if is_ours else None
+    except LedgerUnavailable:
+        return None

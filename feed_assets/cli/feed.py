@@ -202,7 +202,7 @@ def verify(
     With --deep: that no page of it is damaged, either, and that the rows of an update of ours are those that its run
     published.
     """
-    from feed_assets.cli.deep_verify import verify_deep
+    from feed_assets.cli.deep_verify import edits, verify_deep
     from feed_assets.feeds import batches, read
 
     board, parsed = open_board(blackboard), Feed.parse(feed)
@@ -220,7 +220,8 @@ def verify(
     readings = [each for each in readings if each.update or not held_by(each.partition, valid)]
     if not readings:
         raise NoValidUpdate(f"{parsed} has no partition with updates: there is nothing to verify at {parsed}/.")
-    verified = views.VerifiedView.each(readings)
+    changed = edits([each.update for each in readings if each.update], is_ours=_is_of_settings(board))
+    verified = [views.VerifiedView.of(each, changed) for each in readings]
     if deep:
         found = [reading.update for reading in readings if reading.update]
         verify_deep(board, found, is_ours=_is_of_settings(board), as_json=as_json)

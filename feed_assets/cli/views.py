@@ -11,7 +11,11 @@ from feed_assets.core.members import mapping_of
 from feed_assets.core.retention import Judgement
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from feed_assets.core.feeds import Partition
     from feed_assets.feeds.batches import SetReading
+    from feed_assets.feeds.read import Reading
     from feed_assets.ledger.states.reports import Reported
 
 Text = Annotated[str, BeforeValidator(str)]
@@ -84,7 +88,17 @@ class ReadingView(OfPartition):
 
 
 class VerifiedView(ReadingView):
-    """The same, and why the newest update is not valid."""
+    """The same, and why the newest update is not valid, or not as it was recorded."""
+
+    edited: str = Field("", exclude=True)
+    """The first file that has another size than the ledger recorded."""
+    note: str = ""
+
+    @classmethod
+    def of(cls, reading: "Reading", edits: "Mapping[Partition, tuple[str, str]]") -> Self:
+        """Return the view of a partition, with the edits of its update."""
+        edited, note = edits.get(reading.partition, ("", ""))
+        return cls.model_validate(reading).model_copy(update={"edited": edited, "note": note})
 
     @computed_field
     @property
@@ -93,7 +107,7 @@ class VerifiedView(ReadingView):
         newest = next((skip for skip in self.skipped if is_update_id(skip.id)), None)
         if newest:
             return f"{newest.id}: {newest.reason}"
-        return "" if self.latest else "it has no update"
+        return self.edited if self.latest else "it has no update"
 
 
 class DeepView(OfPartition):

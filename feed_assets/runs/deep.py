@@ -95,6 +95,34 @@ def look_deep(
     return look.end(rows, is_compared=version is not None)
 
 
+def other_sizes(found: Sequence[File], expected: Sequence[File], since: str) -> str:
+    """Return the first file whose size is another one; empty if none is, or nothing is known."""
+    was, now = ({file.key: file.size for file in files} for files in (expected, found))
+    if not was or was == now:
+        return ""
+    key = next(key for key in sorted({*was, *now}) if was.get(key) != now.get(key))
+    sizes = [f"{size:,} bytes" if size is not None else "not there" for size in (now.get(key), was.get(key))]
+    return f"{key} has changed since it was {since}: found {sizes[0]}, expected {sizes[1]}"
+
+
+def _written_again(found: Sequence[File], expected: Sequence[File]) -> list[str]:
+    was = {file.key: file.etag for file in expected}
+    return [file.key for file in found if was.get(file.key, file.etag) != file.etag]
+
+
+def edits_of(update: Update, recorded: Update | None) -> tuple[str, str]:
+    """Return why files of an update are not those that the ledger recorded, and a note if they may be; '' if not.
+
+    Files of the same size that were written again may be equal: a copy of a blackboard on local disk has such ones.
+    """
+    if recorded is None:
+        return "", ""
+    why = other_sizes(update.files, recorded.files, "recorded")
+    again = some([key.rpartition("/")[2] for key in _written_again(update.files, recorded.files)], 3)
+    note = f"{again} was written again since it was recorded, and is as large: `--deep` compares the rows of ours"
+    return why, note if again and not why else ""
+
+
 @dataclass(frozen=True)
 class _Look:
     board: Blackboard
@@ -109,8 +137,7 @@ class _Look:
     @property
     def written_again(self) -> list[str]:
         """The files whose etags are others than when they were published."""
-        was = {file.key: file.etag for file in self.published.files}
-        return [file.key for file in self.update.files if was.get(file.key, file.etag) != file.etag]
+        return _written_again(self.update.files, self.published.files)
 
     @property
     def how(self) -> str:
@@ -123,13 +150,8 @@ class _Look:
 
     def other_files(self) -> str:
         """Say which files have another size than was published; empty if none has."""
-        was = {file.key: file.size for file in self.published.files}
-        now = {file.key: file.size for file in self.update.files}
-        if not was or was == now:
-            return ""
-        key = next(key for key in sorted({*was, *now}) if was.get(key) != now.get(key))
-        sizes = [f"{size:,} bytes" if size is not None else "not there" for size in (now.get(key), was.get(key))]
-        return f"{key} has changed since it was published: found {sizes[0]}, expected {sizes[1]}. {self.how} {ADVICE}"
+        why = other_sizes(self.update.files, self.published.files, "published")
+        return f"{why}. {self.how} {ADVICE}" if why else ""
 
     def rows(self, maker: Callable[[], Maker] | None, out_of_time: Callable[[], bool] | None) -> tuple[int, str | None]:
         """Return the rows of all files, and their digest if it can be compared."""

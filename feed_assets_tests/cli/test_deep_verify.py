@@ -82,3 +82,16 @@ def test_batches_are_read_too_and_what_is_not_valid_is_said(services, verify):
     code, rows, errors = verify(str(RAW), "day", "--batches", "--deep")
     assert (code, len(rows)) == (1, 2)
     assert "its manifest says 7 files" in errors
+
+
+def test_a_file_that_was_edited_by_hand_is_said_without_reading_it(services, verify):
+    update = publish_own(services, DAY, NOW)
+    rewrite(services, update, services.board.get(update.files[0].key))
+    code, (row,), _ = verify(str(TOTAL))
+    assert (code, row["problem"]) == (0, "")
+    assert row["note"].startswith("part-0.parquet was written again since it was recorded, and is as large: `--deep` ")
+    rewrite(services, update, of([1]))
+    code, (row,), errors = verify(str(TOTAL))
+    assert (code, row["note"]) == (1, "")
+    assert row["problem"].startswith(f"{update.files[0].key} has changed since it was recorded: found ")
+    assert row["problem"] in errors
