@@ -37,6 +37,9 @@ AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset
 GROUPS = 50
 """Lines of `explain` without a dataset: one for each dataset and state."""
 
+DIED = "died; the next tick ends it"
+"""State of a run whose process has ended and said nothing."""
+
 READERS = 10
 """Readers of an old version that are named."""
 
@@ -163,7 +166,25 @@ def _said(
     if view.issue and view.issue not in view.reason:
         more.append(f"with issue: {first_line(view.issue)}")
     reason = "; ".join([first_line(view.reason), *more, *caveats])
-    return view.model_copy(update={"unread": unread, "reason": reason})
+    return view.model_copy(update={"unread": unread, "reason": reason, "last_run": _last_run(view, reason)})
+
+
+def _last_run(view: VerdictView, reason: str) -> LastRunView | None:
+    """Return the last run, with why it failed unless the verdict says it."""
+    last = view.last_run
+    is_said = last and first_line(last.reason) in reason
+    return last.model_copy(update={"reason": None}) if last and is_said else last
+
+
+def _offending(node: "Node", output: Partition, last: LastRunView | None) -> tuple[Values, ...]:
+    """Return the rows that checks of the last run have shown, from Dagster, whose home is not made for it."""
+    from feed_assets.home import home
+    from feed_assets.orchestration.build.reports import offending_rows
+
+    if last is None or last.dagster_run is None or not (home() / "dagster.yaml").exists():
+        return ()
+    with open_instance() as instance:
+        return tuple(map(Values, offending_rows(instance, last.dagster_run, node.key_of(output))))
 
 
 def _queued(graph: "Graph", output: Partition) -> list[str]:
@@ -207,7 +228,8 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     more |= {"went_without": newest.went_without if newest else (), "deadline": waits_for(node, output).deadline}
     more |= {"left_out": left_out, "reason": "; ".join([verdict.reason, *told])}
     more |= _held(services, verdict)
-    return VerdictView.model_validate(verdict).model_copy(update=more)
+    view = VerdictView.model_validate(verdict).model_copy(update=more)
+    return view.model_copy(update={"offending": _offending(node, output, view.last_run)})
 
 
 def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
@@ -241,13 +263,15 @@ def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ..
 def _known(connection: "Connection", output: Partition) -> dict[str, object]:
     """What the ledger has of a partition beside its verdict."""
     from feed_assets.ledger import due, inbox, late, quality, runs
+    from feed_assets.runs.services import is_dead
 
     last = runs.last(connection, output)
+    died = {"state": DIED} if last and last.state == runs.RUNNING and is_dead(last.process) else {}
     asked = [each for each in due.listed(connection, output.feed) if each.partition == output and each.requested]
     return {
         "issue": quality.failed(connection, [output]).get(output),
         "came_back": tuple(map(CameBackView.model_validate, inbox.came_back(connection, output))),
         "late": LateView.each(late.decisions(connection, LATE, output.feed, output.key)),
-        "last_run": LastRunView.model_validate(last) if last else None,
+        "last_run": LastRunView.model_validate(last).model_copy(update=died) if last else None,
         **({"requested": asked[0].requested, "next_request": asked[0].look_at} if asked else {}),
     }

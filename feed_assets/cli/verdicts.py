@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AliasPath, BeforeValidator, Field
 
-from feed_assets.cli.show import Counted, Number, Seconds, Sentence, Share, Values, View
+from feed_assets.cli.show import Below, Counted, Number, Seconds, Sentence, Share, Values, View, in_a_cell
 from feed_assets.cli.views import ReadView, Text
 from feed_assets.core.events import in_words
 from feed_assets.core.words import first_line, first_of, of_first
@@ -169,6 +169,8 @@ class LastRunView(View):
     cluster: str | None
     parameters: str | None
     dagster_run: str | None
+    reason: Annotated[str | None, Below] = None
+    """Why it failed, unless the verdict has it."""
 
 
 class LateView(View):
@@ -203,7 +205,8 @@ class VerdictView(View):
     partition: str = Field(validation_alias=AliasPath("output", "key"))
     state: str
     reason: str
-    issue: str | None = None
+    issue: Annotated[str | None, in_a_cell(lambda _: None)] = None
+    """What its quality has against it, of which `reason` speaks to people."""
     deadline: datetime | None = None
     published: str | None = None
     went_without: tuple[str, ...] = ()
@@ -216,3 +219,5 @@ class VerdictView(View):
     next_request: datetime | None = None
     late: tuple[LateView, ...] = ()
     last_run: LastRunView | None = None
+    offending: tuple[Values, ...] = ()
+    """Rows that the checks of its last run have shown."""

@@ -1,6 +1,7 @@
 """`explain` after a run: why it ran, and what its update went without; no Spark."""
 
 import json
+import socket
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -9,6 +10,10 @@ from typer.testing import CliRunner
 
 from feed_assets import Wait, feed_asset, foreign_feed, with_automation
 from feed_assets.cli import app
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import runs
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker
 from feed_assets_tests.support.command_output import printed
 
@@ -86,3 +91,10 @@ def test_explain_works_where_nothing_but_a_report_was_made():
     assert found["reason"].startswith(f"no valid update of web/raw/v1.0 {KEYS[0]}, ")
     for row in json.loads(printed("explain", "-m", __name__, "--json")):
         assert [*row][:2] == ["feed", "state"]
+
+
+def test_a_run_whose_process_is_gone_is_not_called_running():
+    output = Partition(Feed.parse("web/daily/v1.0"), DAY)
+    begun = runs.Run("1", output, runs.RUNNING, f"{socket.gethostname()}:1:0", datetime.now(UTC))
+    runs.start(open_ledger(settings().ledger), begun)
+    assert explained()["last_run"]["state"] == "died; the next tick ends it"

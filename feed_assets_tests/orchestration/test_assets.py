@@ -3,6 +3,7 @@ import pytest
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
+from feed_assets.orchestration.build.reports import offending_rows
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.support.sum_projects import (
@@ -125,7 +126,11 @@ def test_a_failed_check_shows_rows_and_what_to_do(spark):
     raw = raw_feed()
     world = harness(raw, sums_of(raw), maker=None)
     world.drop(RAW, DAY, rows(101))
-    (failed,) = [each for each in sums(world).get_asset_check_evaluations() if not each.passed]
+    result = sums(world)
+    (failed,) = [each for each in result.get_asset_check_evaluations() if not each.passed]
+    shown = [*offending_rows(world.instance, result.run_id, DAY)]
+    assert shown == [{"check": "within_n", "k": "a", "n": 101}]
+    assert [*offending_rows(world.instance, result.run_id, NEXT_DAY)] == []
     assert failed.metadata["sample"].value == {"rows": [{"k": "a", "n": 101}]}
     assert failed.metadata["what to do"].value.startswith("Mend the input")
 
@@ -137,8 +142,8 @@ def test_a_failed_check_shows_how_many_were_rejected_and_why(spark):
     failed = {each.check_name: each for each in sums(world).get_asset_check_evaluations() if not each.passed}
     metadata = failed["not_empty"].metadata
     assert metadata["rejected"].value == 2
-    assert metadata["sample"].value == {"rows": [{"reason": "n: not a int", "records": 2}]}
-    assert failed["not_empty"].description.endswith("; 2 rejected, most often for 'n: not a int' (2)")
+    assert metadata["sample"].value == {"rows": [{"reason": "n: not an int", "records": 2}]}
+    assert failed["not_empty"].description.endswith("; 2 rejected, most often for 'n: not an int' (2)")
 
 
 def test_after_a_failed_audit_the_previous_update_is_still_served():

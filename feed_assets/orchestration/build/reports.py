@@ -24,6 +24,9 @@ DATA_VERSION_TAG = "dagster/data_version"
 UPDATE_ID = "update id"
 """Under which name the metadata of a materialization tell what it is of."""
 
+SAMPLE = "sample"
+"""Under which name the metadata of a failed check have rows that break it."""
+
 NEWEST = 10
 """Materializations of a partition among which a run looks for its own: others may tell of it in the same moment."""
 
@@ -151,13 +154,24 @@ def _check_results(
             )
 
 
+def offending_rows(instance: dg.DagsterInstance, run_id: str, partition: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the rows that the failed checks of a run have shown of one of Dagster's partitions, with the check."""
+    events = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
+    for event in events:
+        logged = event.event_log_entry.dagster_event
+        check = logged.asset_check_evaluation_data if logged else None
+        if check and not check.passed and check.partition == partition and SAMPLE in check.metadata:
+            shown = cast("dict[str, Any]", check.metadata[SAMPLE].value)
+            yield from ({"check": check.check_name, **row} for row in shown["rows"])
+
+
 def _check_metadata(result: CheckResult) -> dict[str, Any]:
     metadata: dict[str, Any] = {"found": result.found, "rule": result.check.description}
     if result.rejected:
         metadata["rejected"] = result.rejected
     if result.sample:
         rows = json.loads(json.dumps(result.sample, default=str))
-        metadata["sample"] = dg.MetadataValue.json({"rows": rows})
+        metadata[SAMPLE] = dg.MetadataValue.json({"rows": rows})
     if result.blocks:
         metadata["what to do"] = "Mend the input or the function, then materialize this partition again."
     return metadata
