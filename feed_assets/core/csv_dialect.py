@@ -242,22 +242,31 @@ def _header_problem(fields: Sequence[str], names: Sequence[str], dialect: CsvDia
     wanted, found = dialect.delimiter.join(names), dialect.delimiter.join(fields)
     is_data = not {*map(str.lower, names)} & {*map(str.lower, fields)}
     hint = f"; without a header {_declare('header', False)}" if is_data else ""
-    return f"its header is {found}: expected {wanted}{_first_difference(fields, names)}{hint}"
+    return f"its header is {found}: expected {wanted}{_differences(fields, names)}{hint}"
 
 
 def _without_quotes(field: str, quote: str | None) -> str:
     return field.removeprefix(quote).removesuffix(quote) if quote else field
 
 
-def _first_difference(fields: Sequence[str], names: Sequence[str]) -> str:
-    """Return where a long header differs first; nothing if that is seen at once."""
+def _differences(fields: Sequence[str], names: Sequence[str]) -> str:
+    """Return where a long header differs; nothing if that is seen at once."""
     if max(len(fields), len(names)) <= SHORT:
         return ""
     if len(fields) != len(names):
-        return f" ({len(fields)} names, expected {len(names)})"
-    pairs = zip(fields, names, strict=True)
-    at, field, name = next((at, *pair) for at, pair in enumerate(pairs, 1) if pair[0].lower() != pair[1].lower())
-    return f" (the name of column {at} is {field}, expected {name})"
+        lacking, further = _not_in(fields, names), _not_in(names, fields)
+        what = [f"lacking {', '.join(lacking)}"] * bool(lacking)
+        what += [f"not expected {', '.join(further)}"] * bool(further)
+        return f" ({'; '.join([f'{len(fields)} names, expected {len(names)}', *what])})"
+    pairs = enumerate(zip(fields, names, strict=True), 1)
+    wrong = [f"column {at} is {field}, expected {name}" for at, (field, name) in pairs if field.lower() != name.lower()]
+    return f" ({'; '.join(wrong)})"
+
+
+def _not_in(others: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the names that are not among others, whatever their case."""
+    lower = {*map(str.lower, others)}
+    return [name for name in names if name.lower() not in lower]
 
 
 def _no_header_problem(fields: Sequence[str], names: Sequence[str], dialect: CsvDialect) -> str | None:

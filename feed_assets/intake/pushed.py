@@ -16,6 +16,7 @@ from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.schemas import column_types
 from feed_assets.core.windows import DAY, step_of
+from feed_assets.core.words import with_article
 from feed_assets.intake.numbers import Number, decimal, is_whole
 from feed_assets.intake.quick import BITS, DECIMALS, FLOAT_MAX, QuickLines
 
@@ -131,7 +132,7 @@ class PushedFeed:
         said = [f"unknown fields: {', '.join(unknown)}"] if unknown else []
         for name, column in self._columns.items():
             if not column.has(event.get(name)):
-                said.append(f"{name}: not a {column.kind}")
+                said.append(f"{name}: not {with_article(column.kind)}")
         return "; ".join(said)
 
     def _said_of_time(self, seconds: int | None, latest: float) -> str:

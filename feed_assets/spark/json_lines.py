@@ -22,6 +22,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.words import with_article
 from feed_assets.spark import plain_json
 from feed_assets.spark.parse import collected, complaint, missing, once, value
 
@@ -128,7 +129,7 @@ def _wrong_kind(line: Column, field: st.StructField) -> Column:
     kinds = next((found for types, found in _KINDS.items() if isinstance(field.dataType, types)), "STRING")
     kind = sf.schema_of_variant(_item(line, field.name, "variant"))
     is_wrong = ~kind.rlike(rf"\A(VOID|{kinds})\z")
-    return sf.when(is_wrong, sf.lit(f"{field.name}: not a {field.dataType.simpleString()}"))
+    return sf.when(is_wrong, sf.lit(f"{field.name}: not {with_article(field.dataType.simpleString())}"))
 
 
 def _reasons(

@@ -23,6 +23,7 @@ from pyspark.sql import types as st
 
 from feed_assets.core import text_forms
 from feed_assets.core.schemas import quoted
+from feed_assets.core.words import with_article
 
 META = ("_raw", "_file", "_reasons")
 """The columns that a tagged frame has after those of the schema."""
@@ -79,7 +80,7 @@ def converted(text: Column, kind: st.DataType) -> Column:
 def complaint(name: str, text: Column, kind: st.DataType, found: Column) -> Column:
     """Why the text is not of this type (`found` is its `value`), as `<column>: …`; NULL if it is, or without a text."""
     fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
-    wrong = sf.coalesce(fine, sf.lit(f"{name}: not a {kind.simpleString()}"))
+    wrong = sf.coalesce(fine, sf.lit(f"{name}: not {with_article(kind.simpleString())}"))
     return sf.when(text.isNotNull() & found.isNull(), wrong)
 
 

@@ -201,8 +201,10 @@ def test_quotes_without_a_dialect_of_quotes_end_no_line():
 
 def test_a_long_header_says_where_it_differs():
     names = [f"c{n}" for n in range(9)]
-    found = beginning_of(",".join([*names[:7], "x", "c8"]).encode(), names).problem
-    assert "(the name of column 8 is x, expected c7)" in found
+    found = beginning_of(",".join([*names[:7], "x", "y"]).encode(), names).problem
+    assert "(column 8 is x, expected c7; column 9 is y, expected c8)" in found
+    found = beginning_of(",".join([*names[:7], "x"]).encode(), names).problem
+    assert "(8 names, expected 9; lacking c7, c8; not expected x)" in found
 
 
 @each_case(

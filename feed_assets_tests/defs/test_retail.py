@@ -60,7 +60,7 @@ BAD = [
     (line("never", "1", "1", "1"), "InvoiceDate: not a timestamp"),
     (line(NO_RATE, "", "1", "1"), "InvoiceNo: missing"),
     (line(NO_RATE, "1", "", "1"), "Quantity: missing"),
-    (line(NO_RATE, "1", "1.5", "1"), "Quantity: not a int"),
+    (line(NO_RATE, "1", "1.5", "1"), "Quantity: not an int"),
     (line(NO_RATE, "1", "1", ""), "UnitPrice: missing or negative"),
     (line(NO_RATE, "1", "1", "-0.01"), "UnitPrice: missing or negative"),
     (line(NO_RATE, "1", "1", "0.00001"), "UnitPrice: more than 4 digits after the point"),

@@ -30,7 +30,7 @@ LONG = json.dumps({**event(9), "id": "x" * ROW_BYTES}).encode()
     ("data", "headers", "status", "reason"),
     [
         pytest.param(b"{nonsense", LINES, 200, "malformed", id="malformed"),
-        pytest.param(lines({**event(9), "n": "9"}), LINES, 200, "n: not a int", id="of another type"),
+        pytest.param(lines({**event(9), "n": "9"}), LINES, 200, "n: not an int", id="of another type"),
         pytest.param(lines({**event(9), "id": {"a": "b"}}), LINES, 200, "id: not a string", id="nested"),
         pytest.param(LONG, LINES, 200, "expected at most 1048576", id="an oversized event"),
         pytest.param(lines(event(9, "2030-01-01T00:00:00Z")), LINES, 200, "is ahead of", id="future-dated"),

@@ -53,7 +53,7 @@ def test_csv_and_json_are_a_runs_tagged_input(lake, spark, ending, good, bad):
     assert tagged.columns == ["id", "name", "_raw", "_file", "_reasons"]
     assert [tuple(row) for row in tagged.where(is_clean()).select("id", "name").collect()] == [(1, "a")]
     (wrong,) = tagged.where(~is_clean()).collect()
-    assert (wrong["_file"], wrong["_reasons"]) == (found.updates[0].files[1].key, ["id: not a int"])
+    assert (wrong["_file"], wrong["_reasons"]) == (found.updates[0].files[1].key, ["id: not an int"])
     with pytest.raises(
         InvalidDefinition, match=r"is (CSV|JSON), whose columns have no types: .*to_spark\(session, schema"
     ):

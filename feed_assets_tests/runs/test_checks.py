@@ -174,13 +174,13 @@ def emptied(frame, *reasons, rejected=None):
 
 
 def test_an_empty_update_says_how_many_were_rejected_and_the_most_frequent_reasons(frame):
-    result = emptied(frame, "a: missing", "a: missing; b: not a int", "b: not a int", "b: not a int", "c", "d", "d")
+    result = emptied(frame, "a: missing", "a: missing; b: not an int", "b: not an int", "b: not an int", "c", "d", "d")
     assert result.sample == tuple(
-        {"reason": reason, "records": count} for reason, count in (("b: not a int", 3), ("a: missing", 2), ("d", 2))
+        {"reason": reason, "records": count} for reason, count in (("b: not an int", 3), ("a: missing", 2), ("d", 2))
     )
     assert result.rejected == 7
     assert result.message.endswith(
-        "; found 0 rows; 7 rejected, most often for 'b: not a int' (3), 'a: missing' (2), 'd' (2)"
+        "; found 0 rows; 7 rejected, most often for 'b: not an int' (3), 'a: missing' (2), 'd' (2)"
     )
 
 

@@ -7,6 +7,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.types import StringType, StructField, StructType
 
+from feed_assets.core.words import with_article
+
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = f"{_DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}"
 _OFFSET = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
@@ -49,7 +51,7 @@ def value(text: Column, kind: st.DataType) -> Column:
 def complaint(name: str, text: Column, kind: st.DataType, found: Column) -> Column:
     """Why the text is not of this type (`found` is its `value`), as `<column>: …`; NULL if it is, or without a text."""
     fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
-    wrong = sf.coalesce(fine, sf.lit(f"{name}: not a {kind.simpleString()}"))
+    wrong = sf.coalesce(fine, sf.lit(f"{name}: not {with_article(kind.simpleString())}"))
     return sf.when(text.isNotNull() & found.isNull(), wrong)
 
 

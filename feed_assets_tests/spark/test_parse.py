@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import functions as sf
 
+from feed_assets.core.words import with_article
 from feed_assets.spark.parse import complaint, value
 from feed_assets.spark.read import ddl
 
@@ -66,7 +67,7 @@ STRINGS = {"": "", " a ": " a ", "NULL": "NULL", "a\nb": "a\nb"}
 
 def _reported(answer, kind):
     if answer is REFUSED:
-        return None, f"c: not a {kind}"
+        return None, f"c: not {with_article(str(kind))}"
     if answer is FINE:
         return None, f"c: more than {2 if kind.startswith('decimal') else 6} digits after the point"
     if kind.startswith("timestamp"):

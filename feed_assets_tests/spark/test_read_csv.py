@@ -47,7 +47,7 @@ def told(spark, local_board) -> Callable[..., list[tuple[object, ...]]]:
 MANY = {
     GOOD: [],
     "2,b,1.555,2019-11-24 00:01:03\n": ["price: more than 2 digits after the point"],
-    "x,c,,\n": ["id: not a int"],
+    "x,c,,\n": ["id: not an int"],
     "4,d,1,2019-11-24\n": ["at: not a timestamp"],
     "5,e\n": ["malformed: expected 4 fields"],
     "6,f,1,2019-11-24 00:00:00,more\n": ["malformed: expected 4 fields"],
@@ -55,7 +55,7 @@ MANY = {
     '8,"two\nlines, ""quoted""",8.00,\n': [],
     "9,,,\n": [],
     "10,caf\udcff,,\n": ["name: not UTF-8"],
-    " 11,k,,\n": ["id: not a int"],
+    " 11,k,,\n": ["id: not an int"],
     "12,l,,2019-11-24 00:00:00.1234567\n": ["at: more than 6 digits after the point"],
 }
 
@@ -98,7 +98,7 @@ def test_what_is_selected_does_not_change_what_is_rejected(spark, local_board):
         ("id,name\n1, padded \n", [(1, " padded ", [])]),
         ('id,name\n1,\n2,""\n', [(1, None, []), (2, None, [])]),
         ("id,name\n1,a\\n\n", [(1, "a\\n", [])]),
-        ("id,name\n1,#a\n#2,b\n", [(1, "#a", []), (None, "b", ["id: not a int"])]),
+        ("id,name\n1,#a\n#2,b\n", [(1, "#a", []), (None, "b", ["id: not an int"])]),
         ("\ufeffid,name\r\n1,a\r\n", [(1, "a", [])]),
         ("id,name\n1,a", [(1, "a", [])]),
         ("id,name\n\n1,a\n\n\n2,b\n\n", [(1, "a", []), (2, "b", [])]),

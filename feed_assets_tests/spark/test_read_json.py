@@ -24,10 +24,10 @@ CLEAN = {
 }  # fmt: skip
 
 REJECTED = {
-    '{"i": "7"}': ["i: not a int"],
-    '{"i": 7.5}': ["i: not a int"],
-    '{"i": 1e3}': ["i: not a int"],
-    '{"i": 2147483648}': ["i: not a int"],
+    '{"i": "7"}': ["i: not an int"],
+    '{"i": 7.5}': ["i: not an int"],
+    '{"i": 1e3}': ["i: not an int"],
+    '{"i": 2147483648}': ["i: not an int"],
     '{"b": 9223372036854775808}': ["b: not a bigint"],
     '{"d": "1.5"}': ["d: not a double"],
     '{"d": 1e999}': ["d: not a double"],
@@ -41,7 +41,7 @@ REJECTED = {
     '{"o": "true"}': ["o: not a boolean"],
     '{"o": 1}': ["o: not a boolean"],
     '{"t": 1574553663}': ["t: not a timestamp"],
-    '{"t": "2019-11-24 00:00:00.1234567Z", "i": "x"}': ["i: not a int", "t: more than 6 digits after the point"],
+    '{"t": "2019-11-24 00:00:00.1234567Z", "i": "x"}': ["i: not an int", "t: more than 6 digits after the point"],
     '{"i": 1, "x": 2, "y": 3}': ["unknown fields: x, y"],
     '{"I": 1}': ["unknown fields: I"],
     '{"i": 1, "i": 2}': MALFORMED,
@@ -89,7 +89,7 @@ def test_bytes_that_are_not_utf8_are_rejected_and_a_real_replacement_character_i
 def test_null_and_absence_are_both_missing_but_a_wrong_type_is_only_wrong(spark, local_board):
     update = put_update(local_board, {"part.json": '{"i": null}\n{}\n{"i": "7"}\n{"i": 7}\n'})
     rows = read(spark, local_board, [update], "json", "i int", required=["i"]).select("_reasons").collect()
-    assert [row[0] for row in rows] == [["i: missing"], ["i: missing"], ["i: not a int"], []]
+    assert [row[0] for row in rows] == [["i: missing"], ["i: missing"], ["i: not an int"], []]
 
 
 def test_an_empty_file_has_no_lines_but_an_empty_packed_one_was_cut(spark, local_board):
@@ -110,7 +110,7 @@ def test_names_that_no_path_can_hold_are_refused(spark, local_board):
 def test_no_name_is_taken_for_one_of_ours(spark, local_board):
     update = put_update(local_board, {"a.json": '{"_id": 1, "_record": 2, "_keys": "x", "_texts": 3, "_wrong": 4}\n'})
     frame = read(spark, local_board, [update], "json", "_id int, _record int, _keys int, _texts int, _wrong int")
-    assert [(*row[:5], row["_reasons"]) for row in frame.collect()] == [(1, 2, None, 3, 4, ["_keys: not a int"])]
+    assert [(*row[:5], row["_reasons"]) for row in frame.collect()] == [(1, 2, None, 3, 4, ["_keys: not an int"])]
 
 
 def test_a_dot_in_a_name_is_part_of_it(spark, local_board):
