@@ -189,8 +189,8 @@ def _json(files: Sequence[Path]) -> Sample:
         names = [row[0] for row in database.execute(f"SELECT key FROM ({keys}) GROUP BY key").fetchall()]
         if not names:
             raise InvalidName(f"{files[0]} holds no JSON objects: expected one object a line.")
-        first: object = json.loads(database.execute("SELECT json FROM lines LIMIT 1").fetchone()[0])
-        order = [*first] if isinstance(first, dict) else list[str]()
+        first: Any = json.loads(database.execute("SELECT json FROM lines LIMIT 1").fetchone()[0])
+        order: list[str] = [*first] if isinstance(first, dict) else []
         names.sort(key=lambda name: (order.index(name) if name in order else len(order), name))
         pointers = {name: literal("/" + name.replace("~", "~0").replace("/", "~1")) for name in names}
         kinds = ", ".join(f"list(DISTINCT json_type(json, {each}))" for each in pointers.values())

@@ -132,7 +132,7 @@ def _by_arrow(
     kinds = {name: "timestamp" if kind == "timestamp_ntz" else kind for name, kind in columns.items()}
     texts = {name for name, kind in found.items() if kinds[name] == "string" and not isinstance(kind, types.String)}
     asked = [sa.cast(sa.column(n), sa.Text).label(n) if n in texts else sa.column(n, found[n]) for n in columns]
-    queries: list[sa.Select[Any]] = [
+    queries: list[Any] = [
         sa.select(*asked).select_from(sa.table(table, schema=schema)).where(sa.text(condition))
         for condition in conditions
     ]
@@ -142,7 +142,7 @@ def _by_arrow(
 
 
 def _reader(
-    url: str, table: str, queries: Sequence[sa.Select[Any]], kinds: dict[str, str]
+    url: str, table: str, queries: Sequence[Any], kinds: dict[str, str]
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """Return what a Python worker does: it reads the ranges whose numbers it gets."""
 

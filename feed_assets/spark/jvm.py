@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Literal
 
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
@@ -143,7 +144,7 @@ def _without_banner(lines: Iterable[str]) -> Iterator[str]:
 
 def _plain(lines: Iterable[str]) -> Iterator[str]:
     """Leave out stack traces, and failed tasks, of which the run's own error tells."""
-    within: str = ""
+    within: Literal["", "frames", "text", "python"] = ""
     for line in _without_banner(lines):
         entry = _ENTRY.match(line)
         if _FRAME.match(line):

@@ -90,9 +90,10 @@ def refuse_what_is_not_given(sources: Mapping[str, Source], declared: Sequence[D
     missing = {name: where for each in declared for name, where in _reached(each) if name not in sources}
     if missing:
         listed = ", ".join(f"{name} ({missing[name]})" for name in sorted(missing))
+        given = "folder" if BOARDS in missing[min(missing)] else "rows"
         raise SourceNotGiven(
             f"a Harness reads only what the test gives, and not {listed}. Give rows, a path or a URL, as in "
-            f"`Harness(definitions, sources={{{min(missing)!r}: rows}})`, or leave it out by `selection=`."
+            f"`Harness(definitions, sources={{{min(missing)!r}: {given}}})`, or leave it out by `selection=`."
         )
 
 

@@ -45,7 +45,8 @@ def glue(home, monkeypatch):
 
 def world(schema: str = SCHEMA, hours: dg.PartitionsDefinition = HOURS):
     intake = Pull("women", "%Y-%m-%d/%H/*.csv", prefix="out")
-    return harness(foreign_feed(FEED, schema=schema, partitions_def=hours, intake=intake))
+    women = foreign_feed(FEED, schema=schema, partitions_def=hours, intake=intake)
+    return harness(women, sources={"women": "memory://"})
 
 
 def published(batch: Partition = BATCH, text: str = "id,at,n,price\n") -> str:

@@ -27,7 +27,7 @@ EVENTS = {"schema": "id string, at timestamp", "event_time": "at", "format": "js
 @pytest.mark.usefixtures("home")
 def test_a_batch_is_built_from_though_nobody_looks_through_its_feed():
     raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, intake=Pull("partner", "%Y-%m-%d/*"))
-    world = harness(raw, sums_of(raw))
+    world = harness(raw, sums_of(raw), sources={"partner": "memory://"})
     batch, services = Partition(Feed.parse(RAW), DAY).batch("a"), Services.of(settings())
     put(services.board, batch, {"raw.csv": rows(1).encode()}, datetime(2020, 2, 1, tzinfo=UTC))
     assert outcomes(world.run_until_idle()) == []
