@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Literal
 
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
@@ -21,6 +20,9 @@ ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBA
 
 AUTHENTICATED = {"spark.authenticate": "true"}
 """For executors within the JVM: Spark makes a secret of its own at each start, and tells nobody."""
+
+_NOTHING: str = ""
+"""Where a line is that belongs to no stack trace."""
 
 _WORKERS = {"spark.python.daemon.module": "feed_assets.spark.python_workers"}
 
@@ -144,7 +146,7 @@ def _without_banner(lines: Iterable[str]) -> Iterator[str]:
 
 def _plain(lines: Iterable[str]) -> Iterator[str]:
     """Leave out stack traces, and failed tasks, of which the run's own error tells."""
-    within: Literal["", "frames", "text", "python"] = ""
+    within = _NOTHING
     for line in _without_banner(lines):
         entry = _ENTRY.match(line)
         if _FRAME.match(line):
@@ -154,7 +156,7 @@ def _plain(lines: Iterable[str]) -> Iterator[str]:
         elif line.startswith("Traceback (most recent call last)"):
             within = within or "python"
         elif entry or within != "text":
-            within = "python" if within == "python" and line[:1].isspace() else ""
+            within = "python" if within == "python" and line[:1].isspace() else _NOTHING
             if not within and not (entry and entry["logger"] in _FAILED_TASKS):
                 yield line
 
