@@ -28,12 +28,12 @@ from feed_assets.cli.processes import (
     wait_for_port,
 )
 from feed_assets.cli.project import module_of_project
-from feed_assets.cli.ui_lines import UiLines
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.secrets import shown
 from feed_assets.home import OWNED
 
 if TYPE_CHECKING:
+    from feed_assets.cli.ui_lines import UiLines
     from feed_assets.settings import Settings
 
 LOGS = "ui"
@@ -66,6 +66,8 @@ def ui(
         with ExitStack() as stack:
             stack.enter_context(_only_one(folder))
             _make_ledger(config)
+            from feed_assets.cli.ui_lines import UiLines  # Here, not above: `--help` does not load the ledger.
+
             lines = UiLines(config.ledger, typer.echo)
             lines.print_new()
             needed = [] if config.spark_remote else [stack.enter_context(_warm_spark(folder, config))]
@@ -215,7 +217,7 @@ def _isolate(scratch: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([NOWHERE, folders])
 
 
-def _watch(needed: Sequence[Started], lines: UiLines) -> NoReturn:
+def _watch(needed: Sequence[Started], lines: "UiLines") -> NoReturn:
     """Print what happens until a signal interrupts. Raises ProcessFailed for a process that ends by itself."""
     while True:
         for each in needed:

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 from sqlalchemy import types
 
 from feed_assets.core.errors import SourceUnavailable
@@ -115,8 +114,11 @@ def _by_jdbc(spark: SparkSession, url: str, name: str, columns: dict[str, str], 
     known = {"user": at.username, "password": at.password, "sslmode": at.query.get("sslmode")}
     properties |= {name: str(value) for name, value in known.items() if value}
     frame = spark.read.jdbc(place, name, predicates=[*conditions], properties=properties)
-    plain = [column for column, kind in columns.items() if kind == "timestamp_ntz"]
-    return frame.withColumns({column: sf.col(f"`{column}`").cast("timestamp") for column in plain})
+    return frame.selectExpr(*[_in_utc(column, kind) for column, kind in columns.items()])
+
+
+def _in_utc(column: str, kind: str) -> str:
+    return f"CAST(`{column}` AS timestamp) AS `{column}`" if kind == "timestamp_ntz" else f"`{column}`"
 
 
 def _by_arrow(

@@ -129,7 +129,7 @@ def test_every_table_with_a_history_is_covered_by_these_tests():
     by_events = {"event", "event_reject", "inbox", "marker", "taken"}  # test_inbox looks at their statements
     by_states = {"report", "window", "watermark", "dataset"}  # test_state_statements does
     by_offsets = {"coverage", "window_offsets"}  # test_offsets does
-    small = {"due", "cursor", "batch", "alert", "quality", "pause", "awaited", "subscription"}
+    small = {"due", "cursor", "batch", "alert", "alert_said", "quality", "pause", "awaited", "subscription"}
     small |= {"waiver", "closure", "profile"}
     by_key = {"api_key", "idempotency", "intake_file", "forgotten"}  # of what is sent: looked up, never gone through
     followed = {"change"}  # read from a number on

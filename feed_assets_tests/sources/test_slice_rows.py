@@ -80,8 +80,8 @@ class Session:
         self.told = {"url": url, "table": table, "predicates": predicates, **properties}
         return self
 
-    def withColumns(self, columns: dict) -> "Session":  # noqa: N802  (its name in Spark)
-        self.told["in UTC"] = [*columns]
+    def selectExpr(self, *columns: str) -> "Session":  # noqa: N802  (its name in Spark)
+        self.told["columns"] = columns
         return self
 
 
@@ -106,7 +106,7 @@ def test_where_the_driver_is_the_jvm_reads_each_range_by_a_predicate(monkeypatch
         "driver": "org.postgresql.Driver",
         "fetchsize": "10000",
         "customSchema": "`number` bigint, `seen_at` timestamp, `at` timestamp_ntz",
-        "in UTC": ["at"],
+        "columns": ("`number`", "`seen_at`", "CAST(`at` AS timestamp) AS `at`"),
     }
 
 
