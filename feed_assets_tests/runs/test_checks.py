@@ -24,7 +24,7 @@ def frame(spark):
     return make
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("check", "schema", "rows", "found", "sample"),
     [
         pytest.param(checks.not_null("a", "b"), "a int, b int", [(1, 2)], 0, [], id="no NULL"),

@@ -8,6 +8,7 @@ from pyspark.sql import Observation
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.spark.digest import digest, parts
+from feed_assets_tests.support.each_case import each_case
 
 ROWS = "select * from values (1, 'a', 1.5D), (2, null, null), (3, 'c', 0.0D) as t(id, name, share)"
 
@@ -23,7 +24,7 @@ def test_the_order_and_the_layout_of_rows_do_not_matter(spark):
     assert {version(other) for other in others} == {version(frame)}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "other"),
     [
         ("select 1 id", "select 2 id"),
