@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
+from weakref import finalize
 
 import dagster as dg
 import sqlalchemy as sa
@@ -47,6 +48,8 @@ class KeptFiles:
     def _begin(self) -> None:
         self._process, self._lock = os.getpid(), Lock()
         self._engines = OrderedDict[_File, sa.Engine]()
+        # An instance that nobody has closed: Python 3.13 warns of each connection that is only forgotten.
+        finalize(self, _close, self._process, self._engines).atexit = False
 
     @contextmanager
     def connect(self, path: str) -> Generator[sa.Connection]:
@@ -73,8 +76,13 @@ class KeptFiles:
 
     def close(self) -> None:
         """Close all of them; what is used after that is opened again."""
-        while self._process == os.getpid() and self._engines:
-            self._engines.popitem()[1].dispose()
+        _close(self._process, self._engines)
+
+
+def _close(process: int, engines: OrderedDict[_File, sa.Engine]) -> None:
+    """Close the files that this process has opened."""
+    while process == os.getpid() and engines:
+        engines.popitem()[1].dispose()
 
 
 def _file(path: str) -> _File:
