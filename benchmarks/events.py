@@ -73,7 +73,7 @@ def tick_with(databases: Databases, known: int) -> Iterator[Pair]:
             folder = Path(stack.enter_context(TemporaryDirectory()))
             instance = stack.enter_context(dg.DagsterInstance.local_temp(str(folder)))
             team = databases()
-            harness = Harness(definitions(team), instance)
+            harness = Harness(definitions(team), instance, sources={"team": team})
             ticks.append(Tick(folder, World(databases(), size), team, harness))
         yield Pair(ticks[0].tick, ticks[1].tick, lambda: [each.forget() for each in ticks])
 

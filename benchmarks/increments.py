@@ -133,7 +133,7 @@ def increments(count: int, against: Callable[[Harness, Shop, Path], None]) -> It
     with TemporaryDirectory() as root, at_home(Path(root)):
         session(settings())
         shop = Shop(Path(root), count)
-        with Harness(definitions(shop), open_instance()) as harness:
+        with Harness(definitions(shop), open_instance(), sources={"shop": shop.sink.url}) as harness:
             shop.write()
             until_idle(harness)
             yield Pair(lambda: until_idle(harness), lambda: against(harness, shop, Path(root, "bare")), shop.write)
