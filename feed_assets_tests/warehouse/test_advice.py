@@ -91,7 +91,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path):
 def test_a_missing_extra_names_the_warehouse(monkeypatch):
     monkeypatch.setattr("feed_assets.warehouse.engines.find_spec", lambda _: None)
     with pytest.raises(FeedAssetsError, match="the warehouse main needs more packages"):
-        engine_of("duckdb:///f.db", "", "main")
+        engine_of("postgresql://h/d", "", "main")
 
 
 def test_what_a_client_hears_is_said_once_a_minute(capsys, monkeypatch):

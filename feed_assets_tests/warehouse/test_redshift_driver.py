@@ -145,7 +145,7 @@ def test_a_cluster_that_is_away_is_said_without_the_password():
 
 def test_without_the_driver_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "redshift_connector" else 1)
-    with pytest.raises(InvalidSetting, match=r"pip install 'feed-assets\[kafka,redshift\]'"):
+    with pytest.raises(InvalidSetting, match=r"pip install 'feed-assets\[redshift\]'"):
         engine_of("redshift://h/d", ROLE)
 
 
