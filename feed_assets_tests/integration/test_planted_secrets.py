@@ -39,7 +39,6 @@ def planted(home: Path, tmp_path: Path, database: sa.URL) -> dict[str, str]:
         "EVENTS_TO": f"{ledger}#planted_events,{away}#events",
         "ALERT_WEBHOOK": f"http://127.0.0.1:9/{SECRET}",
         "ALERT_SECRET": SECRET,
-        "ALERT_APPRISE": f"json://me:{SECRET}@127.0.0.1:9/{SECRET}",
         "ALERT_SMTP": f"smtp://me:{SECRET}@127.0.0.1:9",
         "ALERT_MAIL_FROM": "me@here.example",
         "ALERT_MAIL_TO": "you@here.example",
