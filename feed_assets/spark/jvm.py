@@ -21,9 +21,6 @@ ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBA
 AUTHENTICATED = {"spark.authenticate": "true"}
 """For executors within the JVM: Spark makes a secret of its own at each start, and tells nobody."""
 
-_NOTHING: str = ""
-"""Where a line is that belongs to no stack trace."""
-
 _WORKERS = {"spark.python.daemon.module": "feed_assets.spark.python_workers"}
 
 
@@ -146,18 +143,18 @@ def _without_banner(lines: Iterable[str]) -> Iterator[str]:
 
 def _plain(lines: Iterable[str]) -> Iterator[str]:
     """Leave out stack traces, and failed tasks, of which the run's own error tells."""
-    within = _NOTHING
+    in_exception = in_python = False
     for line in _without_banner(lines):
         entry = _ENTRY.match(line)
         if _FRAME.match(line):
-            within = "frames"
+            in_exception = in_python = False
         elif _EXCEPTION.match(line):
-            within = "text"
+            in_exception = True
         elif line.startswith("Traceback (most recent call last)"):
-            within = within or "python"
-        elif entry or within != "text":
-            within = "python" if within == "python" and line[:1].isspace() else _NOTHING
-            if not within and not (entry and entry["logger"] in _FAILED_TASKS):
+            in_python = True
+        elif entry or not in_exception:
+            in_exception, in_python = False, in_python and line[:1].isspace()
+            if not in_python and not (entry and entry["logger"] in _FAILED_TASKS):
                 yield line
 
 
