@@ -63,9 +63,14 @@ def refuse_settings_of_the_shell() -> None:
 
 
 @contextmanager
-def given_boards(sources: Mapping[str, Source], declared: Iterable[Declaration]) -> Generator[None]:
-    """Have the settings name the blackboards of others that the test gives."""
-    names = {name for each in declared for name in _boards_of(each)} & sources.keys()
+def given_boards(sources: Mapping[str, Source], declared: Sequence[Declaration]) -> Generator[None]:
+    """Have the settings name the blackboards of others that the test gives.
+
+    An event source may have the name of one: then a declaration that is given is of the events.
+    """
+    events = {each.source.name for each in declared if isinstance(each, EventTable)}
+    named = {name for each in declared for name in _boards_of(each)} & sources.keys()
+    names = {name for name in named if name not in events or isinstance(sources[name], Path | str)}
     places = {name: {"url": _url_of(name, sources[name])} for name in sorted(names)}
     before = os.environ.get(BOARDS)
     if places:
