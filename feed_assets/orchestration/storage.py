@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
-from weakref import finalize
 
 import dagster as dg
 import sqlalchemy as sa
@@ -48,8 +47,6 @@ class KeptFiles:
     def _begin(self) -> None:
         self._process, self._lock = os.getpid(), Lock()
         self._engines = OrderedDict[_File, sa.Engine]()
-        # An instance that nobody has closed: Python 3.13 warns of each connection that is only forgotten.
-        finalize(self, _close, self._process, self._engines).atexit = False
 
     @contextmanager
     def connect(self, path: str) -> Generator[sa.Connection]:
@@ -76,13 +73,8 @@ class KeptFiles:
 
     def close(self) -> None:
         """Close all of them; what is used after that is opened again."""
-        _close(self._process, self._engines)
-
-
-def _close(process: int, engines: OrderedDict[_File, sa.Engine]) -> None:
-    """Close the files that this process has opened."""
-    while process == os.getpid() and engines:
-        engines.popitem()[1].dispose()
+        while self._process == os.getpid() and self._engines:
+            self._engines.popitem()[1].dispose()
 
 
 def _file(path: str) -> _File:
@@ -211,6 +203,7 @@ class KeptSqliteStorage(DagsterSqliteStorage):
         self._run_storage = KeptRunStorage.from_local(str(Path(base_dir, "history")))
         self._event_log_storage = KeptEventLogStorage(str(Path(base_dir, "history", "runs")))
         ticks: Any = KeptScheduleStorage.from_local(str(Path(base_dir, "schedules")))
+        ticks.dispose()  # Of making the file; forgotten, it would stay open until Python's collector comes by.
         ticks.files = self._run_storage.files  # An instance that ends disposes of the storage of runs, and not of this.
         self._schedule_storage = ticks
 

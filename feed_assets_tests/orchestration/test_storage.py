@@ -1,5 +1,6 @@
 """Dagster's SQLite storage with connections that are kept: what Dagster does with its own, on the same files."""
 
+import gc
 import logging
 import os
 import subprocess
@@ -235,7 +236,15 @@ def test_an_instance_goes_on_after_it_was_disposed_of(instance):
     instance.dispose()
 
 
-def test_what_is_disposed_of_has_no_file_open(home):
+@pytest.fixture
+def no_collector():
+    """Python's collector, which closes what was forgotten at some moment, is off."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_what_is_disposed_of_has_no_file_open(home, no_collector):
     with opened(prepare(home)) as instance:
         nothing.execute_in_process(instance=instance)
         assert instance.all_instigator_state() == []
