@@ -142,20 +142,28 @@ def _without_banner(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _plain(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out stack traces, and failed tasks, of which the run's own error tells."""
-    in_exception = in_python = False
+    """Leave out Java's stack traces, and entries of failed tasks, of which the run's own error tells.
+
+    What a function prints may look like the text of an exception: that has frames below it, or stands in an entry.
+    """
+    held: list[str] = []
+    is_hidden = has_frames = False
     for line in _without_banner(lines):
-        entry = _ENTRY.match(line)
+        entry, is_text = _ENTRY.match(line), _EXCEPTION.match(line)
         if _FRAME.match(line):
-            in_exception = in_python = False
-        elif _EXCEPTION.match(line):
-            in_exception = True
-        elif line.startswith("Traceback (most recent call last)"):
-            in_python = True
-        elif entry or not in_exception:
-            in_exception, in_python = False, in_python and line[:1].isspace()
-            if not in_python and not (entry and entry["logger"] in _FAILED_TASKS):
-                yield line
+            held.clear()
+            has_frames = True
+            continue
+        if is_hidden and not entry and (is_text or not has_frames):
+            continue
+        yield from held
+        held.clear()
+        is_hidden, has_frames = bool(entry and entry["logger"] in _FAILED_TASKS), False
+        if is_text:
+            held.append(line)
+        elif not is_hidden:
+            yield line
+    yield from held
 
 
 def start_context(values: Mapping[str, str]) -> None:

@@ -24,7 +24,16 @@ BANNER = [
 ]
 """As Spark 4.3 says it, each time."""
 
-TOLD = ["Unrecognized VM option 'x'", "26/11/24 10:41:00 ERROR Shuffle: lost", "WARN Utils: other", "of a function"]
+OF_A_FUNCTION = [
+    "of a function",
+    "requests.exceptions.ConnectionError: no answer",
+    "asked again",
+    "Traceback (most recent call last):",
+    '  File "/home/me/shop/defs/sold.py", line 31, in ask',
+    "ValueError: its own, which it prints",
+    "done",
+]
+TOLD = ["Unrecognized VM option 'x'", "26/11/24 10:41:00 ERROR Shuffle: lost", "WARN Utils: other", *OF_A_FUNCTION]
 
 TRACES = [
     "26/11/27 01:15:59 ERROR Executor: Exception in task 0.0 in stage 0.0 (TID 0)",
