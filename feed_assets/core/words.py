@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+LONGEST_REASON = 8_000
+"""Characters of a reason that the ledger keeps."""
+
 LONGEST_EXCERPT = 300
 """Characters of a library's text within a message of ours; all of it is in the run's log."""
 
@@ -12,6 +15,14 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 (it is code of any class, and py4j's raises what a lost connection does)
         return f"{type(error).__name__}, whose text went with its process"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a run ended, `Error: message`: a very long one without its middle, as its cure stands at its end."""
+    reason = f"{type(error).__name__}: {text_of(error)}"
+    if len(reason) <= LONGEST_REASON:
+        return reason
+    return f"{reason[: LONGEST_REASON // 2]} … {reason[-LONGEST_REASON // 2 :]}"
 
 
 def first_line(text: str | None) -> str:

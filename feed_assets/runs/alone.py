@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.feeds import Partition
+from feed_assets.core.words import reason_of
 from feed_assets.ledger import runs
 from feed_assets.runs import reconcile
 from feed_assets.runs.services import Services, this_process
@@ -23,5 +24,5 @@ def alone(services: Services, output: Partition) -> Generator[str]:
     try:
         yield run.id
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claim is finished.
-        reconcile.finish(services, run, ABANDONED, f"{type(error).__name__}: {error}"[:1000])
+        reconcile.finish(services, run, ABANDONED, reason_of(error))
         raise

@@ -24,6 +24,7 @@ from feed_assets.core.secrets import without_secrets
 from feed_assets.core.slices import Slice
 from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
+from feed_assets.core.words import reason_of
 from feed_assets.core.written import Counts
 from feed_assets.feeds import write as feed_write
 from feed_assets.ledger import (
@@ -104,7 +105,7 @@ def build(
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
         # The ledger keeps its text, and Dagster that of all that led to it.
         told = without_secrets(located(error, recipe.transform))
-        reconcile.finish(services, run, end_of(error), f"{type(told).__name__}: {told}"[:1000])
+        reconcile.finish(services, run, end_of(error), reason_of(told))
         if told is error:
             raise
     raise told

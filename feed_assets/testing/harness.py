@@ -92,12 +92,14 @@ class Harness:
     def _take_sources(self) -> None:
         """Have the definitions read what is given. Raise SourceNotGiven for what else reaches out."""
         declared = declarations_of(self.definitions)
-        self._at_exit.enter_context(given_boards(self.sources, declared))
         refuse_what_is_not_given(self.sources, declared)
-        if self.sources:
-            self.definitions = with_sources(self.definitions, self.sources, self.board)
-        for name, rows in given_rows(self.sources, declared).items():
-            self._add_partitions(name, rows)
+        with ExitStack() as undone_if_refused:
+            undone_if_refused.enter_context(given_boards(self.sources, declared))
+            if self.sources:
+                self.definitions = with_sources(self.definitions, self.sources, self.board)
+            for name, rows in given_rows(self.sources, declared).items():
+                self._add_partitions(name, rows)
+            self._at_exit = undone_if_refused.pop_all()
 
     def __enter__(self) -> "Harness":
         return self

@@ -73,10 +73,13 @@ def given_boards(sources: Mapping[str, Source], declared: Sequence[Declaration])
     names = {name for name in named if name not in events or isinstance(sources[name], Path | str)}
     places = {name: {"url": _url_of(name, sources[name])} for name in sorted(names)}
     before = os.environ.get(BOARDS)
-    if places:
-        _set(BOARDS, json.dumps(json.loads(before or "{}") | places))
-    yield
-    if places:
+    if not places:
+        yield
+        return
+    _set(BOARDS, json.dumps(json.loads(before or "{}") | places))
+    try:
+        yield
+    finally:
         _set(BOARDS, before)
 
 

@@ -85,7 +85,8 @@ def test_explain_of_what_is_no_partition_of_a_dataset_says_so(feed: str, partiti
 def test_a_wrong_header_is_told_once_with_its_cure_and_needs_a_change_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
+    many = ",".join(f"a_name_that_nobody_has_declared_{number}" for number in range(60))
+    drop("ads/clicked_raw/v1.0", f"impression,{many}\n".encode())
     result = invoke("run", "--until-idle")
     failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
     assert (result.exit_code, len(failed)) == (3, 1)

@@ -7,14 +7,15 @@ import dagster as dg
 import pytest
 
 from feed_assets import ByEvents, feed_asset, kafka_topic, warehouse_table
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, SourceBusy
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import events
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.orchestration.declare.warehouse_tables import declared_tables
-from feed_assets.orchestration.ticks import ingest
+from feed_assets.orchestration.ticks import ingest, topics
 from feed_assets.settings import settings
+from feed_assets.sources import warehouses
 from feed_assets.testing import Given
 from feed_assets.warehouse import duck, state
 from feed_assets_tests.orchestration.harness_queries import check_results
@@ -109,14 +110,31 @@ def test_a_warehouse_that_is_busy_is_an_alert_only_if_it_stays_so(target, tmp_pa
     load(target, dataset)
     loop_.tick()
     monkeypatch.setattr(duck, "BUSY_SECONDS", 0.0)
-    with held_open(tmp_path / "main.db"):
+    later(loop_, timedelta(hours=9))  # Nobody has looked for a night.
+    for _ in range(2):
+        with held_open(tmp_path / "main.db"):
+            loop_.tick()
+            assert open_reasons() == {}
+            later(loop_, ingest.BUSY_FOR + timedelta(seconds=1))
+            loop_.tick()
+            assert "Look who else has the file open" in str(open_reasons())
         loop_.tick()
         assert open_reasons() == {}
-        later(loop_, ingest.BUSY_FOR + timedelta(seconds=1))
-        loop_.tick()
-        assert "Look who else has the file open" in str(open_reasons())
-    loop_.tick()
-    assert open_reasons() == {}
+
+
+def test_a_busy_warehouse_is_looked_at_once_for_all_of_its_tables(monkeypatch):
+    looks = []
+
+    def busy(warehouse):
+        looks.append(warehouse)
+        raise SourceBusy("busy")
+
+    monkeypatch.setattr(warehouses, "states", busy)
+    states_of = topics._states_once()
+    for _ in range(2):
+        with pytest.raises(SourceBusy):
+            states_of("main")
+    assert looks == ["main"]
 
 
 @pytest.mark.parametrize("target", ["duckdb"], indirect=True)

@@ -175,15 +175,20 @@ class _Part:
         try:
             self._ingest(name, out_of_time, total)
         except SourceBusy as error:
-            if self._is_long_unread():
+            if self.now - self._busy_since() > BUSY_FOR:
                 raise
             total.is_complete, total.waits[name] = False, str(error)
 
-    def _is_long_unread(self) -> bool:
-        """Check whether the last read that succeeded is longer ago than another process may take."""
+    def _busy_since(self) -> datetime:
+        """Return when the part was first found busy after it was read last, which is now if it never was."""
+        name = f"{self.cursor} busy"
         with self.services.ledger.read() as connection:
-            last = get_cursor(connection, _read_at(self.cursor))
-        return last is not None and self.now - datetime.fromisoformat(last) > BUSY_FOR
+            since, read = get_cursor(connection, name), get_cursor(connection, _read_at(self.cursor))
+        if since and (read is None or datetime.fromisoformat(read) < datetime.fromisoformat(since)):
+            return datetime.fromisoformat(since)
+        with self.services.ledger.write() as connection:
+            put_cursors(connection, {name: self.now.isoformat()})
+        return self.now
 
     def _ingest(self, name: str, out_of_time: Callable[[], bool], total: Ingested) -> None:
         while True:

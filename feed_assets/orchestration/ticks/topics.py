@@ -58,7 +58,7 @@ def topics_of(graph: Graph) -> dict[str, EventTable]:
 
 def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
     """Keep the alerts of topics and tables. What cannot be looked at now stays as it was, and is a problem."""
-    tables, states_of = followers_of(tick.graph), cache(_states)
+    tables, states_of = followers_of(tick.graph), _states_once()
     with tick.ledger.read() as connection:
         opened = alerts.open_alerts(connection)
     known = {each.name: each.reason for each in opened if each.name.partition(":")[0] in KINDS}
@@ -104,10 +104,23 @@ def _look(
         found[alert] = (known.get(alert) or why) if why else ""  # Its numbers are those of when it began.
 
 
-def _states(warehouse: str) -> "list[TableState]":
+def _states_once() -> StatesOf:
+    """Return what looks at each warehouse once: a busy one is waited for once, and not for each of its tables."""
     from feed_assets.sources.warehouses import states
 
-    return states(warehouse)
+    busy: dict[str, SourceBusy] = {}
+    look = cache(states)
+
+    def states_of(warehouse: str) -> "list[TableState]":
+        if warehouse in busy:
+            raise busy[warehouse]
+        try:
+            return look(warehouse)
+        except SourceBusy as error:
+            busy[warehouse] = error
+            raise
+
+    return states_of
 
 
 def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str:
