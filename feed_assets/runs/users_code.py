@@ -9,8 +9,10 @@ from feed_assets.core.errors import FeedAssetsError, FunctionFailed, FunctionWro
 from feed_assets.core.places import line_of, raised_at, with_notes
 from feed_assets.core.words import text_of
 
-_LASTING = (ImportError, NameError, SyntaxError)
-"""Mistakes of a function that no other run of it can end without. Other errors may come from a service it calls."""
+_LASTING = (ModuleNotFoundError, NameError)
+"""Mistakes of a function that no other run of it can end without. Others, and those derived of these, may come of what
+a service answers: a parser's SyntaxError, a name that is unbound since a call failed.
+"""
 
 
 def located(error: BaseException, function: Callable[..., Any]) -> BaseException:
@@ -24,7 +26,7 @@ def located(error: BaseException, function: Callable[..., Any]) -> BaseException
     place = raised_at(error) if is_theirs and not _is_of_dagster(error) else None
     if place is None:
         return error
-    kind = FunctionWrong if isinstance(error, _LASTING) else FunctionFailed
+    kind = FunctionWrong if type(error) in _LASTING else FunctionFailed
     named = kind(f"{with_notes(place, error)}: {type(error).__name__}: {text_of(error).strip()}")
     named.__cause__ = error
     return named

@@ -6,6 +6,7 @@ Both read ranges of the marker's column side by side, batch by batch: nothing of
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -133,7 +134,10 @@ def _by_arrow(
     """Return rows that Spark's Python workers read, each task one range."""
     kinds = {name: "timestamp" if kind == "timestamp_ntz" else kind for name, kind in columns.items()}
     texts = {name for name, kind in found.items() if kinds[name] == "string" and not isinstance(kind, types.String)}
-    asked = [sa.cast(sa.column(n), sa.Text).label(n) if n in texts else sa.column(n, found[n]) for n in columns]
+    # SQLAlchemy would round what SQLite has in a NUMERIC(p, s) by that scale.
+    raw = {name for name, kind in kinds.items() if kind.startswith("decimal") and url.startswith("sqlite")}
+    kept = {name: types.NullType() if name in raw else kind for name, kind in found.items()}
+    asked = [sa.cast(sa.column(n), sa.Text).label(n) if n in texts else sa.column(n, kept[n]) for n in columns]
     queries: list[Any] = [
         sa.select(*asked).select_from(sa.table(table, schema=schema)).where(sa.text(condition))
         for condition in conditions
@@ -166,14 +170,26 @@ def _batch(table: str, schema: Any, rows: Sequence[Any]) -> Any:
     arrays: list[Any] = []
     for field, values in zip(schema, zip(*rows, strict=True), strict=True):
         try:
-            arrays.append(pa.array(values, field.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            arrays.append(pa.array(_exact(values, field.type), field.type))
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
             said = str(error).splitlines()[0]
             raise SourceUnavailable(
                 f"{table}: column {field.name} has a value that is no {field.type}: {said}. Correct the row, or read a "
                 "view that casts it."
             ) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _exact(values: Sequence[Any], kind: Any) -> Sequence[Any]:
+    """Return values as Arrow takes them or refuses them: it would cut the fraction of a float in a column of integers.
+
+    SQLite keeps to no declared type.
+    """
+    if pa.types.is_decimal(kind):
+        return [value if value is None or isinstance(value, Decimal) else Decimal(str(value)) for value in values]
+    if pa.types.is_integer(kind) and any(isinstance(value, float) for value in values):
+        raise TypeError("it is a float")
+    return values
 
 
 def _kind_of(kind: types.TypeEngine[Any], dialect: str) -> str:

@@ -44,6 +44,9 @@ _LASTING = (
 )
 """Spark's words for an expression that it cannot resolve, or compute of these rows: it says the same each time."""
 
+_MAY_PASS = re.compile(r"\[(?:TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND|USER_RAISED_EXCEPTION)")
+"""What a function looks up elsewhere, or judges by itself, may be there the next time."""
+
 UNREADABLE = "feed_assets cannot read "
 """How the text begins with which an action fails for a value that it could not read; the file's key follows."""
 
@@ -88,7 +91,7 @@ def of_function(error: Exception, declared_at: str | None) -> FunctionFailed | N
     lines = [users_place(each["file"], each["line"]) for each in _PYTHON_LINE.finditer(text)]
     lines += [users_place(each["file"], each["line"]) for each in _CALL_SITE.finditer(text)]
     place = raised_at(error) or next(filter(None, reversed(lines)), None)
-    is_lasting = isinstance(error, _LASTING)
+    is_lasting = isinstance(error, _LASTING) and not _MAY_PASS.search(text)
     place = place or (declared_at if is_lasting else None)
     if place is None:
         return None
@@ -100,12 +103,20 @@ def of_function(error: Exception, declared_at: str | None) -> FunctionFailed | N
 def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     if ours := _OURS.search(said):
         return UnreadableUpdate(ours[1])
-    file = _file(said, updates)
+    named = _named(said, updates)
+    file = named or f"A file of {', '.join(update.path for update in updates)}"
     # First, because Spark says of these too that a file cannot be read, or is not there.
     if _REFUSED.search(said):
         return BlackboardRefused(f"{file}: Spark is refused access ({cause(said)}). Check the credentials it finds.")
     if _DOWN.search(said):
         return BlackboardUnavailable(f"{file}: the store does not answer ({cause(said)}). Check it, then try again.")
+    if named is None and not _HEADER.search(said):
+        return None  # It is about what a function reads by itself: an input is not to be blamed, and invalidated.
+    return _of_file(said, file)
+
+
+def _of_file(said: str, file: str) -> FeedAssetsError | None:
+    """Return what is wrong with a file of an input."""
     if _GONE.search(said):
         return UpdateChanged(f"{file} is gone or altered since it was listed: pin the newest and read again.")
     if _HEADER.search(said):
@@ -124,11 +135,11 @@ def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     return None
 
 
-def _file(said: str, updates: Sequence[Update]) -> str:
-    """The key of the file that Spark speaks of, as a URL or as a path."""
+def _named(said: str, updates: Sequence[Update]) -> str | None:
+    """Return the key of the file that Spark speaks of, as a URL or as a path; None if it is none of these updates."""
     texts = (said, unquote(said))
     named = [file.key for update in updates for file in update.files if any(file.key in text for text in texts)]
-    return max(named, key=len) if named else f"A file of {', '.join(update.path for update in updates)}"
+    return max(named, key=len, default=None)
 
 
 def _header(said: str) -> str:

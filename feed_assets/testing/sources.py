@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import dagster as dg
+from dotenv import dotenv_values, find_dotenv
 
 from feed_assets.core.errors import SourceNotGiven
 from feed_assets.core.pulls import Pull
 from feed_assets.core.secrets import shown
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.home import home
 from feed_assets.orchestration.declare.by_events import LineageFile, LineageTable
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -43,8 +45,8 @@ FOLDER = "given_to_the_harness"
 
 BOARDS = f"{PREFIX}BLACKBOARDS"
 
-_SHELL = dict(os.environ)
-"""The environment as the tests began: a variable with another value is the test's own."""
+_SHELL = {**dotenv_values(find_dotenv(usecwd=True)), **os.environ}
+"""The environment as the tests began, and a project's `.env`: a variable with another value is the test's own."""
 
 _SETTINGS = ("BLACKBOARD", "BLACKBOARDS", "BLACKBOARD_QUEUE", "LEDGER", "KAFKA", "KAFKA_REGISTRY", "WAREHOUSES")
 _DELIVERIES = ("EVENTS_TO", "ALERT_WEBHOOK", "ALERT_SMTP", "ALERT_APPRISE")
@@ -53,7 +55,12 @@ _REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_SETTINGS, *_DELI
 
 
 def refuse_settings_of_the_shell() -> None:
-    """Raise SourceNotGiven if a setting of the developer's shell would be used by a test."""
+    """Raise SourceNotGiven if a test would use a setting of the developer's shell, or the home of the project."""
+    if "DAGSTER_HOME" not in os.environ:
+        raise SourceNotGiven(
+            f"a Harness would use {home()}, the home of `feed-assets run`: expected one of the test's own. Make the "
+            'Harness in `with fresh_home(tmp_path / "home"):`.'
+        )
     names = [name for name in _REACHING if name in os.environ and not _is_of_the_test(name)]
     if names:
         raise SourceNotGiven(

@@ -1,6 +1,7 @@
 """Runs that publish nothing: a refused audit, an error, an interrupt."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -241,6 +242,20 @@ def of_a_name(raw):
     return missing_name  # noqa: F821 (that is the mistake)
 
 
+def of_a_service(raw):
+    with suppress(ConnectionError):
+        answer = not_reached()
+    return raw.where(answer)
+
+
+def not_reached():
+    raise ConnectionError
+
+
+def of_another_table(raw):
+    return raw.join(raw.sparkSession.table("not_there_now"), "id")
+
+
 def refuse_any(number):
     raise Mistake(f"no {number}")
 
@@ -252,6 +267,8 @@ def refuse_any(number):
         ({"transform": of_a_value}, FunctionWrong, "+1: NumberFormatException: [CAST_INVALID_INPUT]"),
         ({"transform": of_a_worker}, FunctionFailed, "+2: Mistake: no 1"),
         ({"transform": of_a_name}, FunctionWrong, "+1: NameError: name 'missing_name' is not defined"),
+        ({"transform": of_a_service}, FunctionFailed, "+3: UnboundLocalError: "),
+        ({"transform": of_another_table}, FunctionFailed, "+1: AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]"),
         (
             {"checks": (replace(MAYBE, passes=refuse_any),)},
             FunctionFailed,

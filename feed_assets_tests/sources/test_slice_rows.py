@@ -110,7 +110,9 @@ def test_where_the_driver_is_the_jvm_reads_each_range_by_a_predicate(monkeypatch
     }
 
 
-def test_a_value_of_another_type_than_its_column_is_refused_with_table_and_column():
-    schema = slice_rows.pa.schema([("number", "int64")])
-    with pytest.raises(SourceUnavailable, match=r"column number has a value that is no int64: .*Correct the row"):
-        slice_rows._batch("orders", schema, [("one",)])
+@each_case(("kind", "value"), [("int64", "one"), ("int64", 2.5), ("decimal128(10, 2)", 9.999)])
+def test_a_value_of_another_type_than_its_column_is_refused_with_table_and_column(kind, value):
+    types = {"int64": slice_rows.pa.int64(), "decimal128(10, 2)": slice_rows.pa.decimal128(10, 2)}
+    schema = slice_rows.pa.schema([("number", types[kind])])
+    with pytest.raises(SourceUnavailable, match=r"column number has a value that is no .*Correct the row"):
+        slice_rows._batch("orders", schema, [(value,)])

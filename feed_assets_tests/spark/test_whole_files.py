@@ -5,7 +5,7 @@ import pytest
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import Update
 from feed_assets.settings import Settings
-from feed_assets.spark.errors import reading
+from feed_assets.spark.errors import SPARK_ERRORS, reading
 from feed_assets.spark.read import read, read_own, read_parts
 from feed_assets.spark.row_counts import check_counts
 from feed_assets.spark.write import write
@@ -83,11 +83,14 @@ def test_our_own_files_have_checksums_and_a_session_cannot_be_told_otherwise(spa
 
 
 @pytest.mark.connect
-def test_a_session_verifies_what_a_function_reads_itself(spark, local_board, tmp_path):
+def test_a_session_verifies_what_a_function_reads_itself_and_blames_no_input(spark, local_board, tmp_path):
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(damaged.with_flipped_bit(GOOD))
-    with pytest.raises(UnreadableUpdate, match="checksum"), reading([put_update(local_board, {"a": "b"})]):
+    update = put_update(local_board, {"a": "b"})
+    with pytest.raises(SPARK_ERRORS, match="CRC checksum verification failed"), reading([update]):
         spark.read.parquet(str(bad)).collect()
+    with pytest.raises(SPARK_ERRORS, match="PATH_NOT_FOUND"), reading([update]):
+        spark.read.parquet(str(tmp_path / "gone")).collect()
 
 
 def test_files_with_fewer_rows_than_announced_are_refused():

@@ -110,6 +110,12 @@ def test_a_setting_of_the_shell_is_refused_and_one_of_the_test_is_not(variable, 
             harness(foreign_feed("t/raw/v1.0", schema="n int"))
 
 
+def test_the_home_of_the_project_is_refused(monkeypatch):
+    monkeypatch.delenv("DAGSTER_HOME")
+    with pytest.raises(SourceNotGiven, match=r"would use /.*\.feed_assets, the home of `feed-assets run`"):
+        harness(foreign_feed("t/raw/v1.0", schema="n int"))
+
+
 def test_given_rows_are_events_and_further_ones_may_follow():
     with harness(visits(), by_events(visits()), sources={"crm": [row(1)]}) as driven:
         assert built(driven.run_until_idle()) == ["shop/customers"]
