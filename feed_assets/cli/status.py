@@ -114,8 +114,8 @@ def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: 
     nodes = nodes_shown(graph, feeds)
     told = caught_up(graph, services, [node for node in nodes if node.role == "dataset"])
     with services.ledger.read() as connection:
-        found = status_of(graph, connection, nodes, slots, services.now())
-    return replace(found, notes=(*found.notes, *told), asked=tuple(feeds))
+        found = status_of(graph, connection, nodes, slots, services.now(), feeds)
+    return replace(found, notes=(*found.notes, *told))
 
 
 def _show_stale(graph: "Graph", services: "Services", feeds: Sequence[Feed], as_json: bool) -> None:

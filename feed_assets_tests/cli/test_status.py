@@ -1,6 +1,7 @@
 """`status`: one day of a table and of what is made of it, in the terminal, as JSON and as a page; no Spark."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
+from feed_assets.cli.status_page import partitions
 from feed_assets_tests.support import status_project
 from feed_assets_tests.support.status_project import DAY, NASTY
 
@@ -175,6 +177,17 @@ def test_one_dataset_has_a_page_with_its_partitions_which_lead_to_dagster(filled
     assert f"/assets/web/sums?view=partitions&partition={DAY}%7Capac" in links
     assert links[0] == "/status"
     assert "within_n: n must be in [0, 100]" in page.text
+
+
+def test_cells_lead_to_the_lines_that_are_printed_of_one_dataset(filled, tmp_path, monkeypatch):
+    monkeypatch.setattr(partitions, "PARTITIONS_SHOWN", 3)
+    tomorrow = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}"
+    for options, lines in ([(), 3], [("--day", tomorrow, "--days", "2"), 0], [("--day", DAY), 3]):
+        newest("--dataset", "web/sums/v1.0", "--html", str(tmp_path / "status.html"), *options)
+        page = _Read((tmp_path / "status.html").read_text())
+        anchors = {f"#{attrs['id']}" for name, attrs in page.tags if name == "tr" and "id" in attrs}
+        assert len(anchors) == lines
+        assert {attrs["href"] for name, attrs in page.tags if name == "a"} == anchors
 
 
 def test_a_day_that_is_none_is_refused(filled):

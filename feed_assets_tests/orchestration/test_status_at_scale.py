@@ -38,11 +38,11 @@ def publish(datasets, hours):
                 updates.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
 
 
-def shown(graph_, slots=Slots.of(date(2026, 1, 20), 1)):  # noqa: B008 (it is frozen)
+def shown(graph_, slots=Slots.of(date(2026, 1, 20), 1), asked=()):  # noqa: B008 (it is frozen)
     """The status, and how many statements it took."""
     ledger = open_ledger(settings().ledger)
     with counted_statements(ledger.engine) as statements, ledger.read() as connection:
-        found = status_of(graph_, connection, nodes_shown(graph_), slots, NOW)
+        found = status_of(graph_, connection, nodes_shown(graph_), slots, NOW, asked)
     return found, len(statements)
 
 
@@ -79,3 +79,5 @@ def test_newest_periods_of_fifty_datasets_take_the_statements_of_five_and_end_no
     assert (keys["t/d000/v1.0"][0], keys["t/d000/v1.0"][-1]) == ("2026-01-20-00:00", "2026-01-21-00:00")
     assert keys["t/d006/v1.0"][-3:] == ["2026-01-03-05:00", "2026-01-03-06:00", "2026-01-20-23:00"]
     assert keys["t/raw/v1.0"][-1] == "2026-01-21-00:00", "it has nothing yet"
+    (alone,), (asked,) = shown(graph(0), None)[0].rows, shown(graph(0), None, [Feed.parse("t/raw/v1.0")])[0].rows
+    assert (len(alone.shown), len(asked.shown)) == (25, 101), "with the one that is not over"

@@ -1,6 +1,6 @@
 """Where the names and cells of the status page lead."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING
@@ -28,10 +28,9 @@ class Links:
         """Have cells lead to the line that says why they are as they are."""
         return replace(self, anchors={at: f"r{number}" for number, each in enumerate(found) for at in each.all})
 
-    def to_partitions(self) -> "Links":
-        """Have cells lead to the lines of their partitions."""
-        every = [each.partition for row in self.status.rows for each in row.shown]
-        return replace(self, anchors={at: f"p{number}" for number, at in enumerate(every)})
+    def to_partitions(self, printed: Iterable[Partition]) -> "Links":
+        """Have cells lead to the lines of their partitions, as far as these are printed."""
+        return replace(self, anchors={at: f"p{number}" for number, at in enumerate(printed)})
 
     def dataset(self, feed: str) -> str:
         """Return the name of a dataset, which leads to its page."""
@@ -50,8 +49,8 @@ class Links:
 
     def cell(self, cell: Cell, text: str) -> tuple[str, str]:
         """Return the attributes of a cell, which say its class and what it is of, and its text with the link."""
-        worst = next(each for each in cell.shown if each.state is cell.state)
-        anchor = self.anchors.get(worst.partition)
+        worst = (each.partition for each in cell.shown if each.state is cell.state)
+        anchor = next((self.anchors[at] for at in worst if at in self.anchors), None)
         inner = f"<a href=#{anchor}>{text}</a>" if anchor else text
         return f'title="{escape(_title(cell), quote=True)}"', inner
 

@@ -11,7 +11,7 @@ from feed_assets.cli.status_page.frame import frame
 from feed_assets.cli.status_page.lines import details, section, table
 from feed_assets.cli.status_page.links import Links, sign
 from feed_assets.cli.status_page.newest import newest_periods
-from feed_assets.cli.status_page.partitions import partitions_table
+from feed_assets.cli.status_page.partitions import partition_lines, partitions_table, printed
 from feed_assets.cli.status_views import ElsewhereView, HoleView, StaleView, counts, waits
 from feed_assets.core.grid import LEGEND, CellState
 
@@ -98,12 +98,13 @@ def _all(status: "Status", *, is_live: bool) -> Iterator[str]:
 
 def _one(status: "Status", *, is_live: bool) -> Iterator[str]:
     """Yield one dataset: its newest periods or some days, and each of its partitions with what it waits for."""
-    links = Links(status, is_live=is_live).to_partitions()
+    every = partition_lines(status)
+    links = Links(status, is_live=is_live).to_partitions(printed(every))
     if status.slots:
         yield section("By day", days_grid(status, links))
     else:
         yield section("Newest periods", newest_periods(status, links))
-    yield section("Partitions, the newest first", partitions_table(status, links))
+    yield section("Partitions, the newest first", partitions_table(every, links))
     yield from _rest(status, links)
 
 

@@ -51,14 +51,18 @@ def extents_within(nodes: Iterable[Node], slots: Slots, notes: dict[str, str]) -
 
 
 def newest_extents(
-    connection: sa.Connection, nodes: Sequence[Node], due: Iterable[Group], now: datetime, notes: dict[str, str]
+    connection: sa.Connection,
+    nodes: Sequence[Node],
+    due: Iterable[Group],
+    now: datetime,
+    count: int,
+    notes: dict[str, str],
 ) -> Extents:
-    """Return the newest periods of each node, and some of its older partitions that are due.
+    """Return the newest `count` periods of each node, and some of its older partitions that are due.
 
     They end now. Of a node of which nothing has come for that long they are those before the last that came, and the
     newest. `notes` as in `extents_within`.
     """
-    count = PERIODS_OF_ONE if len(nodes) == 1 else PERIODS
     newest = _newest(nodes, now, count, notes)
     ends = _last_ends(connection, nodes, newest)
     waiting = _keys_by_feed(due)

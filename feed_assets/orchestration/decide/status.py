@@ -18,7 +18,13 @@ from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.needs import deadline_said
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.periods import extents_within, line_of, newest_extents
+from feed_assets.orchestration.decide.periods import (
+    PERIODS,
+    PERIODS_OF_ONE,
+    extents_within,
+    line_of,
+    newest_extents,
+)
 from feed_assets.orchestration.decide.windows import own_grain, own_window
 from feed_assets.orchestration.declare.declarations import LOADED, Dataset, EventTable, Rejects
 from feed_assets.orchestration.declare.partitions import Extent, end_of, times_of
@@ -77,15 +83,23 @@ def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
 
 
 def status_of(
-    graph: Graph, connection: sa.Connection, nodes: Sequence[Node], slots: Slots | None, now: datetime
+    graph: Graph,
+    connection: sa.Connection,
+    nodes: Sequence[Node],
+    slots: Slots | None,
+    now: datetime,
+    asked_for: Sequence[Feed] = (),
 ) -> Status:
     """The status of some nodes: of some days, or without slots of the newest periods of each, the worst first.
+
+    One dataset that was asked for alone has more periods.
 
     Statements grow with the kinds of what is shown, never with its number or history.
     """
     notes = dict[str, str]()
     due = waiting.by_state(connection)
-    asked = extents_within(nodes, slots, notes) if slots else newest_extents(connection, nodes, due, now, notes)
+    count = PERIODS_OF_ONE if len(asked_for) == 1 else PERIODS
+    asked = extents_within(nodes, slots, notes) if slots else newest_extents(connection, nodes, due, now, count, notes)
     mine = [node for node in nodes if node.feed in asked]
     shown, unbuilt = _shown(connection, [(node, asked[node.feed]) for node in mine], now)
     shown |= _decided(graph, connection, shown, now)
@@ -100,7 +114,8 @@ def status_of(
     notes |= {str(feed): why for feed, why in pauses.paused(connection, [node.feed for node in mine]).items()}
     said = tuple(f"{name}: {why}" for name, why in [*notes.items(), *_of_topics(connection, mine)])
     elsewhere = tuple(_elsewhere(due, {node.feed for node in mine}, shown))
-    return Status(now, slots, marked, tuple(_holes(connection, marked)), tuple(stale), in_all, elsewhere, said)
+    found = tuple(_holes(connection, marked))
+    return Status(now, slots, marked, found, tuple(stale), in_all, elsewhere, said, tuple(asked_for))
 
 
 def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
