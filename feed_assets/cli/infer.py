@@ -17,7 +17,7 @@ Samples = Annotated[
 def infer(files: Samples, as_json: AsJson = False) -> None:
     """Print the `foreign_feed` that files of one feed look like: format, delimiter, columns, partitions by their paths.
 
-    All rows are read. What a person has to decide is a comment beside it.
+    All rows of CSV and JSON are read, and of Parquet the footers. What a person has to decide is a comment beside it.
     """
     from feed_assets.infer.declaration import infer as inferred_of
 

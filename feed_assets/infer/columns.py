@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feed_assets.core import text_forms
+from feed_assets.core.schemas import quoted
 
 NULLS = (r"\N", "NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "None", "-")
 """Texts that producers write for NULL."""
@@ -25,7 +26,7 @@ class Column:
     def ddl(self) -> str:
         """Return the column as it stands in a schema."""
         is_plain = self.name.isascii() and self.name.isidentifier()
-        return f"{self.name if is_plain else '`' + self.name.replace('`', '``') + '`'} {self.kind}"
+        return f"{self.name if is_plain else quoted(self.name)} {self.kind}"
 
 
 @dataclass(frozen=True)

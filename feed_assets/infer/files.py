@@ -11,7 +11,9 @@ from typing import Any
 from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, Encoding, beginning_of, first_bytes
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.readable import Format
+from feed_assets.core.words import sentence
 from feed_assets.infer.columns import NULLS, Column, facts_of, identifier, literal
+from feed_assets.infer.csv_faults import refuse_blank, refuse_names, refuse_uneven
 
 _SUFFIXES: Mapping[str, Format] = {
     ".csv": "csv",
@@ -63,7 +65,7 @@ def sample_of(files: Sequence[Path]) -> Sample:
         raise
     except (duckdb.Error, ValueError, OSError, EOFError, zlib.error) as error:  # pyarrow's are among them.
         raise InvalidName(
-            f"{files[0]}: {str(error).splitlines()[0]} Correct the file, or declare it by hand."
+            f"{files[0]}: {sentence(str(error).splitlines()[0].strip())} Correct the file, or declare it by hand."
         ) from error
 
 
@@ -139,13 +141,17 @@ def _dialect_of(database: Any, file: Path, encoding: Encoding) -> tuple[CsvDiale
     sniffed = "SELECT Delimiter, Quote, SkipRows, HasHeader, Columns FROM sniff_csv(?, sample_size = -1, encoding = ?)"
     row = database.execute(sniffed, [str(file), _ENCODINGS[encoding]]).fetchone()
     delimiter, quote, skipped, has_header, columns = row
-    if skipped:
-        raise InvalidName(
-            f"{file}: {skipped} lines stand before its header: expected none. Have the producer write none."
-        )
     names = [column["name"] for column in columns]
-    delimiter = "," if len(names) == 1 else str(delimiter)
-    dialect = CsvDialect(delimiter, '"' if quote == _EMPTY else str(quote), encoding, bool(has_header))
+    delimiter, quote = "," if len(names) == 1 else str(delimiter), '"' if quote == _EMPTY else str(quote)
+    refuse_blank(file, encoding)
+    if skipped or len(names) == 1:  # DuckDB has found no form that fits all lines.
+        refuse_uneven(file, encoding, quote)
+    if skipped:
+        lines = "1 line stands" if skipped == 1 else f"{skipped} lines stand"
+        raise InvalidName(f"{file}: {lines} before its header: expected none. Have the producer write none.")
+    if has_header:
+        refuse_names(file, encoding, delimiter, quote)
+    dialect = CsvDialect(delimiter, quote, encoding, bool(has_header))
     return dialect, names if has_header else [f"column_{number}" for number in range(1, len(names) + 1)]
 
 
@@ -188,7 +194,7 @@ def _json(files: Sequence[Path]) -> Sample:
         keys = "SELECT unnest(json_keys(json)) AS key FROM lines"
         names = [row[0] for row in database.execute(f"SELECT key FROM ({keys}) GROUP BY key").fetchall()]
         if not names:
-            raise InvalidName(f"{files[0]} holds no JSON objects: expected one object a line.")
+            raise InvalidName(f"{files[0]} holds no JSON objects: expected one object a line. Correct the file.")
         first: Any = json.loads(database.execute("SELECT json FROM lines LIMIT 1").fetchone()[0])
         order: list[str] = [*first] if isinstance(first, dict) else []
         names.sort(key=lambda name: (order.index(name) if name in order else len(order), name))
