@@ -1,10 +1,13 @@
 """Arguments that users of Dagster type: those that ours take, and cures for those that they do not."""
 
+from inspect import signature
+
 import dagster as dg
 import pytest
 
 from feed_assets import Input, feed_asset, foreign_feed
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.orchestration.declare.presentation import INSTEAD, INSTEAD_OF_FOREIGN
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, given, harness, inputs_of, raw_feed, rows
 
@@ -47,6 +50,14 @@ def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset
         (foreign, {"deps": [raw_feed()]}, "no parameter deps: no run here makes a foreign feed"),
         (sums, {"key_prefix": "sales"}, r"no parameter key_prefix: .* as in 'sales/orders/v1\.0'"),
         (sums, {"retry_policy": dg.RetryPolicy()}, "no parameter retry_policy: a run that fails is requested again"),
+        (foreign, {"op_tags": {}}, r"no parameter op_tags: no run here makes a foreign feed\. Remove it\."),
+        (foreign, {"code_version": "1"}, "no parameter code_version: no run here makes a foreign feed"),
+        (foreign, {"partition_mapping": 1}, r"partition_mapping: Input\(feed, mapping=…\) among the inputs of a dataset"),
+        (sums, {"partition_mapping": 1}, r"no parameter partition_mapping: Input\(feed, mapping=…\) among the inputs"),
+        (lambda **more: Input(raw_feed(), **more), {"partition_mapping": 1}, "partition_mapping: mapping= says which"),
+        (sums, {"op_tags": {"a": "b"}}, "no parameter op_tags: pool= limits how many of its runs go at once"),
+        (sums, {"resource_defs": {}}, "no parameter resource_defs: the function gets DataFrames alone"),
+        (sums, {"hooks": set()}, "no parameter hooks: alerts say what has failed"),
         (sums, {"automation_condition": dg.AutomationCondition.eager()}, "the sensors of with_automation"),
         (sums, {"metadata": {"feed_assets/status": "x"}}, "metadata 'feed_assets/status': names under feed_assets/"),
         (sums, {"kinds": {"a", "b", "c", "d"}}, "kinds is .*, expected a set of up to 3 kinds"),
@@ -62,6 +73,13 @@ def test_what_cannot_be_declared_is_refused_in_one_line_with_the_cure(declare, o
     with pytest.raises(InvalidDefinition, match=expected) as refused:
         declare(**options)
     assert "\n" not in str(refused.value)
+
+
+def test_every_argument_of_dagsters_assets_is_taken_or_has_a_cure():
+    dagsters = {*signature(dg.asset).parameters, *signature(dg.AssetSpec).parameters} - {"compute_fn", "kwargs"}
+    for ours, cures in ((feed_asset, INSTEAD), (foreign_feed, INSTEAD_OF_FOREIGN)):
+        assert dagsters - {*signature(ours).parameters} <= {*cures}
+        assert {*cures} & {*signature(ours).parameters} == set()
 
 
 def test_a_dep_is_waited_for_and_pinned_and_its_rows_reach_no_function():

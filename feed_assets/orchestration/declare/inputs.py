@@ -232,7 +232,7 @@ class Watermark:
     upto: Literal["end of partition"] = "end of partition"
 
 
-@typed
+@typed_with({"partition_mapping": "mapping= says which partitions of the input are read."})
 @dataclass(frozen=True)
 class Input:
     """An input that is not the default: its own partition mapping, no gate, or records with their reasons.

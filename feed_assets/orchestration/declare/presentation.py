@@ -19,6 +19,10 @@ MOST_KINDS = 3
 Kinds = Annotated[set[str], rule(lambda kinds: len(kinds) <= MOST_KINDS, f"a set of up to {MOST_KINDS} kinds")]
 
 _KEY = "the asset key is the feed's name. Write the prefix there, as in 'sales/orders/v1.0'."
+_PUBLISHED = "a dataset is published on the blackboard, and the function returns a DataFrame. Remove it."
+_RESOURCES = "the function gets DataFrames alone; Spark's session is that of each. Have it make what else it needs."
+_ALWAYS = "the function always returns a DataFrame, one without rows if there are none. Remove it."
+_NO_RUN = "no run here makes a foreign feed. Remove it."
 _BY_SENSORS = "the sensors of with_automation() request what is due. Remove it."
 
 INSTEAD: Mapping[str, str] = {
@@ -31,16 +35,32 @@ INSTEAD: Mapping[str, str] = {
     "auto_materialize_policy": _BY_SENSORS,
     "backfill_policy": "FEED_ASSETS_PARTITIONS_PER_RUN says how many partitions a run of a backfill has. Remove it.",
     "freshness_policy": "cadence=Cadence(…) says when updates are expected.",
-    "io_manager_key": "a dataset is published on the blackboard, and the function returns a DataFrame. Remove it.",
+    "io_manager_key": _PUBLISHED,
+    "io_manager_def": _PUBLISHED,
     "check_specs": "checks= takes what feed_assets.checks makes.",
     "compute_kind": "kinds= takes a set of them.",
+    "partition_mapping": "Input(feed, mapping=…) among the inputs says which partitions of that one are read.",
+    "op_tags": "pool= limits how many of its runs go at once, and by tags= assets are selected. Remove it.",
+    "config_schema": "a run has no configuration, so that any other run makes the same. Have the function read yours.",
+    "required_resource_keys": _RESOURCES,
+    "resource_defs": _RESOURCES,
+    "hooks": "alerts say what has failed, by FEED_ASSETS_ALERT_WEBHOOK and others. Remove it.",
+    "output_required": _ALWAYS,
+    "skippable": _ALWAYS,
+    "dagster_type": "the function returns a DataFrame, and checks= says what must be true of its rows. Remove it.",
+    "is_virtual": "a dataset is files on the blackboard. Remove it.",
 }
 """Cures for arguments of Dagster's assets that ours do not take."""
 
-INSTEAD_OF_FOREIGN = INSTEAD | {
+_OF_BOTH = ("key_prefix", "key", "name", "freshness_policy", "compute_kind")
+INSTEAD_OF_FOREIGN: Mapping[str, str] = {
+    **dict.fromkeys([*INSTEAD, "code_version", "pool"], _NO_RUN),
+    **{name: INSTEAD[name] for name in _OF_BOTH},
     "deps": "no run here makes a foreign feed, so nothing waits. A dataset takes deps=.",
-    "retry_policy": "no run here makes a foreign feed. Remove it.",
+    "check_specs": "no run here makes a foreign feed. Datasets that read it take checks=.",
+    "partition_mapping": INSTEAD["partition_mapping"].replace("among the inputs", "among the inputs of a dataset"),
 }
+"""Cures for arguments of Dagster's assets that a foreign feed does not take."""
 
 
 @dataclass(frozen=True)
