@@ -10,6 +10,10 @@ from feed_assets.core.schemas import quoted
 NULLS = (r"\N", "NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "None", "-")
 """Texts that producers write for NULL."""
 
+BIGINT_DIGITS, DOUBLE_DIGITS, MOST_DIGITS = 19, 15, 38
+"""Digits of the shortest integer that a bigint may not hold, that a double keeps, and that a decimal has at most."""
+LONG_INTEGER = f"decimal({MOST_DIGITS},0)"
+
 MONEY_DIGITS, MONEY_SCALE = 18, 4
 """Precision of decimals that are proposed, and the largest scale of them."""
 
@@ -64,11 +68,15 @@ class Facts:
             return Column(name, "string", "digits with zeros in front: a number would lose these")
         if self.integers == self.texts:
             return Column(name, "bigint")
+        if not self.exponents and not self.scale and BIGINT_DIGITS <= self.digits <= MOST_DIGITS:
+            return Column(name, LONG_INTEGER, "larger than a bigint")
         is_fixed = keeps_digits and not self.exponents and 0 < self.least_scale == self.scale <= MONEY_SCALE
         if is_fixed and self.digits + self.scale <= MONEY_DIGITS:
             note = f"every value has {self.scale} digits after the point: double fits, too"
             return Column(name, f"decimal({MONEY_DIGITS},{self.scale})", note)
-        return Column(name, "double", "for money take decimal, which is exact")
+        is_cut = self.digits + self.scale > DOUBLE_DIGITS
+        lost = f"digits beyond the {DOUBLE_DIGITS}th are lost: decimal keeps them"
+        return Column(name, "double", lost if is_cut else "for money take decimal, which is exact")
 
     def _text(self, name: str) -> Column:
         if self.slashed == self.texts:

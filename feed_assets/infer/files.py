@@ -12,7 +12,7 @@ from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, Encoding, beginni
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.readable import Format
 from feed_assets.core.words import sentence
-from feed_assets.infer.columns import NULLS, Column, facts_of, identifier, literal
+from feed_assets.infer.columns import LONG_INTEGER, NULLS, Column, facts_of, identifier, literal
 from feed_assets.infer.csv_faults import refuse_blank, refuse_names, refuse_uneven
 
 _SUFFIXES: Mapping[str, Format] = {
@@ -109,7 +109,10 @@ def _csv(files: Sequence[Path]) -> Sample:
         columns, null_value = _typed(database, names)
     dialect = CsvDialect(dialect.delimiter, dialect.quote, encoding, dialect.header, null_value)
     notes = [f"{wrong} records have another number of fields, or misplaced quotes: a run rejects them"] if wrong else []
-    notes += ["no byte order mark, and not UTF-8: Latin-1 is a guess"] if encoding == "Latin-1" else []
+    guess = (
+        "not all is UTF-8, so Latin-1 is a guess; of UTF-8 with odd bytes take it out, and a run rejects their records"
+    )
+    notes += [guess] if encoding == "Latin-1" else []
     notes += [] if dialect.header else ["the files have no header: give the columns better names"]
     return Sample("csv", columns, dialect, tuple(notes))
 
@@ -175,7 +178,7 @@ def _typed(database: Any, names: Sequence[str]) -> tuple[tuple[Column, ...], str
         if better:
             note = f"{null} is read as NULL in all columns"
             return tuple(
-                Column(each.name, typed[each.name].kind, typed[each.name].note or note)
+                Column(each.name, typed[each.name].kind, "; ".join(filter(None, (note, typed[each.name].note))))
                 if typed.get(each.name) in better
                 else each
                 for each in plain
@@ -220,7 +223,7 @@ def _of_json(file: Path, column: Column, types: set[str]) -> Column:
     if types == {"VARCHAR"}:
         return column if column.kind in ("string", "date", "timestamp") else Column(column.name, "string")
     if types and types <= _NUMBERS:
-        return column if column.kind in ("bigint", "double") else Column(column.name, "double")
+        return column if column.kind in ("bigint", "double", LONG_INTEGER) else Column(column.name, "double")
     if types in ({"BOOLEAN"}, set[str]()):
         return column
     words = {"VARCHAR": "texts", "BOOLEAN": "booleans"} | dict.fromkeys(_NUMBERS, "numbers")

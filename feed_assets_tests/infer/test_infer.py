@@ -35,7 +35,8 @@ def notes(found) -> dict[str, str | None]:
     ("values", "kind", "note"),
     [
         (["1", "-2", ""], "bigint", None),
-        (["1", "9223372036854775808"], "double", "for money"),
+        (["1", "9223372036854775808"], "decimal(38,0)", "larger than a bigint"),
+        (["0.1234567890123456", "1.5"], "double", "digits beyond the 15th are lost"),
         (["007", "12"], "string", "zeros in front"),
         (["1.50", "12.25"], "decimal(18,2)", "double fits, too"),
         (["1.5", "12.25"], "double", "for money"),
@@ -52,6 +53,7 @@ def notes(found) -> dict[str, str | None]:
         (["", ""], "string", "no value"),
         (["1", "two", "3"], "string", "1 of 3 values are not a number"),
         (["1", "NA", "3"], "bigint", "NA is read as NULL"),
+        (["1.5", "NA", "2.25"], "double", "NA is read as NULL in all columns; for money"),
     ],
 )
 def test_a_column_has_the_narrowest_type_that_all_its_texts_fit(tmp_path, values, kind, note):
