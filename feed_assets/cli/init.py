@@ -29,8 +29,12 @@ def init(
             exists=True,
             dir_okay=False,
             readable=True,
-            help="Sample file of your own feed, in place of ours; once for each file.",
+            help="Sample file of your own feed, in place of ours; more of them may follow, as of --from data/*/*.csv.",
         ),
+    ] = None,
+    more: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", exists=True, dir_okay=False, readable=True, hidden=True),
     ] = None,
 ) -> None:
     """Make a project of your own in a new folder NAME: a foreign feed, a dataset with checks, and its tests.
@@ -41,7 +45,9 @@ def init(
     from feed_assets.cli.new_project import Content, make_project
     from feed_assets.infer.declaration import infer
 
-    content = Content.of(infer(files, above=name)) if files else Content()
+    if more and not files:
+        raise typer.BadParameter(f"{more[0]} stands behind the name {name}: write --from before it.")
+    content = Content.of(infer([*files, *(more or ())], above=name)) if files else Content()
     make_project(name, Path.cwd(), content)
     typer.echo(_NEXT.format(name=name, **content.named(name)))
     if found := [variable for variable in ELSEWHERE if os.environ.get(variable)]:

@@ -82,7 +82,7 @@ def test_a_project_around_files_of_ones_own_declares_their_feed_and_has_them_on_
         (here / name).write_text(text)
     said = (
         CliRunner()
-        .invoke(app, ["init", "corner_shop", *(f"--from={name}" for name in days)], catch_exceptions=False)
+        .invoke(app, ["init", "corner_shop", "--from", *days], catch_exceptions=False)
         .output
     )
     assert "the feed corner_shop/orders/v1.0 with your files, the dataset corner_shop/orders_clean/v1.0" in said
