@@ -52,7 +52,7 @@ def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset
         (sums, {"retry_policy": dg.RetryPolicy()}, "no parameter retry_policy: a run that fails is requested again"),
         (foreign, {"op_tags": {}}, r"no parameter op_tags: no run here makes a foreign feed\. Remove it\."),
         (foreign, {"code_version": "1"}, "no parameter code_version: no run here makes a foreign feed"),
-        (foreign, {"partition_mapping": 1}, r"partition_mapping: Input\(feed, mapping=…\) among the inputs of a dataset"),
+        (foreign, {"partition_mapping": 1}, r"partition_mapping: Input\(feed, mapping=…\) among the inputs"),
         (sums, {"partition_mapping": 1}, r"no parameter partition_mapping: Input\(feed, mapping=…\) among the inputs"),
         (lambda **more: Input(raw_feed(), **more), {"partition_mapping": 1}, "partition_mapping: mapping= says which"),
         (sums, {"op_tags": {"a": "b"}}, "no parameter op_tags: pool= limits how many of its runs go at once"),
