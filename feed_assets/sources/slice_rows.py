@@ -18,6 +18,7 @@ from sqlalchemy import types
 
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.events import Marker, encode
+from feed_assets.core.schemas import quoted
 from feed_assets.core.slices import Slice
 from feed_assets.settings import expand
 from feed_assets.sources.databases import Types, columns_of, reading
@@ -33,16 +34,6 @@ ROWS_PER_BATCH = 10_000
 
 JDBC_DRIVERS = {"postgresql": "org.postgresql.Driver"}
 """By SQLAlchemy's name of a database the class of its JDBC driver."""
-
-_ALIASES = {
-    "smallint": "int16",
-    "int": "int32",
-    "bigint": "int64",
-    "double": "float64",
-    "boolean": "bool",
-    "date": "date32",
-}
-"""By Spark's name of a type Arrow's, where that is another."""
 
 _SHORT_INTEGERS = {"postgresql"}
 """Databases whose `integer` has 32 bits, with a sign."""
@@ -65,7 +56,7 @@ def rows_of(piece: Slice, spark: SparkSession, url: str, table: str, by: str, sc
 
 def _ranges(connection: sa.Connection, piece: Slice, table: sa.TableClause, by: sa.ColumnClause[Any]) -> list[Slice]:
     """Return parts of a slice that are next to each other, of about as many rows each."""
-    where = sa.text(piece.where(connection.dialect.identifier_preparer.quote(by.name)))
+    where = _condition(piece.where(connection.dialect.identifier_preparer.quote(by.name)))
     query = sa.select(sa.func.count(), sa.func.min(by), sa.func.max(by)).select_from(table).where(where)
     count, low, high = connection.execute(query).one()
     tasks = min(ceil(count / ROWS_PER_TASK), MOST_TASKS)
@@ -74,6 +65,11 @@ def _ranges(connection: sa.Connection, piece: Slice, table: sa.TableClause, by: 
     markers = [encode(_between(low, high, step / tasks)) for step in range(1, tasks)]
     inner = sorted({each for each in markers if (piece.start or "") < each < piece.end})
     return [replace(piece, start=start, end=end) for start, end in pairwise([piece.start, *inner, piece.end]) if end]
+
+
+def _condition(text: str) -> sa.ColumnElement[Any]:
+    """Return a condition that is rendered as it is: in `sa.text` a colon in a column's name begins a parameter."""
+    return sa.literal_column(text)
 
 
 def _between(low: Any, high: Any, share: float) -> Marker:
@@ -110,7 +106,7 @@ def _by_jdbc(spark: SparkSession, url: str, name: str, columns: dict[str, str], 
     properties = {
         "driver": JDBC_DRIVERS[at.get_backend_name()],
         "fetchsize": str(ROWS_PER_BATCH),
-        "customSchema": ", ".join(f"`{column}` {kind}" for column, kind in columns.items()),
+        "customSchema": ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items()),
     }
     known = {"user": at.username, "password": at.password, "sslmode": at.query.get("sslmode")}
     properties |= {name: str(value) for name, value in known.items() if value}
@@ -119,7 +115,8 @@ def _by_jdbc(spark: SparkSession, url: str, name: str, columns: dict[str, str], 
 
 
 def _in_utc(column: str, kind: str) -> str:
-    return f"CAST(`{column}` AS timestamp) AS `{column}`" if kind == "timestamp_ntz" else f"`{column}`"
+    name = quoted(column)
+    return f"CAST({name} AS timestamp) AS {name}" if kind == "timestamp_ntz" else name
 
 
 def _by_arrow(
@@ -139,10 +136,10 @@ def _by_arrow(
     kept = {name: types.NullType() if name in raw else kind for name, kind in found.items()}
     asked = [sa.cast(sa.column(n), sa.Text).label(n) if n in texts else sa.column(n, kept[n]) for n in columns]
     queries: list[Any] = [
-        sa.select(*asked).select_from(sa.table(table, schema=schema)).where(sa.text(condition))
+        sa.select(*asked).select_from(sa.table(table, schema=schema)).where(_condition(condition))
         for condition in conditions
     ]
-    ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
     tasks: Any = spark.range(0, len(queries), 1, len(queries))  # Its stub leaves types of Arrow open.
     return tasks.mapInArrow(_reader(url, table, queries, kinds), ddl)
 

@@ -19,12 +19,12 @@ TABLE = sa.Table(
     "orders",
     sa.MetaData(),
     sa.Column("number", sa.BigInteger),
-    sa.Column("Item", sa.Text),
+    sa.Column("It`em", sa.Text),
     sa.Column("price", sa.Numeric(10, 2)),
     sa.Column("day", sa.Date),
     sa.Column("paid", sa.Boolean),
     sa.Column("weight", sa.Double),
-    sa.Column("updated_at", sa.DateTime),
+    sa.Column("at :x", sa.DateTime),
 )
 KINDS = "bigint,string,decimal(10,2),date,boolean,double,timestamp"
 
@@ -55,13 +55,13 @@ def test_spark_reads_the_rows_of_a_slice_in_ranges_with_their_values(spark, post
         made(url)
         monkeypatch.setenv("SHOP_URL", url)
         for start, end, expected in ((4, 30, range(5, 31)), (None, 99, range(40)), (60, 99, ())):
-            frame = piece(start, end).read(spark, "env:SHOP_URL", "orders", by="updated_at")
+            frame = piece(start, end).read(spark, "env:SHOP_URL", "orders", by="at :x")
             assert ",".join(kind for _, kind in frame.dtypes) == KINDS
-            found = [tuple(each) for each in frame.selectExpr("* EXCEPT (updated_at)", "string(updated_at)").collect()]
+            found = [tuple(each) for each in frame.selectExpr("* EXCEPT (`at :x`)", "string(`at :x`)").collect()]
             assert sorted(found) == [(*row(each)[:-1], f"{row(each)[-1]:%Y-%m-%d %H:%M:%S}") for each in expected]
-        tasks = piece(4, 30).read(spark, url, "orders", by="updated_at").selectExpr("spark_partition_id()")
+        tasks = piece(4, 30).read(spark, url, "orders", by="at :x").selectExpr("spark_partition_id()")
         assert tasks.distinct().count() == 4
-        with pytest.raises(SourceUnavailable, match="orders has no column changed_at: found number, Item"):
+        with pytest.raises(SourceUnavailable, match="orders has no column changed_at: found number, It`em"):
             piece(4, 30).read(spark, url, "orders", by="changed_at")
 
 
@@ -97,7 +97,7 @@ class Session:
 )
 def test_where_the_driver_is_the_jvm_reads_each_range_by_a_predicate(monkeypatch, url, expected):
     session = Session()
-    columns = {"number": "bigint", "seen_at": "timestamp", "at": "timestamp_ntz"}
+    columns = {"number": "bigint", "seen_at": "timestamp", "a`t": "timestamp_ntz"}
     assert slice_rows._has_driver(session, "org.postgresql.Driver")
     slice_rows._by_jdbc(session, url, '"orders"', columns, ["at <= '1'", "at > '1'"])
     assert session.told == expected | {
@@ -105,8 +105,8 @@ def test_where_the_driver_is_the_jvm_reads_each_range_by_a_predicate(monkeypatch
         "predicates": ["at <= '1'", "at > '1'"],
         "driver": "org.postgresql.Driver",
         "fetchsize": "10000",
-        "customSchema": "`number` bigint, `seen_at` timestamp, `at` timestamp_ntz",
-        "columns": ("`number`", "`seen_at`", "CAST(`at` AS timestamp) AS `at`"),
+        "customSchema": "`number` bigint, `seen_at` timestamp, `a``t` timestamp_ntz",
+        "columns": ("`number`", "`seen_at`", "CAST(`a``t` AS timestamp) AS `a``t`"),
     }
 
 
