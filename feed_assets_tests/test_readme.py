@@ -14,6 +14,7 @@ from feed_assets_tests.support.each_case import each_case
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+OF_PROJECTS = (ROOT / "feed_assets/cli/template/README.md.template").read_text(encoding="utf-8")
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
@@ -28,6 +29,9 @@ def test_it_begins_with_what_works_before_a_release_and_one_line_changes_with_th
     assert shell_commands(README)[:3] == ["make demo", "make test", next(iter(_installing(README)))]
     assert len(_installing(README)) == README.count("pip install feed-assets") == 1
     assert _installing(README)[0].startswith("pip install ./feed_assets  #")
+    assert len(_installing(OF_PROJECTS)) == OF_PROJECTS.count("feed-assets pytest") == 1
+    assert _installing(OF_PROJECTS)[0].startswith("pip install ../feed_assets pytest  #")
+    assert "pypi.org" not in README + OF_PROJECTS
 
 
 def _installing(text):
