@@ -191,8 +191,8 @@ def _make_lock(ledger: Ledger) -> None:
             raise
 
 
-_IS_THERE = ("23505", "42P07")
-"""PostgreSQL's states for a name that is taken, by who has not committed yet and by who has."""
+_IS_THERE = ("23505", "42710", "42P07")
+"""PostgreSQL's states for a name that is taken, by who has not committed yet, by whose type is there, and by who has."""
 
 
 def _newest_schema() -> str | None:

@@ -66,7 +66,7 @@ def declared(name: str) -> Declared:
         function = eval(f"lambda {', '.join(inputs)}: None")  # noqa: S307
         by_events = ByEvents() if one == REPORT else None
         assets[one] = feed_asset(f"{one}/v1.0", inputs=inputs, by_events=by_events, code_version="0")(function)
-        recipe = recipe_of(_feed(one), function, resolve(_feed(one), None, inputs), (), None, None, "0")
+        recipe = recipe_of(_feed(one), function, resolve(_feed(one), None, inputs), {}, (), None, None, "0")
         recipes[one] = replace(recipe, is_by_events=by_events is not None)
 
     declare(REPORT, shape.reads)

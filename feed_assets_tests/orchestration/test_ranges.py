@@ -119,10 +119,11 @@ def test_with_spark_several_at_a_time_take_no_neighbour_along(spark, setting):
 
 SEVERAL_START_SPARK = dedent(
     """
-    import os, psutil
+    import os, psutil, sys
     from feed_assets_tests.orchestration.range_runs import materialize, three_days
     from feed_assets_tests.support.sum_projects import *
 
+    os.environ["DAGSTER_HOME"] = sys.argv[1]
     raw = raw_feed()
     world = three_days(1, 2, 3, world=harness(raw, sums_of(raw), maker=None))
     ended = materialize(world, DAY, THIRD_DAY).success
@@ -133,7 +134,8 @@ SEVERAL_START_SPARK = dedent(
 
 def test_of_several_that_need_spark_first_one_starts_it(home):
     env = {**os.environ, "FEED_ASSETS_PARTITIONS_AT_A_TIME": "2", "FEED_ASSETS_SPARK_MASTER": "local[1]"}
-    command = [sys.executable, "-W", "ignore", "-c", SEVERAL_START_SPARK]
+    del env["DAGSTER_HOME"]  # A Harness would take it for the developer's.
+    command = [sys.executable, "-W", "ignore", "-c", SEVERAL_START_SPARK, str(home)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=env)
     assert done.stdout.splitlines()[-1:] == ["True 1"], done.stderr
 
