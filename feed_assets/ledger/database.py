@@ -192,7 +192,7 @@ def _make_lock(ledger: Ledger) -> None:
 
 
 _IS_THERE = ("23505", "42710", "42P07")
-"""PostgreSQL's states for a name that is taken, by who has not committed yet, by whose type is there, and by who has."""
+"""PostgreSQL's states for a name that is taken: by who has not committed, by a type that is there, by a table that is."""
 
 
 def _newest_schema() -> str | None:
