@@ -119,8 +119,12 @@ def edits_of(update: Update, recorded: Update | None) -> tuple[str, str]:
         return "", ""
     why = other_sizes(update.files, recorded.files, "recorded")
     again = some([key.rpartition("/")[2] for key in _written_again(update.files, recorded.files)], 3)
-    note = f"{again} was written again since it was recorded, and is as large: `--deep` compares the rows of ours"
-    return why, note if again and not why else ""
+    note = (
+        f"{again} was written again since it was recorded, and is as large: `--deep` compares rows of ours, and of a "
+        "foreign feed its producer knows whether it is the same"
+    )
+    cure = "; put back what was recorded, or publish a new update"
+    return f"{why}{cure}" if why else "", note if again and not why else ""
 
 
 @dataclass(frozen=True)

@@ -94,4 +94,5 @@ def test_a_file_that_was_edited_by_hand_is_said_without_reading_it(services, ver
     code, (row,), errors = verify(str(TOTAL))
     assert (code, row["note"]) == (1, "")
     assert row["problem"].startswith(f"{update.files[0].key} has changed since it was recorded: found ")
+    assert row["problem"].endswith("put back what was recorded, or publish a new update")
     assert row["problem"] in errors
