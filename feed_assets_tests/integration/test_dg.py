@@ -17,7 +17,7 @@ from feed_assets_tests.support.servers import ROOT, wait_until
 
 BIN = Path(sys.executable).parent
 LOADED = "{workspaceOrError{...on Workspace{locationEntries{name locationOrLoadError{__typename}}}}}"
-WARNING = re.compile(r"feed_assets/\S+\.py:\d+: \w+Warning.*|.*\bWarning: .*(?:code_location_name|location_name).*")
+WARNING = re.compile(r"(?:feed_assets|my_shop)/\S+\.py:\d+: \w+Warning.*|.*\bWarning: .*location_name.*")
 PATIENCE = 300
 """Seconds until a server that does not answer counts as broken: a few, unless the machine does much else."""
 
