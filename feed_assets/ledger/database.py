@@ -192,7 +192,7 @@ def _make_lock(ledger: Ledger) -> None:
 
 
 _IS_THERE = ("23505", "42710", "42P07")
-"""PostgreSQL's states for a name that is taken: by who has not committed, by a type that is there, by a table that is."""
+"""PostgreSQL's states for a name that is taken: not committed yet, a type's already, or a table's."""
 
 
 def _newest_schema() -> str | None:

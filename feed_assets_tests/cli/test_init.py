@@ -80,11 +80,7 @@ def test_a_project_around_files_of_ones_own_declares_their_feed_and_has_them_on_
     for name, text in days.items():
         (here / name).parent.mkdir(parents=True)
         (here / name).write_text(text)
-    said = (
-        CliRunner()
-        .invoke(app, ["init", "corner_shop", "--from", *days], catch_exceptions=False)
-        .output
-    )
+    said = CliRunner().invoke(app, ["init", "corner_shop", "--from", *days], catch_exceptions=False).output
     assert "the feed corner_shop/orders/v1.0 with your files, the dataset corner_shop/orders_clean/v1.0" in said
     board = Blackboard.open((here / "corner_shop/.feed_assets/blackboard").as_uri())
     for day, text in zip(("2024-01-01", "2024-01-02"), days.values(), strict=True):
