@@ -169,7 +169,7 @@ UNNAMED = {
 }
 
 
-@pytest.mark.parametrize("name", UNNAMED)
+@each_case("name", UNNAMED)
 def test_a_logical_type_that_the_dialect_does_not_name_is_the_type_below_it(name, monkeypatch):
     type_, value, text = UNNAMED[name]
     fields = [{"name": "id", "type": "string"}, {"name": "f", "type": ["null", type_]}]
