@@ -5,7 +5,6 @@ import struct
 from datetime import UTC, datetime
 from decimal import Decimal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
