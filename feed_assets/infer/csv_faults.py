@@ -1,13 +1,13 @@
 """Records of CSV files as they stand, from which a person sees why no feed can have them."""
 
 import csv
-import gzip
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from feed_assets.core.csv_dialect import Encoding
 from feed_assets.core.errors import InvalidName
+from feed_assets.feeds.local_files import open_text
 
 _DELIMITERS = ",;\t|"
 _CODECS = {"UTF-8": "utf-8-sig", "UTF-16": "utf-16", "Latin-1": "latin-1"}
@@ -56,8 +56,7 @@ def refuse_names(file: Path, encoding: Encoding, delimiter: str, quote: str) -> 
 
 def _records(file: Path, encoding: Encoding, delimiter: str, quote: str) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield the records with the number of their last line, up to one that is no CSV."""
-    opened = gzip.open if file.suffix == ".gz" else open
-    with opened(file, "rt", encoding=_CODECS[encoding], errors="replace", newline="") as text:
+    with open_text(file, _CODECS[encoding], errors="replace") as text:
         reader = csv.reader(text, delimiter=delimiter, quotechar=quote)
         with suppress(csv.Error):
             for fields in reader:

@@ -1,6 +1,5 @@
 """Format, dialect and columns of sample files, read by DuckDB and pyarrow."""
 
-import gzip
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -8,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, Encoding, beginning_of, first_bytes
+from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, Encoding
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.readable import Format
 from feed_assets.core.words import sentence
+from feed_assets.feeds.local_files import csv_problem, open_bytes, open_text
 from feed_assets.infer.columns import LONG_INTEGER, NULLS, Column, facts_of, identifier, literal
 from feed_assets.infer.csv_faults import refuse_blank, refuse_names, refuse_uneven
 
@@ -126,12 +126,12 @@ def _encoding_of(files: Sequence[Path]) -> Encoding:
 
 
 def _encoding_of_one(file: Path) -> Encoding:
-    with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as data:
+    with open_bytes(file) as data:
         first = data.read(2)
         if first in (b"\xff\xfe", b"\xfe\xff"):
             return "UTF-16"
     try:
-        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8", newline="") as text:
+        with open_text(file, "utf-8") as text:
             while text.read(1 << 20):
                 pass
     except UnicodeDecodeError:
@@ -161,9 +161,7 @@ def _dialect_of(database: Any, file: Path, encoding: Encoding) -> tuple[CsvDiale
 def _refuse_others(files: Sequence[Path], names: Sequence[str], dialect: CsvDialect) -> None:
     """Raise InvalidName for a file that a run would refuse by the columns and the dialect of the first one."""
     for file in files:
-        with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as data:
-            problem = beginning_of(first_bytes(data.read), names, dialect).problem
-        if problem:
+        if problem := csv_problem(file, names, dialect):
             raise InvalidName(f"{file}: {problem}. Correct the file, or declare it by hand.")
 
 

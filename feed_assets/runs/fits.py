@@ -1,6 +1,5 @@
 """Whether a file can be part of an update of a declared feed, as far as that is seen without Spark."""
 
-import gzip
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -9,13 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, beginning_of, first_bytes
+from feed_assets.core.csv_dialect import RFC_4180, CsvDialect
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import PACKED
 from feed_assets.core.limits import READ_BYTES
 from feed_assets.core.packed import BZIP2_END, MAGIC_BYTES, end_problem, packing_problem
 from feed_assets.core.readable import Format
 from feed_assets.core.schemas import column_names
+from feed_assets.feeds.local_files import csv_problem, open_text
 
 LINES = 10
 """Lines of JSON that are looked at: some may be records that a run rejects, but not all."""
@@ -50,12 +50,7 @@ def _packing(file: Path) -> str | None:
 def _csv(file: Path, names: Sequence[str], dialect: CsvDialect) -> str | None:
     if file.suffix in PACKED and file.suffix != ".gz":
         return None
-
-    def read(size: int) -> bytes:
-        with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as data:
-            return data.read(size)
-
-    return beginning_of(first_bytes(read), names, dialect).problem
+    return csv_problem(file, names, dialect)
 
 
 def _json(file: Path, names: Sequence[str]) -> str | None:
@@ -95,4 +90,4 @@ def _text(file: Path) -> IO[str]:
     """A text file, packed by gzip or not; of one that is packed otherwise nothing is seen."""
     if file.suffix in PACKED and file.suffix != ".gz":
         return StringIO()
-    return (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig", newline="")
+    return open_text(file, "utf-8-sig")

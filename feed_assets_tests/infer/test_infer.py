@@ -8,6 +8,7 @@ from pyarrow import parquet as pq
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
+from feed_assets.core.csv_dialect import HEAD_BYTES
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.infer.declaration import infer
 from feed_assets.infer.paths import feed_name, partitions_of
@@ -73,6 +74,7 @@ def test_a_column_has_the_narrowest_type_that_all_its_texts_fit(tmp_path, values
         ("a,b\n1,é\n2,z\n".encode("utf-8-sig"), {}),
         ("1,x\n2,y\n3,z\n", {"header": False}),
         ('a,b\n1,"x\n y"\n2,z\n', {}),
+        (f"a,{'b' * HEAD_BYTES}\n1,x\n2,y\n", {}),
     ],
 )
 def test_the_dialect_of_csv_is_that_of_the_files(tmp_path, data, given):

@@ -1,0 +1,32 @@
+"""Files on this machine, packed by gzip or not, before anybody publishes them."""
+
+import gzip
+from collections.abc import Sequence
+from gzip import GzipFile
+from io import BufferedReader
+from pathlib import Path
+from typing import IO
+
+from feed_assets.core.csv_dialect import CsvDialect, beginning_of, first_bytes
+
+
+def open_bytes(file: Path) -> GzipFile | BufferedReader:
+    """Open a file for reading, unpacked."""
+    return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")
+
+
+def open_text(file: Path, encoding: str, errors: str = "strict") -> IO[str]:
+    """Open a text file for reading, unpacked, with its line ends as they are."""
+    if file.suffix == ".gz":
+        return gzip.open(file, "rt", encoding=encoding, errors=errors, newline="")
+    return file.open(encoding=encoding, errors=errors, newline="")
+
+
+def csv_problem(file: Path, names: Sequence[str], dialect: CsvDialect) -> str | None:
+    """Return why a run would refuse a CSV file by its beginning, for columns of these names; None if it would not."""
+
+    def read(size: int) -> bytes:
+        with open_bytes(file) as data:
+            return data.read(size)
+
+    return beginning_of(first_bytes(read), names, dialect).problem
