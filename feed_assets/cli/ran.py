@@ -26,10 +26,6 @@ NAMED = 5
 """Partitions of a kind that the end of a run names; of the others it says how many there are."""
 
 
-PRINTED = frozenset({"audit", "failing", "person", "undecided"})
-"""Kinds of alerts that say what a command says of its runs."""
-
-
 class EndedView(View):
     """How a run ended with a partition."""
 
@@ -72,9 +68,11 @@ class RanView(View):
 def alerts_once() -> Generator[None]:
     """Leave alerts out of the log that the lines of a command tell; other channels have them."""
     from feed_assets import alerts
+    from feed_assets.orchestration.ticks.tick import FAILING
+    from feed_assets.orchestration.ticks.watch import AUDIT, PERSON, UNDECIDED
 
     def is_news(record: logging.LogRecord) -> bool:
-        return str(getattr(record, alerts.ALERT, "")).partition(":")[0] not in PRINTED
+        return str(getattr(record, alerts.ALERT, "")).partition(":")[0] not in (AUDIT, FAILING, PERSON, UNDECIDED)
 
     logger = logging.getLogger(alerts.__name__)
     logger.addFilter(is_news)

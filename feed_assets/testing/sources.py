@@ -79,10 +79,10 @@ def given_boards(sources: Mapping[str, Source], declared: Sequence[Declaration])
     named = {name for each in declared for name in _boards_of(each)} & sources.keys()
     names = {name for name in named if name not in events or isinstance(sources[name], Path | str)}
     places = {name: {"url": _url_of(name, sources[name])} for name in sorted(names)}
-    before = os.environ.get(BOARDS)
     if not places:
         yield
         return
+    before = os.environ.get(BOARDS)
     _set(BOARDS, json.dumps(json.loads(before or "{}") | places))
     try:
         yield
