@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from feed_assets.core import text_forms
+from feed_assets.core import sql_text, text_forms
 from feed_assets.core.schemas import quoted
 
 NULLS = (r"\N", "NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "None", "-")
@@ -89,32 +89,22 @@ class Facts:
 
 def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, Facts]:
     """Return the facts of the columns of a DuckDB relation that holds texts, in one scan."""
-    expressions = [expression for name in names for expression in _counts(identifier(name))]
+    expressions = [expression for name in names for expression in _counts(sql_text.quoted(name))]
     row = database.execute(f"SELECT {', '.join(expressions)} FROM {table}").fetchone()
     size = len(Facts.__dataclass_fields__)
     return {name: Facts(*row[at * size : (at + 1) * size]) for at, name in enumerate(names)}
-
-
-def identifier(name: str) -> str:
-    """Return a name as SQL has it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """Return a text as SQL has it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _counts(column: str) -> list[str]:
     """Return the aggregates of one column, in the order of `Facts`."""
 
     def of_form(form: str, also: str = "true") -> str:
-        return f"count_if(regexp_full_match({column}, {literal(form)}) AND {also})"
+        return f"count_if(regexp_full_match({column}, {sql_text.literal(form)}) AND {also})"
 
-    scale = f"length(regexp_extract({column}, {literal(r'^-?[0-9]+[.]([0-9]+)')}, 1))"
+    scale = f"length(regexp_extract({column}, {sql_text.literal(r'^-?[0-9]+[.]([0-9]+)')}, 1))"
     fraction = f"coalesce(isfinite(try_cast({column} AS DOUBLE)), false)"
     day = f"try_cast({column} AS DATE) IS NOT NULL"
-    is_iso = f"regexp_full_match({column}, {literal(text_forms.DAY)})"
+    is_iso = f"regexp_full_match({column}, {sql_text.literal(text_forms.DAY)})"
     moment = f"try_cast(replace({column}[1:19], 'T', ' ') AS TIMESTAMP) IS NOT NULL AND {column}[12:13] < '24'"
     return [
         f"count({column})",

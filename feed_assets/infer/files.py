@@ -10,9 +10,10 @@ from typing import Any
 from feed_assets.core.csv_dialect import RFC_4180, CsvDialect, Encoding
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.readable import Format
+from feed_assets.core.sql_text import literal, quoted
 from feed_assets.core.words import sentence
 from feed_assets.feeds.local_files import csv_problem, open_bytes, open_text
-from feed_assets.infer.columns import LONG_INTEGER, NULLS, Column, facts_of, identifier, literal
+from feed_assets.infer.columns import LONG_INTEGER, NULLS, Column, facts_of
 from feed_assets.infer.csv_faults import refuse_blank, refuse_names, refuse_uneven
 
 _SUFFIXES: Mapping[str, Format] = {
@@ -170,7 +171,7 @@ def _typed(database: Any, names: Sequence[str]) -> tuple[tuple[Column, ...], str
     plain = _columns(database, "texts", names)
     texts = [column.name for column in plain if column.kind == "string"]
     for null in NULLS if texts else ():
-        without = ", ".join(f"nullif({identifier(name)}, {literal(null)}) AS {identifier(name)}" for name in texts)
+        without = ", ".join(f"nullif({quoted(name)}, {literal(null)}) AS {quoted(name)}" for name in texts)
         typed = {column.name: column for column in _columns(database, f"(SELECT {without} FROM texts)", texts)}
         better = [each for each in typed.values() if each.kind != "string"]
         if better:
@@ -202,7 +203,7 @@ def _json(files: Sequence[Path]) -> Sample:
         pointers = {name: literal("/" + name.replace("~", "~0").replace("/", "~1")) for name in names}
         kinds = ", ".join(f"list(DISTINCT json_type(json, {each}))" for each in pointers.values())
         seen = database.execute(f"SELECT {kinds} FROM lines").fetchone()
-        texts = ", ".join(f"json ->> {each} AS {identifier(name)}" for name, each in pointers.items())
+        texts = ", ".join(f"json ->> {each} AS {quoted(name)}" for name, each in pointers.items())
         facts = facts_of(database, f"(SELECT {texts} FROM lines)", names)
     columns = [
         _of_json(files[0], facts[name].column(name, keeps_digits=False), {*types} - {"NULL", None})

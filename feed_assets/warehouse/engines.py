@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape
+from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape
 
@@ -219,16 +220,6 @@ def comment(table: str, column: Column) -> Iterator[str]:
     """Set a column's comment, if it has one."""
     if column.comment:
         yield f"COMMENT ON COLUMN {table}.{quoted(column.name)} IS {literal(column.comment)}"
-
-
-def quoted(name: str) -> str:
-    """A name as an identifier, whatever is in it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """A text as a literal, whatever is in it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 _EXTRAS = {

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
+from feed_assets.core.sql_text import quoted
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import files, state, statements
-from feed_assets.warehouse.engines import Connection, Engine, quoted
+from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.files import Batch
 from feed_assets.warehouse.lease import kept
 from feed_assets.warehouse.migrations import loosened, migrate, places

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 import duckdb
 
 from feed_assets.core.errors import DiskFull, InvalidShape, UnreadableUpdate
+from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.duck import opened_at
-from feed_assets.warehouse.engines import literal, quoted
 from feed_assets.warehouse.shapes import TAKEN, TEXT, Column, Kind, Shape
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
-from feed_assets.warehouse.engines import Connection, Engine, literal
+from feed_assets.core.sql_text import literal
+from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.statements import STATE
 
 _TABLES = (

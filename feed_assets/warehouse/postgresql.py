@@ -10,7 +10,8 @@ import psycopg
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, WarehouseUnavailable
 from feed_assets.core.secrets import shown
-from feed_assets.warehouse.engines import IS_ANOTHERS, Engine, literal, quoted
+from feed_assets.core.sql_text import literal, quoted
+from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
 from feed_assets.warehouse.files import Batch
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 

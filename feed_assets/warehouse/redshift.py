@@ -9,7 +9,8 @@ import redshift_connector as driver
 
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
 from feed_assets.core.secrets import shown
-from feed_assets.warehouse.engines import Engine, Findings, Growth, comment, literal, quoted
+from feed_assets.core.sql_text import literal, quoted
+from feed_assets.warehouse.engines import Engine, Findings, Growth, comment
 from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.lengths import look
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Column, Kind, Shape

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from feed_assets.core.errors import InvalidName
+from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse import partitions, state
-from feed_assets.warehouse.engines import Connection, Engine, literal, quoted
+from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.statements import STATE, deleted_of
 

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from feed_assets.core.errors import LoadFailed, WarehouseTaken
-from feed_assets.warehouse.engines import Connection, Engine, Refused, literal
+from feed_assets.core.sql_text import literal
+from feed_assets.warehouse.engines import Connection, Engine, Refused
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import DELETED, STATE
 

@@ -6,7 +6,8 @@ table, highest offset of each key, delete from the target, drop deletes, insert 
 
 from collections.abc import Iterable, Iterator
 
-from feed_assets.warehouse.engines import Engine, Growth, comment, literal, quoted
+from feed_assets.core.sql_text import literal, quoted
+from feed_assets.warehouse.engines import Engine, Growth, comment
 from feed_assets.warehouse.migrations import (
     AddColumn,
     DropColumn,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.sql_text import quoted
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
@@ -17,7 +18,7 @@ from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.warehouse import loader, partitions
 from feed_assets.warehouse.dataset import Published
-from feed_assets.warehouse.engines import Engine, quoted
+from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.target import Target
 
 Rows = Sequence[Mapping[str, Any]]

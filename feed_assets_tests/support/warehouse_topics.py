@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from feed_assets.core.sql_text import quoted
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.kafka import avro
 from feed_assets.warehouse import state
-from feed_assets.warehouse.engines import Connection, Engine, quoted
+from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.table import Loading

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from feed_assets.warehouse.engines import quoted
+from feed_assets.core.sql_text import quoted
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 from feed_assets_tests.warehouse.topic_loader import Loader
 

@@ -5,6 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 from feed_assets.core.chunks import key_of
+from feed_assets.core.sql_text import quoted
 from feed_assets.core.topics import Topic
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import avro, dialect, files
@@ -13,7 +14,7 @@ from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.schemas import Poison
 from feed_assets.kafka.signals import Signal
-from feed_assets.warehouse.engines import Engine, quoted
+from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.runs import Signalled
 from feed_assets.warehouse.shapes import shape_of
 

@@ -18,12 +18,12 @@ from feed_assets.core.errors import (
     WarehouseUnavailable,
 )
 from feed_assets.core.feeds import Feed
+from feed_assets.core.sql_text import quoted
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import dataset as datasets
 from feed_assets.warehouse import lease, loader, partitions, state
-from feed_assets.warehouse.engines import quoted
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, parquet, state_rows, table
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from feed_assets.warehouse.engines import quoted
+from feed_assets.core.sql_text import quoted
 from feed_assets_tests.support.fault_seeds import seeds
 from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.warehouse.lives import killed_at

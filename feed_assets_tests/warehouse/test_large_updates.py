@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from feed_assets.core.feeds import Partition
+from feed_assets.core.sql_text import quoted
 from feed_assets.feeds import write
 from feed_assets.warehouse import duck, partitions
-from feed_assets.warehouse.engines import quoted
 from feed_assets_tests.support.parquet_lake import parquet
 from feed_assets_tests.support.warehouse_datasets import load
 

@@ -6,12 +6,12 @@ import pytest
 
 from feed_assets.core.errors import LoadFailed, WarehouseTaken, WarehouseUnavailable
 from feed_assets.core.feeds import Feed
+from feed_assets.core.sql_text import literal, quoted
 from feed_assets.ledger import log, subscriptions
 from feed_assets.ledger.retention import prune_log
 from feed_assets.warehouse import dataset as datasets
 from feed_assets.warehouse import loader, partitions, state
 from feed_assets.warehouse.dataset import DatasetTable
-from feed_assets.warehouse.engines import literal, quoted
 from feed_assets.warehouse.partitions import Mark
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load
 
