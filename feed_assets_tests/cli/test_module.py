@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting, ModuleNotLoaded
+from feed_assets_tests.support.each_case import each_case
 
 FEED = "ice/orders/v1.0"
 PROJECT = '[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "ice"\n'
@@ -127,7 +128,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("text", MISTAKES)
+@each_case("text", MISTAKES)
 def test_a_mistake_is_two_lines_with_file_and_line(project, text):
     (project / "ice" / "defs" / "orders.py").write_text(text)
     error = explained()

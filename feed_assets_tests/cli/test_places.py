@@ -11,6 +11,7 @@ from feed_assets.core.errors import BlackboardMissing, FeedAssetsError, InvalidS
 from feed_assets.defs.ads import sample
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
+from feed_assets_tests.support.each_case import each_case
 
 MODULE = ["-m", "feed_assets.definitions"]
 SUMMARY, RAW = "retail/daily_summary/v1.0", "ads/shown_raw/v1.0"
@@ -47,7 +48,7 @@ READING = {
 }
 
 
-@pytest.mark.parametrize("name", READING)
+@each_case("name", READING)
 def test_who_only_reads_makes_nothing_and_says_what_makes_the_ledger(nowhere, tmp_path, name):
     # With a blackboard that is there: the ledger alone is missing.
     error = done(*READING[name]).exception
@@ -56,7 +57,7 @@ def test_who_only_reads_makes_nothing_and_says_what_makes_the_ledger(nowhere, tm
     assert [*(tmp_path / "lake").iterdir()] == []
 
 
-@pytest.mark.parametrize("args", [["ls"], ["ls", RAW], ["show", RAW], ["get", RAW, "k", "--to", "x"], ["verify", RAW]])
+@each_case("args", [["ls"], ["ls", RAW], ["show", RAW], ["get", RAW, "k", "--to", "x"], ["verify", RAW]])
 def test_who_only_reads_feeds_makes_no_blackboard(nowhere, tmp_path, args):
     error = done("feed", *args).exception
     assert isinstance(error, BlackboardMissing)

@@ -14,6 +14,7 @@ from feed_assets.cli.receive import polled, pushed_feeds, written_sources
 from feed_assets.core.errors import InvalidDefinition, InvalidKey, InvalidName
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets_tests.support.each_case import each_case
 
 pytestmark = pytest.mark.usefixtures("home")
 MEN = "partners/men/v1.0"
@@ -79,7 +80,7 @@ defs = dg.Definitions([
 """
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("scope", "said"),
     [
         (MEN, ""),

@@ -18,6 +18,7 @@ from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
 from feed_assets_tests.support import ads_figures
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import inputs_of
 
 DAY, NEXT_DAY = "2019-11-24", "2019-11-25"
@@ -160,7 +161,7 @@ def test_rows_in_are_clean_rows_and_rejected_rows(ads, feed, more):
     assert len(clean) + len(rejected) == raw.count(b"\n") - 1 + more
 
 
-@pytest.mark.parametrize(("line", "reason"), [*BAD_SHOWN, (EARLY, DUPLICATE)])
+@each_case(("line", "reason"), [*BAD_SHOWN, (EARLY, DUPLICATE)])
 def test_a_bad_impression_is_rejected_with_reason_file_and_raw_text(ads, line, reason):
     assert_rejected(ads, "shown", line, reason)
 

@@ -232,7 +232,7 @@ def asked(queries: list[str]) -> list:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+@each_case("column", COLUMNS)
 def test_duckdb_reads_what_was_written(by_duckdb, column):
     values, found = COLUMNS[column][0], by_duckdb[column]
     if column in ("timestamp", "local"):

@@ -8,6 +8,7 @@ import pytest
 from feed_assets.core.topics import Topic
 from feed_assets.kafka.lag import Lag
 from feed_assets.orchestration.catch_up import AGAIN_SECONDS, CATCH_UP, TOPIC, is_due
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.topic_projects import TABLE, chunk, kafka_world, loop
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -20,7 +21,7 @@ def topic(broker, registry, setting):
         yield made
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("behind", "seconds_ago", "due"),
     [(0, None, False), (9, 0, False), (9, 59, False), (10, 0, True), (1, 60, True), (1, 61, True), (1, -3600, True)],
 )

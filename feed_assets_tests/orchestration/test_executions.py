@@ -11,6 +11,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.makers import SPARK_PROFILE, cluster_of
 from feed_assets.orchestration.decide.run_config import RunConfig, SliceConfig, parameters_of
 from feed_assets.settings import Settings, settings
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, short
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -45,7 +46,7 @@ def test_what_a_run_is_told_is_kept_without_its_secrets():
     assert parameters_of(RunConfig()) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "profile", "expected"),
     [
         ({}, None, "local[2]"),

@@ -15,6 +15,7 @@ from feed_assets.core.errors import BlackboardRefused, InvalidName, UnreadableUp
 from feed_assets.feeds import footers
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.reading.exact_rows import EXACT, MOMENT
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.parquet_lake import MONDAY, NEW, OLD, TUESDAY, WEDNESDAY, Lake, parquet
 
 
@@ -129,7 +130,7 @@ def test_an_update_of_no_rows_has_columns_and_one_of_no_files_has_none(lake):
     assert lake.read(MONDAY, WEDNESDAY).to_arrow(partition_column="d")["d"].to_pylist() == [MONDAY]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ending", "content", "says"),
     [
         ("csv", b"n\n1\n", r"part-0.csv is CSV: rows are those of Parquet.* `.paths` .*to_spark\(session, schema="),

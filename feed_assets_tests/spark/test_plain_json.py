@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 from feed_assets.spark import plain_json
 from feed_assets.spark.plain_json import is_plain, order_of
 from feed_assets.spark.read import ddl, read
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.spark_updates import put_update
 
 SCHEMA = (
@@ -145,7 +146,7 @@ def test_fields_are_plain_in_the_order_of_the_first_line_alone(spark, local_boar
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_case(
     "first",
     [b"", b"{", b"[1]\n", b"\xff\xfe\n", b"{" * 100_000, b"[" * 100_000, b"7\n"],
     ids=lambda first: str(first[:9]),

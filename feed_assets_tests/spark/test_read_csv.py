@@ -160,7 +160,7 @@ def test_names_that_spark_skips_are_refused(told, name):
         told("id,name\n1,a\n", name=name)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     ["a[1]{2}.csv", "a*?.csv", "a b+c%20d.csv", "a,b;c.csv", "é😀.csv", "deep/er/a.csv", "day=1/a.csv", "a:b.csv"],
 )
