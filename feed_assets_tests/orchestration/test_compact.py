@@ -31,17 +31,33 @@ from feed_assets_tests.orchestration.appended import (
     totals,
     world,
 )
+from feed_assets_tests.orchestration.kept import keep, restore
+from feed_assets_tests.orchestration.shop import Shop
 from feed_assets_tests.support.kill_points import call_and_die
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Four batches, of which a consumer has read all, in a folder of their own."""
+    folder = tmp_path_factory.mktemp("kept")
+
+    def build():
+        shop = Shop(folder)
+        world_ = world(shop, [])
+        for key in "abcd":
+            shop.write(key)
+            world_.run_until_idle()
+
+    return keep(folder, build)
+
+
 @pytest.fixture
-def batched(shop, told):
-    """Four batches, of which a consumer has read all."""
-    world_ = world(shop, told)
+def batched(kept, shop, told, home):
+    """The same, in the test's own home."""
+    restore(kept, home)
     for key in "abcd":
-        shop.write(key)
-        world_.run_until_idle()
-    return world_
+        shop.write(key)  # The events of the kept ledger, which it has each once.
+    return world(shop, told)
 
 
 def services(rows=None, ahead=timedelta()):
