@@ -110,8 +110,10 @@ def _resolve(connection: sa.Connection, names: Iterable[str], now: datetime) -> 
 
 def open_alerts(connection: sa.Connection) -> tuple[Alert, ...]:
     """The alerts that are open, oldest first."""
-    query = sa.select(alert).where(alert.c.resolved.is_(None)).order_by(alert.c.opened, alert.c.name)
-    return tuple(Alert(row.name, row.opened, row.reason) for row in connection.execute(query))
+    return tuple(Alert(row.name, row.opened, row.reason) for row in connection.execute(_OPEN))
+
+
+_OPEN = sa.select(alert).where(alert.c.resolved.is_(None)).order_by(alert.c.opened, alert.c.name)
 
 
 def undelivered(connection: sa.Connection, channels: Collection[str]) -> tuple[Notice, ...]:

@@ -22,8 +22,8 @@ def known(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Parti
     """The batches of partitions of appendable feeds, valid or not, sorted; () of one that the ledger knows none of."""
     found: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
     if parents:
-        asked = wanted.partitions(connection, parents)
-        for row in connection.execute(sa.select(batch).join(asked, wanted.same(batch, asked))):
+        query = wanted.all_of(connection.dialect.name, batch)
+        for row in connection.execute(query, wanted.given(wanted.keys(parents))):
             feed = Feed.parse(row.feed)
             found[Partition(feed, row.partition)].append(Partition(feed, row.key))
     return {parent: tuple(sorted(each)) for parent, each in found.items()}

@@ -7,7 +7,8 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, 
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -166,13 +167,18 @@ def _refuse_backfilling(
 
 def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:
     """Those of some partitions that are closed, by themselves or with their dataset: two seeks for each."""
-    asked = wanted.partitions(connection, partitions)
-    its = (closure.c.feed == asked.c.feed) & closure.c.partition.in_([asked.c.partition, WHOLE])
-    query = sa.select(asked, closure.c.why, closure.c.who, closure.c.at, (closure.c.partition == WHOLE).label("whole"))
-    rows = connection.execute(query.join(closure, its).order_by(sa.desc("whole")))  # What was closed by itself is last.
+    rows = connection.execute(_closed(connection.dialect.name), wanted.given(wanted.keys(partitions)))
     return {
         Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at, row.whole) for row in rows
     }
+
+
+@cache
+def _closed(dialect: str) -> sa.Select[Any]:
+    asked = wanted.table(dialect, wanted.PARTITION)
+    its = (closure.c.feed == asked.c.feed) & closure.c.partition.in_([asked.c.partition, WHOLE])
+    query = sa.select(asked, closure.c.why, closure.c.who, closure.c.at, (closure.c.partition == WHOLE).label("whole"))
+    return query.join(closure, its).order_by(sa.desc("whole"))  # What was closed by itself is last.
 
 
 def of_feeds(connection: sa.Connection, feeds: Iterable[Feed]) -> set[Feed]:

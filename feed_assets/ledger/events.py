@@ -7,6 +7,7 @@ import json
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -282,16 +283,19 @@ def ours(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded
 
 def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> tuple[Recorded, ...]:
     """The newest events, of one table or of all, the newest first."""
-    query = sa.select(event).order_by(event.c.sequence.desc()).limit(limit)
-    if table:
-        query = query.where(event.c.feed == str(table))
+    mine = event.c.feed == str(table) if table else sa.true()
+    query = sa.select(event).where(mine).order_by(event.c.sequence.desc()).limit(limit)
     return tuple(recorded_of(row) for row in connection.execute(query).mappings())
 
 
 def newest_of(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, Recorded]:
     """The newest event of each table that has one: one index seek for each."""
-    asked = wanted.rows(connection, ("feed",), [[str(table)] for table in tables])
-    history = event.alias()
+    found = connection.execute(_newest_of(connection.dialect.name), wanted.given([[str(table)] for table in tables]))
+    return {each.partition.feed: each for each in map(recorded_of, found.mappings())}
+
+
+@cache
+def _newest_of(dialect: str) -> sa.Select[Any]:
+    asked, history = wanted.table(dialect, ("feed",)), event.alias()
     last = sa.select(sa.func.max(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
-    query = sa.select(event).join(asked, event.c.sequence == last.scalar_subquery())
-    return {each.partition.feed: each for each in map(recorded_of, connection.execute(query).mappings())}
+    return sa.select(event).join(asked, event.c.sequence == last.scalar_subquery())

@@ -6,6 +6,7 @@ Source: "a log of state transitions that everything else listens to", the global
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -93,7 +94,10 @@ def _row(sequence: int, new: Change) -> dict[str, object]:
 
 def last(connection: sa.Connection) -> int:
     """The number of the last change that was committed."""
-    return connection.execute(sa.select(sa.func.max(change.c.sequence))).scalar() or 0
+    return connection.execute(_LAST).scalar() or 0
+
+
+_LAST = sa.select(sa.func.max(change.c.sequence))
 
 
 def moment(connection: sa.Connection, sequence: int) -> datetime | None:
@@ -116,14 +120,26 @@ def newest(
     and no event that is among the last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the newest
     update of a partition stays. Of some datasets the windows of a grain are among them, too.
     """
-    mine = change.c.feed.in_(sorted(map(str, feeds))) & (change.c.sequence > sequence) & (change.c.sequence <= upto)
+    given = {"kind": kind, "feeds": sorted(map(str, feeds)), "start": sequence, "upto": upto, "most": limit}
+    given |= wanted.given((str(feed), grain) for feed, grain in windows.items())
+    query = _newest(connection.dialect.name, bool(windows))
+    return tuple(_numbered(row) for row in connection.execute(query, given))
+
+
+@cache
+def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
+    """Built once, as each tick asks it several times."""
+    kind, upto = sa.bindparam("kind", type_=sa.String), sa.bindparam("upto", type_=sa.BigInteger)
+    mine = change.c.feed.in_(sa.bindparam("feeds", expanding=True)) & (change.c.sequence > sa.bindparam("start"))
     recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - EVENTS_EACH)
     kept = ~_overtaken() | recent_event | (change.c.after == INVALIDATED)
-    asked = wanted.rows(connection, ("feed", "subject"), ((str(feed), grain) for feed, grain in windows.items()))
-    is_window = (change.c.kind == WINDOW) & sa.exists().where(wanted.same(change, asked)).correlate(change)
-    mine &= (change.c.kind == kind) | is_window if windows else change.c.kind == kind
-    query = sa.select(*_COLUMNS).where(mine, kept, change.c.after.is_distinct_from(PRUNED)).order_by(change.c.sequence)
-    return tuple(_numbered(row) for row in connection.execute(query.limit(limit)))
+    asked = change.c.kind == kind
+    if with_windows:
+        of_grain = sa.exists().where(wanted.same(change, wanted.table(dialect, ("feed", "subject")))).correlate(change)
+        asked |= (change.c.kind == WINDOW) & of_grain
+    kept &= asked & change.c.after.is_distinct_from(PRUNED)
+    query = sa.select(*_COLUMNS).where(mine, change.c.sequence <= upto, kept).order_by(change.c.sequence)
+    return query.limit(sa.bindparam("most", type_=sa.BigInteger))
 
 
 def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Numbered, ...]:
@@ -169,6 +185,7 @@ def _numbered(row: sa.Row[Any]) -> Numbered:
     return Numbered(row.sequence, partition, row.kind, row.subject, row.before, row.after, row.who, row.why)
 
 
+@cache
 def _overtaken() -> sa.ColumnElement[bool]:
     """Whether a later change of the same partition and kind (and check) is there, and is no prune."""
     later = change.alias()

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -170,13 +171,17 @@ def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, s
 
 def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tuple[Run, ...]:
     """The runs of some outputs that failed or were refused since the last that ended well, oldest first."""
-    asked = wanted.partitions(connection, outputs)
-    ended = run.alias()
+    rows = connection.execute(_open_attempts(connection.dialect.name), wanted.given(wanted.keys(outputs)))
+    return tuple(_of(row) for row in rows)
+
+
+@cache
+def _open_attempts(dialect: str) -> sa.Select[Any]:
+    asked, ended = wanted.table(dialect, wanted.PARTITION), run.alias()
     well = wanted.same(ended, asked) & ended.c.state.in_(sorted(WELL))
     last = sa.select(sa.func.max(ended.c.finished)).where(well).correlate(asked).scalar_subquery()
     query = sa.select(run).join(asked, wanted.same(run, asked)).where(run.c.state.in_(sorted(attempts.ATTEMPTS)))
-    query = query.where(run.c.began >= sa.func.coalesce(last, 0))
-    return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started, run.c.began)))
+    return query.where(run.c.began >= sa.func.coalesce(last, 0)).order_by(run.c.started, run.c.began)
 
 
 def attempted(connection: sa.Connection, feeds: Collection[Feed]) -> set[Partition]:

@@ -4,6 +4,8 @@ Of an appendable dataset of ours the batches that a range takes the place of are
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -74,8 +76,13 @@ def _last(pins: Iterable[Pin]) -> tuple[Pin, ...]:
 def consumed_of(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
     """What some updates, by partition, were built from."""
     found: dict[Partition, list[Pin]] = {}
-    asked = wanted.updates(connection, published.items())
-    query = sa.select(table).join(asked, wanted.same(table, asked)).where(table.c.is_input)
-    for row in connection.execute(query):
+    query = _consumed_of(connection.dialect.name)
+    ids = wanted.given((str(at.feed), at.key, update_id) for at, update_id in published.items())
+    for row in connection.execute(query, ids):
         found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(updates.pin_of(row))
     return {output: tuple(sorted(pins)) for output, pins in found.items()}
+
+
+@cache
+def _consumed_of(dialect: str) -> sa.Select[Any]:
+    return wanted.all_of(dialect, table, (*wanted.PARTITION, "id")).where(table.c.is_input)

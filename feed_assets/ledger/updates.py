@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -147,6 +147,7 @@ def published(connection: sa.Connection, feeds: Sequence[Feed], after: Partition
     return [Partition(Feed.parse(feed), key) for feed, key in rows[:limit]]
 
 
+@lru_cache(1024)
 def _published(feed: Feed, after: str | None = None) -> sa.Select[str, Any]:
     first = sa.select(sa.func.min(update.c.partition).label("key")).where(update.c.feed == str(feed))
     first = first if after is None else first.where(update.c.partition > after)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -34,26 +35,35 @@ class Group:
 
 def by_state(connection: sa.Connection) -> tuple[Group, ...]:
     """What is due of all datasets, by state."""
-    return _grouped(connection, sa.select(due.c.feed, due.c.state, due.c.partition, due.c.reason))
+    return tuple(_groups(connection.execute(_by_state())))
 
 
 def refused(connection: sa.Connection) -> tuple[Group, ...]:
     """Of what is due that whose own audit has failed, with the check's reason: all of it was not published since."""
+    return tuple(_groups(connection.execute(_refused())))
+
+
+@cache
+def _by_state() -> sa.Select[Any]:
+    return _grouped(sa.select(due.c.feed, due.c.state, due.c.partition, due.c.reason))
+
+
+@cache
+def _refused() -> sa.Select[Any]:
     own = (quality.c.feed == due.c.feed) & (quality.c.partition == due.c.partition) & (quality.c.state == FAILED)
     reason = sa.func.coalesce(sa.func.min(quality.c.reason), sa.func.min(quality.c.check)).label("reason")
     columns = due.c.feed, sa.literal(FAILED).label("state"), due.c.partition
     query = sa.select(*columns, reason).join(quality, own).group_by(due.c.feed, due.c.partition)
-    return _grouped(connection, query)
+    return _grouped(query)
 
 
-def _grouped(connection: sa.Connection, query: sa.Select[*tuple[Any, ...]]) -> tuple[Group, ...]:
+def _grouped(query: sa.Select[*tuple[Any, ...]]) -> sa.Select[Any]:
     rows = query.subquery()
     whole = [rows.c.feed, rows.c.state]
     number = sa.func.row_number().over(partition_by=whole, order_by=rows.c.partition).label("number")
     count = sa.func.count().over(partition_by=whole).label("count")
     few = sa.select(rows, number, count).subquery()
-    first = sa.select(few).where(few.c.number <= EXAMPLES).order_by(few.c.feed, few.c.state, few.c.number)
-    return tuple(_groups(connection.execute(first)))
+    return sa.select(few).where(few.c.number <= EXAMPLES).order_by(few.c.feed, few.c.state, few.c.number)
 
 
 def _groups(rows: Iterable[Any]) -> Iterable[Group]:

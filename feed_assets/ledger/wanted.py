@@ -39,7 +39,7 @@ def rows(
 
 def table(dialect: str, names: tuple[str, ...], called: str = "wanted", **parameter: str) -> sa.CTE:
     """The table; in a statement that is kept it has no parameter, which each execution brings."""
-    return _select(dialect, names, called).bindparams(**parameter).columns(*_columns(names)).cte(called)
+    return _select(dialect, names, called).bindparams(**parameter).cte(called)
 
 
 def given(values: Iterable[Sequence[str | int | None]], called: str = "wanted") -> dict[str, str]:
@@ -55,13 +55,17 @@ _CELLS = {"sqlite": "json_extract(given.value, '$[{at}]') AS {name}", "postgresq
 
 
 @cache
-def _select(dialect: str, names: tuple[str, ...], called: str) -> sa.TextClause:
+def _select(dialect: str, names: tuple[str, ...], called: str) -> sa.TextualSelect:
     cells = ", ".join(_CELLS[dialect].format(at=at, name=f'"{name}"') for at, name in enumerate(names))
-    return sa.text(f"SELECT {cells} FROM {_TABLES[dialect].format(called=called)}")  # noqa: S608 (names are ours)
+    text = sa.text(f"SELECT {cells} FROM {_TABLES[dialect].format(called=called)}")  # noqa: S608 (names are ours)
+    return text.columns(*(sa.column(name, sa.String) for name in names))
 
 
-def _columns(names: tuple[str, ...]) -> list[sa.ColumnClause[Any]]:
-    return [sa.column(name, sa.String) for name in names]
+@cache
+def all_of(dialect: str, source: sa.Table, names: tuple[str, ...] = PARTITION) -> sa.Select[Any]:
+    """Select the rows of a table that have the wanted keys; each execution brings these, as `given` makes them."""
+    asked = table(dialect, names)
+    return sa.select(source).join(asked, same(source, asked))
 
 
 def same(table: sa.FromClause, wanted: sa.CTE) -> sa.ColumnElement[bool]:
