@@ -1,15 +1,25 @@
 """What a run reads of an event table, as a value and as a condition in SQL."""
 
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Marker, Operation, decode
 from feed_assets.core.feeds import Partition
 from feed_assets.core.intervals import Interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+class SliceReader(Protocol):
+    """Reads the rows of a slice from a SQL database."""
+
+    def __call__(
+        self, piece: "Slice", spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None
+    ) -> "DataFrame":
+        """Return the rows. Raise SourceUnavailable."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Slice:
         operations: How the table was written since: one of `OVERWRITE`, `INSERT`, `UPDATE`, `UPSERT`, `DELETE` each.
         events: How many write events it is made of.
         bytes: How many bytes they tell of, 0 if none tells it.
+        reader: Reads its rows. A run gives one to the slices of its function.
     """
 
     partition: Partition
@@ -34,6 +45,7 @@ class Slice:
     operations: frozenset[Operation]
     events: int = 1
     bytes: int = 0
+    reader: SliceReader | None = field(default=None, compare=False, repr=False)
 
     @property
     def interval(self) -> Interval:
@@ -56,7 +68,7 @@ class Slice:
         return f"{self.start or ''}..{self.end}"
 
     def where(self, column: str) -> str:
-        """Returns the slice as a condition in SQL that Spark, PostgreSQL and SQLite read alike in any session zone.
+        """Return the slice as a condition in SQL that Spark, PostgreSQL and SQLite read alike in any session zone.
 
         A row that was updated later belongs to a later slice, even if it is there already. The literals have no type,
         so that each database reads them as the column's: UTC is honoured by columns with a zone, and taken for granted
@@ -79,7 +91,8 @@ class Slice:
             spark: The session, such as `SparkSession.active()`.
             url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
             table: The table or view there.
-            by: The column that the table's markers are made of, as in `where`.
+            by: The column that the table's markers are made of, as in `where`. A row in which it is NULL is in no
+                slice. Of SQLite its texts may be in each of the ISO forms.
             schema: The database's schema that it is in.
 
         Returns:
@@ -87,10 +100,15 @@ class Slice:
             without declared digits, is text.
 
         Raises:
-            SourceUnavailable: The database does not answer, or has no such table or column.
+            SourceUnavailable: The database does not answer, has no such table or column, or the column has something
+                else than markers.
         """
-        rows_of = import_module("feed_assets.sources.slice_rows").rows_of  # The core knows no Spark and no SQL.
-        return rows_of(self, spark, url, table, by, schema)
+        if self.reader is None:
+            raise InvalidDefinition(
+                f"a slice of {self.partition.feed} has no reader: expected one that a run gives to its function. To "
+                "read one that you make yourself, give it `reader=feed_assets.sources.slice_rows.rows_of`."
+            )
+        return self.reader(self, spark, url, table, by=by, schema=schema)
 
 
 def _literal(marker: Marker) -> str:

@@ -6,13 +6,13 @@ A build pins, claims and publishes; a maker transforms, writes, reads back and c
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.profiles import Measures
-from feed_assets.core.slices import Slice
+from feed_assets.core.slices import Slice, SliceReader
 from feed_assets.core.spans import Span
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
@@ -44,6 +44,12 @@ class Task:
     """By input the blackboard of others that it is on; without one it is on ours."""
     previous: Update | None = None
     """The dataset's own update that an increment is added to."""
+
+    def with_reader(self, reader: SliceReader | None) -> "Task":
+        """Return the task with slices that read their rows by a reader."""
+        slices = {name: [replace(each, reader=reader) for each in found] for name, found in self.slices.items()}
+        of_run = {partition: replace(each, reader=reader) for partition, each in self.run_spec.slices.items()}
+        return replace(self, slices=slices, run_spec=replace(self.run_spec, slices=of_run))
 
 
 @dataclass(frozen=True)

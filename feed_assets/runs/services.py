@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from feed_assets.core.feeds import Feed
+from feed_assets.core.slices import SliceReader
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import Ledger, found_ledger, open_ledger
@@ -86,15 +87,21 @@ class Services:
         return self.others[name] if name else self.board
 
 
-def spark_maker(settings: Settings, profile: Mapping[str, str] = NO_PROFILE, *, may_start: bool = True) -> "Maker":
+def spark_maker(
+    settings: Settings,
+    profile: Mapping[str, str] = NO_PROFILE,
+    *,
+    may_start: bool = True,
+    reader: SliceReader | None = None,
+) -> "Maker":
     """Spark with the process's one session and a profile's configuration, which `spark.profiles` sets and takes back.
 
-    The one place where Spark is chosen.
+    The one place where Spark is chosen. `reader` is that of the slices that a function gets.
     """
     from feed_assets.runs.spark_maker import SparkMaker  # PySpark costs a second: only who makes rows pays for it.
     from feed_assets.spark.profiles import profiled
 
-    return SparkMaker(lambda size: profiled(settings, profile, may_start=may_start, size=size))
+    return SparkMaker(lambda size: profiled(settings, profile, may_start=may_start, size=size), reader)
 
 
 def this_process() -> str:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.places import line_of
+from feed_assets.core.slices import SliceReader
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import check_footers
@@ -168,13 +169,18 @@ def naming_lines(recipe: Recipe) -> Generator[None]:
 
 @dataclass(frozen=True)
 class SparkMaker:
-    """Makes with the session that `sessions` opens for the bytes of each task, and closes or restores after it."""
+    """Makes with the session that `sessions` opens for the bytes of each task, and closes or restores after it.
+
+    `reader` is that of the slices that a function gets.
+    """
 
     sessions: Callable[[int], AbstractContextManager[SparkSession]]
+    reader: SliceReader | None = None
 
     @contextmanager
     def make(self, task: Task, board: Blackboard) -> Generator[SparkMade]:
         """Read the inputs as frames and run the function on them."""
+        task = task.with_reader(self.reader)
         pinned = [update for updates in task.updates.values() for update in updates]
         size = bytes_of([*pinned, *([task.previous] if task.previous else [])])
         with (

@@ -19,6 +19,7 @@ from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
 from feed_assets.core.secrets import cause, shown
 from feed_assets.ledger.sessions import connect_args
 from feed_assets.sources.loading import load_all
+from feed_assets.sources.marker_columns import MOMENT, moment
 
 ANSWER_SECONDS = 30
 """Seconds in which it answers all that is asked in one read: Dagster gives up on a tick after 60."""
@@ -100,6 +101,7 @@ def _reader(url: str) -> sa.Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", _refuse_to_make)
         event.listen(engine, "connect", _refuse_to_write)
+        event.listen(engine, "connect", _add_moment)
     return engine
 
 
@@ -127,6 +129,10 @@ def _refuse_to_write(connection: DBAPIConnection, _record: ConnectionPoolEntry) 
     for pragma in ("query_only=ON", "busy_timeout=30000"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _add_moment(connection: Any, _record: ConnectionPoolEntry) -> None:
+    connection.create_function(MOMENT, 1, moment, deterministic=True)
 
 
 def columns_of(connection: sa.Connection, table: str, schema: str | None, needed: Iterable[str]) -> Types:

@@ -4,8 +4,8 @@ Both read ranges of the marker's column side by side, batch by batch: nothing of
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import pairwise
 from math import ceil
@@ -14,6 +14,23 @@ from typing import Any
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas import types as arrow_types
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 from sqlalchemy import types
 
 from feed_assets.core.errors import SourceUnavailable
@@ -22,8 +39,10 @@ from feed_assets.core.schemas import quoted
 from feed_assets.core.slices import Slice
 from feed_assets.settings import expand
 from feed_assets.sources.databases import Types, columns_of, reading
+from feed_assets.sources.marker_columns import MarkerColumn, marker_column, moment, quoted_for
 
 pa: Any = pyarrow  # It has no types.
+to_arrow_schema: Any = arrow_types.to_arrow_schema  # pyright: ignore[reportUnknownMemberType]
 
 ROWS_PER_TASK = 500_000
 """Rows that one task reads, if markers are spread evenly over the slice."""
@@ -39,32 +58,71 @@ _SHORT_INTEGERS = {"postgresql"}
 """Databases whose `integer` has 32 bits, with a sign."""
 
 
-def rows_of(piece: Slice, spark: SparkSession, url: str, table: str, by: str, schema: str | None) -> DataFrame:
+@dataclass(frozen=True)
+class _Table:
+    """A table as it is read.
+
+    Attributes:
+        url: The URL of its database.
+        source: The table in expressions.
+        sql: Its name in SQL.
+        types: The types of its columns in the database.
+        kinds: Their types in Spark.
+    """
+
+    url: str
+    source: sa.TableClause
+    sql: str
+    types: Types
+    kinds: StructType
+
+
+def rows_of(
+    piece: Slice, spark: SparkSession, url: str, table: str, *, by: str, schema: str | None = None
+) -> DataFrame:
     """Return the rows of a slice, with the columns of the table. Raises SourceUnavailable."""
     at = expand(url)
     with reading(at, None) as connection:
         found = columns_of(connection, table, schema, (by,))
-        pieces = _ranges(connection, piece, sa.table(table, schema=schema), sa.column(by, found[by]))
-        dialect, quote = connection.dialect.name, connection.dialect.identifier_preparer.quote
-        conditions = [each.where(quote(by)) for each in pieces]
-        name = ".".join(quote(part) for part in (schema, table) if part)
-    columns = {column: _kind_of(kind, dialect) for column, kind in found.items()}
+        dialect, source = connection.dialect.name, sa.table(table, schema=schema)
+        kinds = StructType([StructField(name, _kind_of(kind, dialect)) for name, kind in found.items()])
+        sql = quoted_for(connection, *filter(None, (schema, table)))
+        column = marker_column(connection, source, sa.column(by, found[by]), piece)
+        conditions = [column.where(each) for each in _ranges(connection, piece, source, column, found[by])]
+    whole = _Table(at, source, sql, found, kinds)
     if _is_plain(sa.make_url(at)) and _has_driver(spark, JDBC_DRIVERS.get(dialect)):
-        return _by_jdbc(spark, at, name, columns, conditions)
-    return _by_arrow(spark, at, table, schema, found, columns, conditions)
+        return _by_jdbc(spark, whole, conditions)
+    return _by_arrow(spark, whole, conditions)
 
 
-def _ranges(connection: sa.Connection, piece: Slice, table: sa.TableClause, by: sa.ColumnClause[Any]) -> list[Slice]:
+def _ranges(
+    connection: sa.Connection,
+    piece: Slice,
+    table: sa.TableClause,
+    column: MarkerColumn,
+    kind: types.TypeEngine[Any],
+) -> list[Slice]:
     """Return parts of a slice that are next to each other, of about as many rows each."""
-    where = _condition(piece.where(connection.dialect.identifier_preparer.quote(by.name)))
-    query = sa.select(sa.func.count(), sa.func.min(by), sa.func.max(by)).select_from(table).where(where)
-    count, low, high = connection.execute(query).one()
+    if column.is_mixed:  # Each part would look at all rows of its days.
+        return [piece]
+    is_text = connection.dialect.name == "sqlite"  # Its texts may be no days of the calendar: `_exact` refuses them.
+    by = sa.literal_column(column.sql, types.NullType() if is_text else kind)
+    query = sa.select(sa.func.count(), sa.func.min(by), sa.func.max(by)).select_from(table)
+    count, *ends = connection.execute(query.where(_condition(column.where(piece)))).one()
     tasks = min(ceil(count / ROWS_PER_TASK), MOST_TASKS)
-    if tasks < 2 or not isinstance(low, int | datetime):
+    low, high = (_marker(each) for each in ends)
+    if tasks < 2 or low is None or high is None:
         return [piece]
     markers = [encode(_between(low, high, step / tasks)) for step in range(1, tasks)]
     inner = sorted({each for each in markers if (piece.start or "") < each < piece.end})
     return [replace(piece, start=start, end=end) for start, end in pairwise([piece.start, *inner, piece.end]) if end]
+
+
+def _marker(value: object) -> Marker | None:
+    """Return a value of the database as a marker. Return None for what ranges are not made of."""
+    if isinstance(value, str) and (text := moment(value)):
+        return datetime.fromisoformat(text)
+    return value if isinstance(value, int | datetime) else None
 
 
 def _condition(text: str) -> sa.ColumnElement[Any]:
@@ -99,65 +157,65 @@ def _has_driver(spark: SparkSession, driver: str | None) -> bool:
     return True
 
 
-def _by_jdbc(spark: SparkSession, url: str, name: str, columns: dict[str, str], conditions: Sequence[str]) -> DataFrame:
+def _by_jdbc(spark: SparkSession, table: _Table, conditions: Sequence[str]) -> DataFrame:
     """Return rows that the JVM reads, each task one range."""
-    at = sa.make_url(url)
+    at = sa.make_url(table.url)
     place = f"jdbc:{at.get_backend_name()}://{at.host or 'localhost'}:{at.port or 5432}/{at.database or ''}"
     properties = {
         "driver": JDBC_DRIVERS[at.get_backend_name()],
         "fetchsize": str(ROWS_PER_BATCH),
-        "customSchema": ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items()),
+        "customSchema": table.kinds.toDDL(),
     }
     known = {"user": at.username, "password": at.password, "sslmode": at.query.get("sslmode")}
     properties |= {name: str(value) for name, value in known.items() if value}
-    frame = spark.read.jdbc(place, name, predicates=[*conditions], properties=properties)
-    return frame.selectExpr(*[_in_utc(column, kind) for column, kind in columns.items()])
+    frame = spark.read.jdbc(place, table.sql, predicates=[*conditions], properties=properties)
+    return frame.selectExpr(*map(_in_utc, table.kinds))
 
 
-def _in_utc(column: str, kind: str) -> str:
-    name = quoted(column)
-    return f"CAST({name} AS timestamp) AS {name}" if kind == "timestamp_ntz" else name
+def _in_utc(column: StructField) -> str:
+    name = quoted(column.name)
+    return f"CAST({name} AS timestamp) AS {name}" if column.dataType == TimestampNTZType() else name
 
 
-def _by_arrow(
-    spark: SparkSession,
-    url: str,
-    table: str,
-    schema: str | None,
-    found: Types,
-    columns: dict[str, str],
-    conditions: Sequence[str],
-) -> DataFrame:
+def _by_arrow(spark: SparkSession, table: _Table, conditions: Sequence[str]) -> DataFrame:
     """Return rows that Spark's Python workers read, each task one range."""
-    kinds = {name: "timestamp" if kind == "timestamp_ntz" else kind for name, kind in columns.items()}
-    texts = {name for name, kind in found.items() if kinds[name] == "string" and not isinstance(kind, types.String)}
-    # SQLAlchemy would round what SQLite has in a NUMERIC(p, s) by that scale.
-    raw = {name for name, kind in kinds.items() if kind.startswith("decimal") and url.startswith("sqlite")}
-    kept = {name: types.NullType() if name in raw else kind for name, kind in found.items()}
-    asked = [sa.cast(sa.column(n), sa.Text).label(n) if n in texts else sa.column(n, kept[n]) for n in columns]
+    kinds = StructType([_with_zone(column) for column in table.kinds])
+    columns = [_asked(column, table) for column in kinds]
     queries: list[Any] = [
-        sa.select(*asked).select_from(sa.table(table, schema=schema)).where(_condition(condition))
-        for condition in conditions
+        sa.select(*columns).select_from(table.source).where(_condition(condition)) for condition in conditions
     ]
-    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
     tasks: Any = spark.range(0, len(queries), 1, len(queries))  # Its stub leaves types of Arrow open.
-    return tasks.mapInArrow(_reader(url, table, queries, kinds), ddl)
+    return tasks.mapInArrow(_reader(table.url, table.source.fullname, queries, kinds), kinds)
+
+
+def _with_zone(column: StructField) -> StructField:
+    return StructField(column.name, TimestampType()) if column.dataType == TimestampNTZType() else column
+
+
+def _asked(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
+    """Return a column as the database is asked for it: as text, if it has no type in Spark."""
+    kind, name = table.types[column.name], column.name
+    if column.dataType == StringType() and not isinstance(kind, types.String):
+        return sa.cast(sa.column(name), sa.Text).label(name)
+    # Of SQLite SQLAlchemy would round a NUMERIC(p, s) by that scale, and fail on another form of a moment.
+    is_raw = table.url.startswith("sqlite") and isinstance(column.dataType, DecimalType | TimestampType | DateType)
+    return sa.column(name, types.NullType() if is_raw else kind)
 
 
 def _reader(
-    url: str, table: str, queries: Sequence[Any], kinds: dict[str, str]
+    url: str, table: str, queries: Sequence[Any], kinds: StructType
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """Return what a Python worker does: it reads the ranges whose numbers it gets."""
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
-        arrow = pa.schema([pa.field(name, _arrow_of(kind)) for name, kind in kinds.items()])
+        schema = to_arrow_schema(kinds, timezone="UTC")
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             with reading(url, None) as connection:
                 streamed: sa.CursorResult[Any] = connection.execution_options(yield_per=ROWS_PER_BATCH).execute(
                     queries[number]
                 )
                 for rows in streamed.partitions():
-                    yield _batch(table, arrow, rows)
+                    yield _batch(table, schema, rows)
 
     return read
 
@@ -180,33 +238,36 @@ def _batch(table: str, schema: Any, rows: Sequence[Any]) -> Any:
 def _exact(values: Sequence[Any], kind: Any) -> Sequence[Any]:
     """Return values as Arrow takes them or refuses them: it would cut the fraction of a float in a column of integers.
 
-    SQLite keeps to no declared type.
+    SQLite keeps to no declared type, and has moments and dates as text.
     """
     if pa.types.is_decimal(kind):
         return [value if value is None or isinstance(value, Decimal) else Decimal(str(value)) for value in values]
     if pa.types.is_integer(kind) and any(isinstance(value, float) for value in values):
         raise TypeError("it is a float")
+    if pa.types.is_temporal(kind):
+        parse = date.fromisoformat if pa.types.is_date(kind) else datetime.fromisoformat
+        return [parse(value) if isinstance(value, str) else value for value in values]
     return values
 
 
-def _kind_of(kind: types.TypeEngine[Any], dialect: str) -> str:
+def _kind_of(kind: types.TypeEngine[Any], dialect: str) -> DataType:
     """Return the type of Spark for a type of a database; what has none is text, as the database writes it."""
     generic = _generic(kind)
     if isinstance(generic, types.DateTime):
-        return "timestamp" if generic.timezone else "timestamp_ntz"
+        return TimestampType() if generic.timezone else TimestampNTZType()
     if isinstance(generic, types.Numeric) and not isinstance(generic, types.Float):
         digits, scale = generic.precision, generic.scale or 0
-        return f"decimal({digits},{scale})" if digits and digits <= 38 else "string"
-    known: dict[type[types.TypeEngine[Any]], str] = {
-        types.SmallInteger: "smallint",
-        types.BigInteger: "bigint",
-        types.Integer: "int" if dialect in _SHORT_INTEGERS else "bigint",
-        types.Float: "double",
-        types.Boolean: "boolean",
-        types.Date: "date",
-        types.LargeBinary: "binary",
+        return DecimalType(digits, scale) if digits and digits <= 38 else StringType()
+    known: dict[type[types.TypeEngine[Any]], DataType] = {
+        types.SmallInteger: ShortType(),
+        types.BigInteger: LongType(),
+        types.Integer: IntegerType() if dialect in _SHORT_INTEGERS else LongType(),
+        types.Float: DoubleType(),
+        types.Boolean: BooleanType(),
+        types.Date: DateType(),
+        types.LargeBinary: BinaryType(),
     }
-    return next((name for each, name in known.items() if isinstance(generic, each)), "string")
+    return next((found for each, found in known.items() if isinstance(generic, each)), StringType())
 
 
 def _generic(kind: types.TypeEngine[Any]) -> types.TypeEngine[Any]:
@@ -214,17 +275,3 @@ def _generic(kind: types.TypeEngine[Any]) -> types.TypeEngine[Any]:
         return kind.as_generic(allow_nulltype=True)
     except NotImplementedError:
         return types.NullType()
-
-
-def _arrow_of(kind: str) -> Any:
-    if kind.startswith("decimal"):
-        return pa.decimal128(*map(int, kind.removeprefix("decimal(").rstrip(")").split(",")))
-    names = {
-        "smallint": "int16",
-        "int": "int32",
-        "bigint": "int64",
-        "double": "float64",
-        "boolean": "bool",
-        "date": "date32",
-    }
-    return pa.timestamp("us", "UTC") if kind == "timestamp" else pa.type_for_alias(names.get(kind, kind))

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
+from pyspark.errors import PySparkException
+from pyspark.sql.types import LongType, StructType, TimestampNTZType, TimestampType
 
 from feed_assets import Operation, Partition, Slice
 from feed_assets.core.errors import SourceUnavailable
@@ -24,7 +26,7 @@ TABLE = sa.Table(
     sa.Column("day", sa.Date),
     sa.Column("paid", sa.Boolean),
     sa.Column("weight", sa.Double),
-    sa.Column("at :x", sa.DateTime),
+    sa.Column("at :%x", sa.DateTime),
 )
 KINDS = "bigint,string,decimal(10,2),date,boolean,double,timestamp"
 
@@ -46,7 +48,8 @@ def made(url: str) -> None:
 def piece(start: int | None, end: int) -> Slice:
     """Return the slice from behind one minute up to another."""
     markers = [None if each is None else encode(NOON + timedelta(minutes=each)) for each in (start, end)]
-    return Slice(Partition(Feed.parse("shop/orders"), ""), *markers, frozenset({Operation.UPSERT}))
+    place, operations = Partition(Feed.parse("shop/orders"), ""), frozenset({Operation.UPSERT})
+    return Slice(place, *markers, operations, reader=slice_rows.rows_of)
 
 
 def test_spark_reads_the_rows_of_a_slice_in_ranges_with_their_values(spark, postgresql, tmp_path, monkeypatch):
@@ -55,14 +58,33 @@ def test_spark_reads_the_rows_of_a_slice_in_ranges_with_their_values(spark, post
         made(url)
         monkeypatch.setenv("SHOP_URL", url)
         for start, end, expected in ((4, 30, range(5, 31)), (None, 99, range(40)), (60, 99, ())):
-            frame = piece(start, end).read(spark, "env:SHOP_URL", "orders", by="at :x")
+            frame = piece(start, end).read(spark, "env:SHOP_URL", "orders", by="at :%x")
             assert ",".join(kind for _, kind in frame.dtypes) == KINDS
-            found = [tuple(each) for each in frame.selectExpr("* EXCEPT (`at :x`)", "string(`at :x`)").collect()]
+            found = [tuple(each) for each in frame.selectExpr("* EXCEPT (`at :%x`)", "string(`at :%x`)").collect()]
             assert sorted(found) == [(*row(each)[:-1], f"{row(each)[-1]:%Y-%m-%d %H:%M:%S}") for each in expected]
-        tasks = piece(4, 30).read(spark, url, "orders", by="at :x").selectExpr("spark_partition_id()")
+        tasks = piece(4, 30).read(spark, url, "orders", by="at :%x").selectExpr("spark_partition_id()")
         assert tasks.distinct().count() == 4
         with pytest.raises(SourceUnavailable, match="orders has no column changed_at: found number, It`em"):
             piece(4, 30).read(spark, url, "orders", by="changed_at")
+
+
+def test_spark_reads_moments_of_sqlite_in_each_form_and_names_the_column_of_one_that_is_none(spark, tmp_path):
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    forms = ["2024-01-01T12:00:00", "2024-01-01 12:01:00", "2024-01-01T14:02:00.5+02:00", "2024-01-01T12:03:00Z"]
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE orders (n INTEGER, at TIMESTAMP, day DATE, said TEXT)")
+        for number, at in enumerate(forms):
+            connection.exec_driver_sql("INSERT INTO orders VALUES (?, ?, '2024-01-01', ?)", (number, at, at))
+        connection.exec_driver_sql("INSERT INTO orders VALUES (4, '2024-01-01 12:04:00', '0000-01-01', ?)", (forms[0],))
+    for by in ("at", "said"):
+        frame = piece(0, 3).read(spark, url, "orders", by=by).selectExpr("n", "string(at)", "day")
+        assert sorted(map(tuple, frame.collect())) == [
+            (1, "2024-01-01 12:01:00", date(2024, 1, 1)),
+            (2, "2024-01-01 12:02:00.5", date(2024, 1, 1)),
+            (3, "2024-01-01 12:03:00", date(2024, 1, 1)),
+        ]
+    with pytest.raises(PySparkException, match=r"orders: column day has a value that is no date32.*Correct the row"):
+        piece(3, 9).read(spark, url, "orders", by="at").collect()
 
 
 class Session:
@@ -97,15 +119,16 @@ class Session:
 )
 def test_where_the_driver_is_the_jvm_reads_each_range_by_a_predicate(monkeypatch, url, expected):
     session = Session()
-    columns = {"number": "bigint", "seen_at": "timestamp", "a`t": "timestamp_ntz"}
+    kinds = StructType().add("number", LongType()).add("seen_at", TimestampType()).add("a`t", TimestampNTZType())
+    table = slice_rows._Table(url, sa.table("orders"), '"orders"', {}, kinds)
     assert slice_rows._has_driver(session, "org.postgresql.Driver")
-    slice_rows._by_jdbc(session, url, '"orders"', columns, ["at <= '1'", "at > '1'"])
+    slice_rows._by_jdbc(session, table, ["at <= '1'", "at > '1'"])
     assert session.told == expected | {
         "table": '"orders"',
         "predicates": ["at <= '1'", "at > '1'"],
         "driver": "org.postgresql.Driver",
         "fetchsize": "10000",
-        "customSchema": "`number` bigint, `seen_at` timestamp, `a``t` timestamp_ntz",
+        "customSchema": kinds.toDDL(),
         "columns": ("`number`", "`seen_at`", "CAST(`a``t` AS timestamp) AS `a``t`"),
     }
 

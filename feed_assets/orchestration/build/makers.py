@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 import dagster as dg
 
 from feed_assets.core.secrets import shown
+from feed_assets.core.slices import SliceReader
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
@@ -17,11 +18,17 @@ DRIVER = "feed_assets/driver"
 """The tag of a run that `feed-assets run` drives: that process."""
 
 _MAKERS: WeakKeyDictionary[dg.DagsterInstance, Maker] = WeakKeyDictionary()
+_READERS: WeakKeyDictionary[dg.DagsterInstance, SliceReader] = WeakKeyDictionary()
 
 
 def make_with(instance: dg.DagsterInstance, maker: Maker) -> None:
     """Have this maker make the rows of all runs of an instance in this process."""
     _MAKERS[instance] = maker
+
+
+def read_slices_with(instance: dg.DagsterInstance, reader: SliceReader) -> None:
+    """Have `Slice.read` use this reader in all runs of an instance in this process."""
+    _READERS[instance] = reader
 
 
 def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> None:
@@ -57,4 +64,11 @@ def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Setting
     profile, maker = settings.profile(run.tags.get(SPARK_PROFILE)), _MAKERS.get(instance)
     if maker is not None:
         return lambda: maker
-    return lambda: spark_maker(settings, profile, may_start=DRIVER not in run.tags)
+
+    def made() -> Maker:
+        from feed_assets.sources.slice_rows import rows_of  # PySpark costs a second.
+
+        reader = _READERS.get(instance, rows_of)
+        return spark_maker(settings, profile, may_start=DRIVER not in run.tags, reader=reader)
+
+    return made

@@ -1,0 +1,138 @@
+"""Columns of markers: the condition in SQL for the rows of a slice, or a refusal of a column that is none."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import types
+
+from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.slices import Slice
+
+MOMENT = "feed_assets_moment"
+"""The function of `moment` in each connection to SQLite."""
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
+_DIGITS = "[0-9][0-9]"
+_DATE, _TIME = f"{_DIGITS}{_DIGITS}-{_DIGITS}-{_DIGITS}", f"{_DIGITS}:{_DIGITS}:{_DIGITS}"
+_MOST_ZONE = timedelta(days=1)
+"""A day that a text names is so far, at most, from the one in UTC."""
+
+
+@dataclass(frozen=True)
+class MarkerColumn:
+    """The column of a table that its markers are made of.
+
+    Attributes:
+        name: Its name.
+        sql: Its name as SQL has it.
+        separator: The character between day and time in texts of SQLite without a zone: they sort as moments do.
+        is_mixed: Whether they are texts of SQLite in forms that do not sort as moments do.
+    """
+
+    name: str
+    sql: str
+    separator: str | None = None
+    is_mixed: bool = False
+
+    def where(self, piece: Slice) -> str:
+        """Return the condition for the rows of a slice. A row in which the column is NULL is in no slice."""
+        if self.is_mixed:
+            return " AND ".join([*self._days(piece), piece.where(f"{MOMENT}({self.sql})")])
+        if self.separator is None:
+            return piece.where(self.sql)
+        ends = {sign: end for sign, end in ((">", piece.after), ("<=", piece.upto)) if isinstance(end, datetime)}
+        texts = {sign: end.isoformat(self.separator, "microseconds") for sign, end in ends.items()}
+        return " AND ".join(f"{self.sql} {sign} '{text}'" for sign, text in texts.items())
+
+    def _days(self, piece: Slice) -> list[str]:
+        """Return bounds by the day that a text names: they use the column's index."""
+        found: list[str] = []
+        if isinstance(piece.after, datetime) and piece.after.date() > date.min + _MOST_ZONE:
+            found += [f"{self.sql} >= '{piece.after.date() - _MOST_ZONE}'"]
+        if isinstance(piece.upto, datetime) and piece.upto.date() < date.max - 2 * _MOST_ZONE:
+            found += [f"{self.sql} < '{piece.upto.date() + 2 * _MOST_ZONE}'"]
+        return found
+
+
+def moment(value: object) -> str | None:
+    """Return a moment's text of SQLite as UTC with microseconds. Return None if it is in none of the ISO forms.
+
+    Without a zone it is in UTC.
+    """
+    if not isinstance(value, str) or not _DAY.match(value):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+        in_utc = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+    return in_utc.isoformat(" ", "microseconds")
+
+
+def marker_column(
+    connection: sa.Connection, table: sa.TableClause, by: sa.ColumnClause[Any], piece: Slice
+) -> MarkerColumn:
+    """Return the column that a slice's markers are made of. Raise SourceUnavailable if it holds something else."""
+    sql = quoted_for(connection, by.name)
+    is_moment = isinstance(piece.upto, datetime)
+    if connection.dialect.name != "sqlite":
+        _refuse_type(table, by, is_moment)
+        return MarkerColumn(by.name, sql)
+    if not is_moment:
+        _refuse_values(connection, table, by, f"typeof({sql}) NOT IN ('integer', 'real')", "whole numbers")
+        return MarkerColumn(by.name, sql)
+    for separator in (" ", "T"):
+        if _first(connection, table, sql, f"NOT ({_sorts(sql, separator)})") is None:
+            return MarkerColumn(by.name, sql, separator)
+    forms = "moments as 2024-01-31 06:00:00, 2024-01-31T06:00:00Z or 2024-01-31T06:00:00.5+02:00"
+    _refuse_values(connection, table, by, f"{MOMENT}({sql}) IS NULL", forms)
+    return MarkerColumn(by.name, sql, is_mixed=True)
+
+
+def quoted_for(connection: sa.Connection, *names: str) -> str:
+    """Return a name in SQL that is given no parameters: SQLAlchemy doubles `%` for drivers that look for them."""
+    text = ".".join(map(connection.dialect.identifier_preparer.quote, names))
+    return text.replace("%%", "%") if connection.dialect.paramstyle in {"format", "pyformat"} else text
+
+
+def _sorts(sql: str, separator: str) -> str:
+    """Return a condition for texts that sort as their moments do, beside a literal with the same separator."""
+    time = f"{sql} GLOB '{_DATE}{separator}{_TIME}*' AND substr({sql}, 20) NOT GLOB '*[^.0-9]*'"
+    return f"typeof({sql}) = 'text' AND ({time} OR {sql} GLOB '{_DATE}')"
+
+
+def _first(connection: sa.Connection, table: sa.TableClause, sql: str, condition: str) -> Any:
+    """Return the first value that meets a condition, and None if there is none."""
+    where: sa.ColumnElement[Any] = sa.literal_column(f"{sql} IS NOT NULL AND {condition}")
+    query = sa.select(sa.literal_column(sql, types.NullType())).select_from(table).where(where).limit(1)
+    return connection.execute(query).scalar()
+
+
+def _refuse_values(
+    connection: sa.Connection, table: sa.TableClause, by: sa.ColumnClause[Any], condition: str, expected: str
+) -> None:
+    value = _first(connection, table, quoted_for(connection, by.name), condition)
+    if value is not None:
+        raise SourceUnavailable(
+            f"{table.fullname}: column {by.name} has {value!r}, and no slice is known for that row: expected "
+            f"{expected} in each. Correct such rows, or read a view that converts or leaves them out."
+        )
+
+
+def _refuse_type(table: sa.TableClause, by: sa.ColumnClause[Any], is_moment: bool) -> None:
+    """Raise SourceUnavailable for a type whose values do not compare as markers do, such as text."""
+    good = (types.DateTime, types.Date) if is_moment else (types.Integer, types.Numeric)
+    try:
+        generic = by.type.as_generic(allow_nulltype=True)
+    except NotImplementedError:
+        return
+    if isinstance(generic, (*good, types.NullType)):
+        return
+    expected, cast = ("a timestamp or a date", "timestamptz") if is_moment else ("a whole number", "bigint")
+    raise SourceUnavailable(
+        f"{table.fullname}: column {by.name} is {by.type}: expected {expected}, as the markers of its events are. Name "
+        f"another column, or read a view with CAST({by.name} AS {cast})."
+    )
