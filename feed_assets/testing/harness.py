@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board
-from feed_assets.orchestration.build.makers import make_with
+from feed_assets.orchestration.build.makers import make_with, read_slices_with
 from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ranges import PARTITION, named_by
@@ -30,6 +30,7 @@ from feed_assets.settings import settings
 from feed_assets.testing.results import Asked, Ran, Reported
 from feed_assets.testing.rows import published_rows
 from feed_assets.testing.selection import selected
+from feed_assets.testing.slices import rows_of_the_test
 from feed_assets.testing.sources import (
     Rows,
     Source,
@@ -86,6 +87,7 @@ class Harness:
         if self.selection:
             self.definitions = selected(self.definitions, self.selection)
         self._take_sources()
+        read_slices_with(self.instance, rows_of_the_test)
         if self.maker:
             make_with(self.instance, self.maker)
 

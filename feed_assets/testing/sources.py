@@ -45,8 +45,14 @@ FOLDER = "given_to_the_harness"
 
 BOARDS = f"{PREFIX}BLACKBOARDS"
 
-_SHELL = {**dotenv_values(find_dotenv(usecwd=True)), **os.environ}
-"""The environment as the tests began, and a project's `.env`: a variable with another value is the test's own."""
+
+def _of_the_shell() -> dict[str, str | None]:
+    """Return the environment, with what a project's `.env` adds to it."""
+    return {**dotenv_values(find_dotenv(usecwd=True)), **os.environ}
+
+
+_SHELL = _of_the_shell()
+"""The environment as the tests began: a variable with another value is the test's own."""
 
 _SETTINGS = ("BLACKBOARD", "BLACKBOARDS", "BLACKBOARD_QUEUE", "LEDGER", "KAFKA", "KAFKA_REGISTRY", "WAREHOUSES")
 _DELIVERIES = ("EVENTS_TO", "ALERT_WEBHOOK", "ALERT_SMTP", "ALERT_APPRISE")
@@ -61,7 +67,7 @@ def refuse_settings_of_the_shell() -> None:
             f"a Harness would use {home()}, the home of `feed-assets run`: expected one of the test's own. Make the "
             'Harness in `with fresh_home(tmp_path / "home"):`.'
         )
-    names = [name for name in _REACHING if name in os.environ and not _is_of_the_test(name)]
+    names = [name for name in _REACHING if name in os.environ and not is_of_the_test(name)]
     if names:
         raise SourceNotGiven(
             f"a Harness would use {', '.join(names)} of this shell: expected what the test itself sets. Make the "
@@ -195,7 +201,7 @@ def _as_text(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _is_of_the_test(variable: str) -> bool:
+def is_of_the_test(variable: str) -> bool:
     """Check whether the test, and not the shell, has set a variable."""
     return variable in os.environ and os.environ[variable] != _SHELL.get(variable)
 
@@ -252,7 +258,7 @@ def _place_of(part: object) -> str | None:
 
 def _sql(table: SqlTable | LineageTable) -> str | None:
     variable = table.url.removeprefix("env:")
-    if variable != table.url and _is_of_the_test(variable):
+    if variable != table.url and is_of_the_test(variable):
         return None
     return f"the SQL table {table.table} at {shown(table.url)}"
 

@@ -101,13 +101,20 @@ SETTINGS = {
 
 
 @each_case(("variable", "value"), SETTINGS.items())
-def test_a_setting_of_the_shell_is_refused_and_one_of_the_test_is_not(variable, value):
+def test_a_setting_of_the_shell_or_the_projects_env_file_is_refused_and_one_of_the_test_is_not(
+    variable, value, tmp_path
+):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(variable, value or os.environ[variable])
+        value = value or os.environ[variable]
+        (tmp_path / ".env").write_text(f"{variable}={value}\n")
+        patch.chdir(tmp_path)
+        of_file = testing_sources._of_the_shell()[variable]
+        patch.setenv(variable, value)
         harness(foreign_feed("t/raw/v1.0", schema="n int"))
-        patch.setitem(testing_sources._SHELL, variable, os.environ[variable])
-        with pytest.raises(SourceNotGiven, match=f"would use {variable} of this shell"):
-            harness(foreign_feed("t/raw/v1.0", schema="n int"))
+        for of_shell in (of_file, value):
+            patch.setitem(testing_sources._SHELL, variable, of_shell)
+            with pytest.raises(SourceNotGiven, match=f"would use {variable} of this shell"):
+                harness(foreign_feed("t/raw/v1.0", schema="n int"))
 
 
 def test_the_home_of_the_project_is_refused(monkeypatch):
@@ -155,6 +162,27 @@ def test_a_blackboard_of_others_is_given_as_a_folder_until_the_end(tmp_path):
         assert [*(tmp_path / "partner").rglob("_SUCCESS")]
     with pytest.raises(SourceNotGiven, match="partner"):
         harness(*REACHING["partner"])
+
+
+def test_rows_of_a_slice_are_read_from_a_database_of_the_test_alone(spark, tmp_path, monkeypatch):
+    url, table = f"sqlite:///{tmp_path / 'crm.db'}", visits()
+    with sa.create_engine(url).begin() as database:
+        database.exec_driver_sql("CREATE TABLE visits (n INTEGER, at TEXT)")
+        database.exec_driver_sql("INSERT INTO visits VALUES (1, '2020-01-02T00:30:00Z')")
+
+    @feed_asset("shop/customers/v1.0", inputs={"visits": table}, by_events=ByEvents())
+    def customers(visits):
+        return visits.read(spark, "env:CRM_OF_THE_TEST", "visits", by="at")
+
+    definitions = with_automation(dg.Definitions(assets=[table, customers]))
+    monkeypatch.setenv("CRM_OF_THE_TEST", url)
+    with Harness(definitions, sources={"crm": [row(1)]}) as driven:
+        assert built(driven.tick()) == ["shop/customers"]
+        assert driven.rows("shop/customers/v1.0") == [{"n": 1, "at": "2020-01-02T00:30:00Z"}]
+        driven.send("crm", [row(2)])
+        monkeypatch.setitem(testing_sources._SHELL, "CRM_OF_THE_TEST", url)
+        refused = driven.tick()[0].error
+    assert "a Harness reads only what the test gives, and not the SQL table visits at env:CRM_OF_THE_TEST" in refused
 
 
 def test_pipelines_are_given_as_rows():

@@ -1,0 +1,28 @@
+"""Rows of slices that functions read while a Harness drives them: from databases of the test alone."""
+
+import os
+from typing import TYPE_CHECKING
+
+from feed_assets.core.errors import SourceNotGiven
+from feed_assets.core.secrets import shown
+from feed_assets.core.slices import Slice
+from feed_assets.settings import expand
+from feed_assets.testing.sources import is_of_the_test
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def rows_of_the_test(
+    piece: Slice, spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None
+) -> "DataFrame":
+    """Return the rows of a slice. Raise SourceNotGiven for a URL that is in no variable of the test."""
+    if expand(url) not in {value for name, value in os.environ.items() if is_of_the_test(name)}:
+        raise SourceNotGiven(
+            f"a Harness reads only what the test gives, and not the SQL table {table} at {shown(url)}, where the "
+            f"function reads a slice of {piece.partition.feed}. Have the function read `env:NAME`, and set that "
+            "variable in the test, as by `monkeypatch.setenv`."
+        )
+    from feed_assets.sources.slice_rows import rows_of  # PySpark costs a second.
+
+    return rows_of(piece, spark, url, table, by=by, schema=schema)
