@@ -168,6 +168,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "runs/test_reconcile.py::test_a_reconcile_that_is_interrupted_anywhere_is_finished_by_the_next",
         "soak",
         "sources/test_every_source.py::test_readers_that_die_at_any_moment_lose_nothing",
+        "sources/test_jdbc.py",
         "sources/test_row_groups.py",
         "sources/test_too_large.py::test_a_read_gives_rows_of_so_many_bytes",
         "test_tutorial.py",

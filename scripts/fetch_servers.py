@@ -1,6 +1,6 @@
-"""Fetch what comes from Maven Central (jars for s3a, the test servers) with the Ivy jar that PySpark ships.
+"""Fetch what comes from Maven Central (jars of Spark, test servers) with the Ivy jar that PySpark ships.
 
-    python scripts/fetch_servers.py [s3a] [kafka] [apicurio]      # all of them by default
+    python scripts/fetch_servers.py [s3a] [kafka] [apicurio] [jdbc]      # all of them by default
 
 A group that is there and whole is left alone; anything else is fetched again, so a killed run is repaired by the next.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 IVY_XML = Path(__file__).with_name("ivy.xml")
 CACHE = Path(__file__).parents[1] / ".cache"
-GROUPS = {"s3a": "jars/s3a", "kafka": "servers/kafka", "apicurio": "servers/apicurio"}
+GROUPS = {"s3a": "jars/s3a", "kafka": "servers/kafka", "apicurio": "servers/apicurio", "jdbc": "jars/jdbc"}
 PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 

@@ -4,11 +4,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 
 @contextmanager
-def relay(port: int, target: int) -> Iterator[None]:
-    """Lead a port to another one until the block ends; what is open then is cut."""
+def relay(port: int, target: int | Path) -> Iterator[None]:
+    """Lead a port to another one, or to a Unix socket, until the block ends; what is open then is cut."""
     listener = socket.create_server(("127.0.0.1", port))
     pairs: list[socket.socket] = []
     thread = threading.Thread(target=_accept, args=(listener, target, pairs))
@@ -25,14 +26,22 @@ def relay(port: int, target: int) -> Iterator[None]:
         thread.join()
 
 
-def _accept(listener: socket.socket, target: int, pairs: list[socket.socket]) -> None:
+def _accept(listener: socket.socket, target: int | Path, pairs: list[socket.socket]) -> None:
     with suppress(OSError):
         while True:
             here, _ = listener.accept()
-            there = socket.create_connection(("127.0.0.1", target))
+            there = _connected(target)
             pairs += [here, there]
             for one, other in ((here, there), (there, here)):
                 threading.Thread(target=_copy, args=(one, other), daemon=True).start()
+
+
+def _connected(target: int | Path) -> socket.socket:
+    if isinstance(target, int):
+        return socket.create_connection(("127.0.0.1", target))
+    there = socket.socket(socket.AF_UNIX)
+    there.connect(str(target))
+    return there
 
 
 def _copy(one: socket.socket, other: socket.socket) -> None:

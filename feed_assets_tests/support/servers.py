@@ -24,7 +24,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClientError
 
 ROOT = Path(__file__).parents[2]
-FETCHED = {"s3a": "jars/s3a", "kafka": "servers/kafka", "apicurio": "servers/apicurio"}
+FETCHED = {"s3a": "jars/s3a", "kafka": "servers/kafka", "apicurio": "servers/apicurio", "jdbc": "jars/jdbc"}
 """What comes from Maven Central: the folder of each group in `.cache`."""
 
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
