@@ -86,13 +86,26 @@ class Requests(NamedTuple):
         return f" ({self.pages} LIST, {self.objects} GET)"
 
 
+class Memory(NamedTuple):
+    """Peaks of the resident memory that a case returns, in MB: of the JVM, and of its largest other process."""
+
+    jvm: int
+    worker: int
+
+    def __str__(self) -> str:
+        return f" (JVM {self.jvm:,} MB, worker {self.worker:,} MB)"
+
+
 class Cost(NamedTuple):
-    """What a call cost besides its time: CPU seconds, of all processes below this one, too, statements and requests."""
+    """What a call cost besides its time: CPU seconds, of all processes below this one, too, and statements.
+
+    `more` are the requests or the memory that it returns.
+    """
 
     cpu: float
     statements: int
     built: Built | None
-    requests: Requests | None
+    more: Requests | Memory | None
 
 
 @dataclass(frozen=True)
@@ -140,8 +153,8 @@ def _round(pair: Pair, clock: Callable[[], float]) -> tuple[float, float, Cost]:
         case = seconds(lambda: said.append(pair.case()), clock)
         cpu = _cpu() - cpu
     built = said[0] if isinstance(said[0], Built) else None
-    requests = said[0] if isinstance(said[0], Requests) else None
-    return case, seconds(pair.floor, clock), Cost(cpu, len(statements), built, requests)
+    more = said[0] if isinstance(said[0], Requests | Memory) else None
+    return case, seconds(pair.floor, clock), Cost(cpu, len(statements), built, more)
 
 
 @contextmanager
@@ -180,7 +193,7 @@ def row(benchmark: Benchmark, result: Result) -> str:
     verdict = "met" if benchmark.goal.is_met(result) else "missed"
     half = f"{low:.2f} to {high:.2f}"
     goal = f"{benchmark.goal!s:<8}{verdict:<8}{_each(result.costs)}"
-    what = f"{benchmark.what}{result.costs[-1].requests or ''}; {benchmark.floor}"
+    what = f"{benchmark.what}{result.costs[-1].more or ''}; {benchmark.floor}"
     return f"{benchmark.name:<20}{times}{middle:8.2f}   {half:<15}{goal}   {what}"
 
 

@@ -22,6 +22,7 @@ from benchmarks import (
     rows,
     run,
     service,
+    slices,
     startup,
     states,
     tail,
@@ -50,6 +51,7 @@ BENCHMARKS = [
     *transforms.BENCHMARKS,
     *large.BENCHMARKS,
     *increments.BENCHMARKS,
+    *slices.BENCHMARKS,
     *service.BENCHMARKS,
 ]
 

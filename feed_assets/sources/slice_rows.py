@@ -42,7 +42,7 @@ from feed_assets.sources.databases import Types, columns_of, reading
 from feed_assets.sources.marker_columns import MarkerColumn, marker_column, moment, quoted_for
 
 pa: Any = pyarrow  # It has no types.
-to_arrow_schema: Any = arrow_types.to_arrow_schema  # pyright: ignore[reportUnknownMemberType]
+arrow: Any = arrow_types  # It leaves types of Arrow open.
 
 ROWS_PER_TASK = 500_000
 """Rows that one task reads, if markers are spread evenly over the slice."""
@@ -208,7 +208,7 @@ def _reader(
     """Return what a Python worker does: it reads the ranges whose numbers it gets."""
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
-        schema = to_arrow_schema(kinds, timezone="UTC")
+        schema = arrow.to_arrow_schema(kinds, timezone="UTC")
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             with reading(url, None) as connection:
                 streamed: sa.CursorResult[Any] = connection.execution_options(yield_per=ROWS_PER_BATCH).execute(
