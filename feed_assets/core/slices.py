@@ -100,6 +100,7 @@ class Slice:
             without declared digits, is text.
 
         Raises:
+            InvalidDefinition: The slice was made by hand, without a reader.
             SourceUnavailable: The database does not answer, has no such table or column, or the column has something
                 else than markers.
         """
