@@ -152,7 +152,7 @@ def beginning_of(data: bytes, names: Sequence[str], dialect: CsvDialect = RFC_41
     Returns:
         A description of them.
     """
-    if problem := _encoding_problem(data, dialect):
+    if problem := encoding_problem(data, dialect):
         return Beginning(problem)
     text = data.decode(CODECS[dialect.encoding], errors="replace").removeprefix("\ufeff").lstrip("\n")
     line_end = _line_end(text, dialect)
@@ -189,7 +189,8 @@ def misplaced_quote(record: str) -> str | None:
     return None
 
 
-def _encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
+def encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
+    """Return why the first bytes of a file are no text of the declared encoding; None if nothing shows that."""
     if problem := packing_problem("", data, len(data)):
         return problem
     if form := next((form for mark, form in _OTHER_FORMATS.items() if data.startswith(mark)), None):

@@ -18,6 +18,11 @@ MONEY_DIGITS, MONEY_SCALE = 18, 4
 """Precision of decimals that are proposed, and the largest scale of them."""
 
 
+_FRACTION_OF_SECOND = r"(?:\.[0-9]{1,6})?"
+_OFFSET_IN_RANGE = "(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|[+-]18(?::?00)?)"
+"""Offsets of 18 hours at most, as Java has them."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of sample files: its type in Spark's DDL, and what a person should look at."""
@@ -95,6 +100,11 @@ def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, Fa
     return {name: Facts(*row[at * size : (at + 1) * size]) for at, name in enumerate(names)}
 
 
+def _of_years(column: str) -> str:
+    """Return the condition that a moment is in the years 1 to 9999, whatever its offset."""
+    return f"{column}[1:10] BETWEEN '0001-01-02' AND '9999-12-30'"
+
+
 def _counts(column: str) -> list[str]:
     """Return the aggregates of one column, in the order of `Facts`."""
 
@@ -103,9 +113,12 @@ def _counts(column: str) -> list[str]:
 
     scale = f"length(regexp_extract({column}, {sql_text.literal(r'^-?[0-9]+[.]([0-9]+)')}, 1))"
     fraction = f"coalesce(isfinite(try_cast({column} AS DOUBLE)), false)"
-    day = f"try_cast({column} AS DATE) IS NOT NULL"
+    day = f"try_cast({column} AS DATE) IS NOT NULL AND {column}[1:4] > '0000'"
     is_iso = f"regexp_full_match({column}, {sql_text.literal(text_forms.DAY)})"
-    moment = f"try_cast(replace({column}[1:19], 'T', ' ') AS TIMESTAMP) IS NOT NULL AND {column}[12:13] < '24'"
+    in_time = f"try_cast(replace({column}[1:19], 'T', ' ') AS TIMESTAMP) IS NOT NULL AND {column}[12:13] < '24'"
+    has_offset = f"regexp_full_match({column}[20:], {sql_text.literal(_FRACTION_OF_SECOND + text_forms.OFFSET)})"
+    in_range = f"regexp_full_match({column}[20:], {sql_text.literal(_FRACTION_OF_SECOND + _OFFSET_IN_RANGE)})"
+    moment = f"{in_time} AND {_of_years(column)} AND (NOT {has_offset} OR {in_range})"
     return [
         f"count({column})",
         of_form(text_forms.BOOLEAN),

@@ -7,11 +7,15 @@ from pathlib import Path
 
 from feed_assets.core.feeds import Feed
 from feed_assets.core.schemas import check_schema
-from feed_assets.infer.files import Sample, sample_of
+from feed_assets.infer.files import sample_of
 from feed_assets.infer.paths import PathPartitions, feed_name, partitions_of
+from feed_assets.infer.sample import Sample
 
 LINE = 88
 """Characters of a line of code."""
+
+UNNAMED = "feed"
+"""Name of a feed that the paths do not name."""
 
 RESERVED = {"checks", "dg", "feed_asset", "foreign_feed", "partition", "previous", "run_spec"}
 """Names that a module of declarations has already, and parameters that are no inputs."""
@@ -22,6 +26,7 @@ class Inferred:
     """A feed that sample files look like."""
 
     feed: Feed
+    is_named: bool
     files: tuple[Path, ...]
     sample: Sample
     partitions: PathPartitions | None
@@ -46,7 +51,8 @@ class Inferred:
     @property
     def code(self) -> str:
         """Return the declaration in Python, without its imports."""
-        lines = [f"    {self._text(str(self.feed))},", *self._partitions()]
+        unnamed = [] if self.is_named else ["    # The paths do not name the feed: give it a name."]
+        lines = [*unnamed, f"    {self._text(str(self.feed))},", *self._partitions()]
         lines += [f'    format="{self.sample.format}",'] if self.sample.format != "csv" else []
         lines += [f"    {name}={self._text(value)}," for name, value in self.sample.dialect.given.items()]
         lines += self._schema()
@@ -87,6 +93,7 @@ def infer(files: Sequence[Path], *, above: str = "") -> Inferred:
     there is no schema.
     """
     sample = sample_of(files)
-    feed = Feed.parse("/".join(filter(None, (above, f"{feed_name(files)}/v1.0"))))
+    name = feed_name(files)
+    feed = Feed.parse("/".join(filter(None, (above, f"{name or UNNAMED}/v1.0"))))
     check_schema(feed, sample.schema, sample.format)
-    return Inferred(feed, tuple(files), sample, partitions_of(files))
+    return Inferred(feed, name is not None, tuple(files), sample, partitions_of(files))

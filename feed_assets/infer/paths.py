@@ -57,14 +57,24 @@ def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
     return None
 
 
-def feed_name(files: Sequence[Path]) -> str:
-    """Return the name that a feed of these files may have: of the folder above their partitions, or of the files."""
+def feed_name(files: Sequence[Path]) -> str | None:
+    """Return the name that a feed of these files may have; None if the paths have none.
+
+    It is the folder's before folders such as `day=2026-01-01`, in which programs give files names of no meaning. Else
+    it is the files' own name, or the folder's above their partitions.
+    """
     path = files[0]
-    folders = [part for part in path.parent.parts if re.search("[A-Za-z]", part) and "=" not in part]
+    in_keys = next((at for at, part in enumerate(path.parent.parts) if _KEY.match(part)), None)
+    folders = [part for part in path.parent.parts[:in_keys] if re.search("[A-Za-z]", part)]
+    if in_keys is not None:
+        return _plain(folders[-1]) if folders else None
     stem = path.name.partition(".")[0]
     without_date = re.sub(r"(?i)([-_.]?\d+|[-_.]?part)+", "", _DATE.sub("", stem)).strip("-_.")
-    name = without_date or (folders[-1] if folders else "feed")
-    return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower() or "feed"
+    return _plain(without_date or (folders[-1] if folders else ""))
+
+
+def _plain(name: str) -> str | None:
+    return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower() or None
 
 
 def _date(path: str) -> "tuple[datetime, str] | None":

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from feed_assets.cli import app
 from feed_assets.core.csv_dialect import HEAD_BYTES
 from feed_assets.core.errors import FeedAssetsError
+from feed_assets.infer import first_texts
 from feed_assets.infer.declaration import infer
 from feed_assets.infer.paths import feed_name, partitions_of
 from feed_assets_tests.support.each_case import each_case
@@ -110,12 +111,14 @@ def test_json_and_parquet_have_their_own_types_and_a_field_of_two_is_said(tmp_pa
         (["o/2024-02/x.csv"], "x", 'dg.MonthlyPartitionsDefinition("2024-02-01")', ["2024-02-01"]),
         (
             ["o/date=2024-01-31/region=emea/x.csv", "o/date=2024-01-30/region=apac/x.csv"],
-            "x",
+            "o",
             'dg.MultiPartitionsDefinition({"day": dg.DailyPartitionsDefinition("2024-01-30"), '
             '"region": dg.StaticPartitionsDefinition(["apac", "emea"])})',
             ["2024-01-31/emea", "2024-01-30/apac"],
         ),
-        (["1.csv"], "feed", None, None),
+        (["day=2024-01-31/x.parquet"], None, 'dg.DailyPartitionsDefinition("2024-01-31")', ["2024-01-31"]),
+        (["1/y/day=2024-01-31/x.parquet"], "y", 'dg.DailyPartitionsDefinition("2024-01-31")', ["2024-01-31"]),
+        (["1.csv"], None, None, None),
         (["o/2024-13-45.csv"], "o", None, None),
         ([ONE, "orders/old.csv"], "orders", None, None),
     ],
@@ -137,9 +140,17 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
         ({"a.csv": "a,a\n1,2\n"}, r"a\.csv: its header has the name a twice: expected .* once\. Have .* rename one\.$"),
         ({"a.csv": "a,A\n1,2\n"}, r"a\.csv: its header has a and A: expected .* Have the producer rename one\.$"),
         ({"a.csv": "a,\n1,2\n"}, r"a\.csv: its header has no name for column 2: .* Have the producer name it\.$"),
+        ({"a.csv": "a,b\r\r\n1,2\r\r\n"}, r"a\.csv: its lines end with CR CR LF, .* open the file with `newline"),
         ({"a.csv": "a,b\n1,2,3\n4,5\n"}, "its first line has 2 fields, and line 2 has 3: expected as many .* Correct"),
         ({"a.csv": "a,b\n1,2,3\n4,5,6\n"}, "its first line has 2 fields, and line 2 has 3: expected as many"),
         ({"a.csv": "a;b\n1;2\n4;5;6\n"}, "its first line has 2 fields, and line 3 has 3: expected as many"),
+        ({"a.csv": "a,b\n1,x\n2,y,z,\n3,y,z,\n"}, r"and line 3 has 4: .* and 2 of 3 have not\. Correct"),
+        (
+            {"a.csv": "a,b\n1,€\n".encode("cp1252")},
+            r"a\.csv: line 2 is in no encoding of a feed, and has the byte 80, as Windows-1252 has: .* write UTF-8\.$",
+        ),
+        ({"a.csv": "a,b\n1,2\n".encode("utf-16-le")}, "looks like UTF-16 without a byte order mark: have the producer"),
+        ({"a.jsonl": '{"a": 1}\n'.encode("utf-16")}, r"a\.jsonl: it is UTF-16: expected JSON in UTF-8\. Have"),
         ({"a.csv": "May\na,b\n1,2\n"}, "1 line stands before its header: expected none"),
         ({"a.parquet": "PAR1"}, r"a\.parquet: .*[^.]\. Correct the file, or declare it by hand"),
         ({"a.csv": ""}, r"a\.csv is empty: expected a file with records\. Leave it out\.$"),
@@ -150,6 +161,23 @@ def test_files_that_no_feed_can_have_are_refused_in_one_line(tmp_path, files, ex
     with pytest.raises(FeedAssetsError, match=expected) as refused:
         inferred(tmp_path, files)
     assert "\n" not in str(refused.value)
+
+
+def test_only_the_beginning_of_large_files_is_looked_at_and_a_comment_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(first_texts, "SAMPLE_BYTES", HEAD_BYTES)
+    files = {"a.csv": "a,b\n" + "1,x\n" * HEAD_BYTES + "no number,y\n", "a.jsonl": '{"a": 1}\n' * HEAD_BYTES + "[]\n"}
+    for name, data in files.items():
+        found = inferred(tmp_path, {name: data})
+        assert kinds(found)["a"] == "bigint"
+        assert found.sample.rejects == 0
+        assert "# only the first 65,536 bytes of a file were looked at: later records may differ\n" in found.code
+
+
+def test_a_feed_that_the_paths_do_not_name_has_a_comment_in_place_of_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inferred(tmp_path, {"day=2024-01-31/x.csv": "a,b\n1,x\n"})
+    code = infer([Path("day=2024-01-31/x.csv")]).code
+    assert '    # The paths do not name the feed: give it a name.\n    "feed/v1.0",\n' in code
 
 
 def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch):

@@ -1,0 +1,140 @@
+"""Delimiter, quote and header of a CSV file, by how many of its first records have as many fields as the first one."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from feed_assets.core import text_forms
+from feed_assets.core.csv_dialect import CsvDialect, Encoding
+from feed_assets.core.errors import InvalidName
+from feed_assets.feeds.local_files import csv_problem
+from feed_assets.infer.columns import NULLS
+from feed_assets.infer.csv_parser import CsvRecord, count_quoted, csv_records
+
+DELIMITERS = ("\t", ";", "|", ",")
+"""Delimiters that are tried: of two that fit alike the first, for a comma stands in many texts."""
+
+QUOTES = ('"', "'")
+
+FORM_CHARACTERS = 1 << 20
+"""Characters of a file by which its form is chosen."""
+
+_VALUE = re.compile(f"{text_forms.FRACTION}|{text_forms.BOOLEAN}|{text_forms.DAY}|{text_forms.TIMESTAMP}")
+"""A text that is rather a value than a name."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Records of the beginning of a file by one delimiter and one quote."""
+
+    delimiter: str
+    quote: str | None
+    records: tuple[CsvRecord, ...]
+    quoted: int
+
+    @property
+    def fields(self) -> int:
+        """Return the number of fields of the first record."""
+        return len(self.records[0].fields)
+
+    @property
+    def alike(self) -> int:
+        """Return how many other records are well-formed and have as many fields."""
+        return sum(each.problem is None and len(each.fields) == self.fields for each in self.records[1:])
+
+    @property
+    def is_usual(self) -> bool:
+        """Return whether most other records are like the first one."""
+        return 2 * self.alike > len(self.records) - 1 or len(self.records) == 1
+
+
+def line_end_of(text: str) -> Literal["\n", "\r"]:
+    """Return CR for a text whose first line ends with it alone, as on old Macs; else LF."""
+    end = re.search(r"\r*\n|\r", text)
+    return "\r" if end and end[0] == "\r" else "\n"
+
+
+def dialect_of(file: Path, text: str, encoding: Encoding, *, is_whole: bool) -> tuple[CsvDialect, list[str]]:
+    """Return the dialect of a file by its beginning, and the names of its columns.
+
+    Raises InvalidName for a file whose records have different numbers of fields, or lines before its header.
+    """
+    candidates = [*_candidates(text[:FORM_CHARACTERS], is_whole=is_whole and len(text) <= FORM_CHARACTERS)]
+    if not candidates:
+        raise InvalidName(f"{file} has blank lines only: expected a file with records. Leave it out.")
+    form = _chosen(file, candidates, encoding)
+    has_header = _has_header(form)
+    first = form.records[0].fields
+    names = first if has_header else [f"column_{number}" for number in range(1, form.fields + 1)]
+    return CsvDialect(form.delimiter, form.quote, encoding, has_header), names
+
+
+def _candidates(text: str, *, is_whole: bool) -> Iterator[_Candidate]:
+    """Yield the forms that are possible: `'` only where a field stands in it, and no quote only where none does."""
+    end = line_end_of(text)
+    for delimiter in DELIMITERS:
+        counts = {quote: count_quoted(text, delimiter, quote) for quote in QUOTES}
+        quotes = ['"', *(["'"] if counts["'"] else []), *([] if counts['"'] else [None])]
+        for quote in quotes:
+            records = (*csv_records(text, delimiter, quote, line_end=end, is_whole=is_whole),)
+            if any(field.strip() for each in records for field in each.fields):
+                yield _Candidate(delimiter, quote, records, counts.get(quote or "", 0))
+
+
+def _chosen(file: Path, candidates: Sequence[_Candidate], encoding: Encoding) -> _Candidate:
+    usual = [each for each in candidates if each.is_usual]
+    is_tabs = ".tsv" in [suffix.lower() for suffix in file.suffixes]
+    of_many = [each for each in usual if each.fields > 1]
+    if of_many:
+        return max(of_many, key=lambda each: (is_tabs and each.delimiter == "\t", each.alike, each.quoted, each.fields))
+    best = max(candidates, key=lambda each: (each.fields > 1, each.alike))
+    dialect = CsvDialect(best.delimiter, best.quote, encoding)
+    if problem := csv_problem(file, best.records[0].fields, dialect):
+        raise InvalidName(f"{file}: {problem}.")
+    _refuse_lines_before(file, candidates)
+    if best.fields > 1:
+        _refuse_uneven(file, best)
+    return max(reversed(usual or candidates), key=lambda each: (each.alike, each.quoted))
+
+
+def _refuse_lines_before(file: Path, candidates: Sequence[_Candidate]) -> None:
+    """Raise InvalidName where most records have several fields, and the first one has not."""
+    for each in candidates:
+        others = [record for record in each.records[1:] if record.problem is None]
+        ((count, times),) = Counter(len(record.fields) for record in others).most_common(1) or [(0, 0)]
+        if each.fields == 1 < count and 2 * times > len(each.records) - 1:
+            before = next(record.line for record in others if len(record.fields) == count) - 1
+            lines = "1 line stands" if before == 1 else f"{before} lines stand"
+            raise InvalidName(f"{file}: {lines} before its header: expected none. Have the producer write none.")
+
+
+def _refuse_uneven(file: Path, form: _Candidate) -> None:
+    """Raise InvalidName for the first record that is not like the first one."""
+    for record in form.records[1:]:
+        count = len(record.fields)
+        if record.problem or count != form.fields:
+            why = record.problem or f"{count}"
+            has = f"line {record.line} has {why}"
+            raise InvalidName(
+                f"{file}: its first line has {form.fields} fields, and {has}: expected as many in each line, and "
+                f"{len(form.records) - 1 - form.alike} of {len(form.records) - 1} have not. Correct the file, or "
+                "declare it by hand."
+            )
+
+
+def _has_header(form: _Candidate) -> bool:
+    """Return whether the first record names the columns.
+
+    It does if a column has values in all other records and none there, or if nothing in it looks like a value.
+    """
+    first, count = form.records[0].fields, form.fields
+    others = [each.fields for each in form.records[1:] if len(each.fields) == count]
+    for name, column in zip(first, zip(*others, strict=True), strict=False):
+        texts = [text for text in column if text and text not in NULLS]
+        is_name = name and name not in NULLS and not _VALUE.fullmatch(name)
+        if is_name and texts and all(map(_VALUE.fullmatch, texts)):
+            return True
+    return not any(map(_VALUE.fullmatch, first))

@@ -1,0 +1,26 @@
+"""Headers of CSV files that no feed can have."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from feed_assets.core.errors import InvalidName
+
+
+def refuse_names(file: Path, names: Sequence[str]) -> None:
+    """Raise InvalidName for a header where a name is missing or stands twice: Spark does not tell `a` from `A`."""
+    first: dict[str, str] = {}
+    for number, name in enumerate(names, 1):
+        if not name.strip():
+            raise InvalidName(
+                f"{file}: its header has no name for column {number}: expected one for each column. Have the producer "
+                "name it."
+            )
+        if (same := first.setdefault(name.lower(), name)) != name:
+            raise InvalidName(
+                f"{file}: its header has {same} and {name}: expected names that differ by more than upper and lower "
+                "case. Have the producer rename one."
+            )
+        if names.index(name) < number - 1:
+            raise InvalidName(
+                f"{file}: its header has the name {name} twice: expected each name once. Have the producer rename one."
+            )

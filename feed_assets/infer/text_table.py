@@ -1,0 +1,53 @@
+"""Texts of records in a table of DuckDB, in whose scans their types are judged."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+
+pa: Any = pyarrow  # It has no types.
+
+BATCH = 20_000
+"""Records that are kept before they go to the table."""
+
+
+class TextTable:
+    """A table `texts` in DuckDB's memory: columns of texts, where NULL is no value."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        config: Any = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        self.database: Any = duckdb.connect(config=config)
+        self.records = 0
+        self._columns = ["place"]
+        self._rows: list[dict[str, str | None]] = []
+        self.database.execute("CREATE TABLE texts (place VARCHAR)")
+
+    def __enter__(self) -> "TextTable":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.database.close()
+
+    def require(self, columns: Sequence[str]) -> None:
+        """Add columns to the table."""
+        for column in columns:
+            self._columns.append(column)
+            self.database.execute(f"ALTER TABLE texts ADD COLUMN {column} VARCHAR")
+
+    def add(self, place: str, row: dict[str, str | None]) -> None:
+        """Add a record, and where it stands; its columns that are not there are NULL."""
+        self._rows.append({"place": place, **row})
+        self.records += 1
+        if len(self._rows) == BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put the records that are kept into the table."""
+        if self._rows:
+            arrays = {name: pa.array([row.get(name) for row in self._rows], pa.string()) for name in self._columns}
+            self.database.register("batch", pa.table(arrays))
+            self.database.execute("INSERT INTO texts BY NAME SELECT * FROM batch")
+            self.database.unregister("batch")
+        self._rows = []
