@@ -17,7 +17,8 @@ Samples = Annotated[
 def infer(files: Samples, as_json: AsJson = False) -> None:
     """Print the `foreign_feed` that files of one feed look like: format, delimiter, columns, partitions by their paths.
 
-    All rows of CSV and JSON are read, and of Parquet the footers. What a person has to decide is a comment beside it.
+    It reads the first 32 MiB of CSV and JSON, and the footers of Parquet. Comments say what a person has to decide, and
+    which records a run would reject.
     """
     from feed_assets.infer.declaration import infer as inferred_of
 

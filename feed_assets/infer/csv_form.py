@@ -97,7 +97,7 @@ def _chosen(file: Path, candidates: Sequence[_Candidate], encoding: Encoding) ->
     _refuse_lines_before(file, candidates)
     if best.fields > 1:
         _refuse_uneven(file, best)
-    return max(reversed(usual or candidates), key=lambda each: (each.alike, each.quoted))
+    return max(reversed(usual or candidates), key=lambda each: (each.alike, each.quoted, each.quote is not None))
 
 
 def _refuse_lines_before(file: Path, candidates: Sequence[_Candidate]) -> None:
