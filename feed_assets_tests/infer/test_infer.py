@@ -173,13 +173,6 @@ def test_only_the_beginning_of_large_files_is_looked_at_and_a_comment_says_so(tm
         assert "# only the first 65,536 bytes of a file were looked at: later records may differ\n" in found.code
 
 
-def test_a_feed_that_the_paths_do_not_name_has_a_comment_in_place_of_a_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    inferred(tmp_path, {"day=2024-01-31/x.csv": "a,b\n1,x\n"})
-    code = infer([Path("day=2024-01-31/x.csv")]).code
-    assert '    # The paths do not name the feed: give it a name.\n    "feed/v1.0",\n' in code
-
-
 def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     inferred(tmp_path, {ONE: 'a;"odd name"\n1;x\n', TWO: 'a;"odd name"\n2;y\n'})
@@ -188,3 +181,6 @@ def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch)
     exec(said, names)  # noqa: S102  (what the test has just made)
     assert names["orders"].key.path == ["orders"]
     assert names["orders"].partitions_def.get_first_partition_key() == "2024-01-01"
+    inferred(tmp_path, {"day=2024-01-31/x.csv": "a,b\n1,x\n"})
+    code = infer([Path("day=2024-01-31/x.csv")]).code
+    assert '    # The paths do not name the feed: give it a name.\n    "feed/v1.0",\n' in code
