@@ -4,7 +4,7 @@ Annotations may have rules, of `core.rules`. The line begins with the file and l
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, Signature, isfunction, signature
@@ -155,9 +155,12 @@ def _adapter(expected: Any) -> TypeAdapter[Any]:
 def steps_in(value: Any, steps: Iterable[int | str]) -> Iterator[int | str]:
     """The steps that lead to something in a value; one may also be a member of a union, which is left out."""
     for step in steps:
+        holds = isinstance(value, Mapping) or (isinstance(step, int) and isinstance(value, Sequence))
+        if not holds:  # Dagster's keys and specs raise an error of their own where they are looked into.
+            continue
         try:
-            value = value[step]
-        except (LookupError, TypeError):
+            value = cast(Any, value)[step]
+        except LookupError:
             continue
         yield step
 

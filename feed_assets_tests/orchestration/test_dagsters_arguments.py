@@ -5,18 +5,38 @@ from inspect import signature
 import dagster as dg
 import pytest
 
-from feed_assets import Input, feed_asset, foreign_feed
+from feed_assets import Input, Late, feed_asset, foreign_feed
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.orchestration.declare.presentation import INSTEAD, INSTEAD_OF_FOREIGN
+from feed_assets_tests.orchestration.harness_queries import verdict_of
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, given, harness, inputs_of, raw_feed, rows
+from feed_assets_tests.support.sum_projects import (
+    DAY,
+    DAYS,
+    NEXT_DAY,
+    PICKED,
+    RAW,
+    SUMS,
+    given,
+    harness,
+    inputs_of,
+    outcomes,
+    raw_feed,
+    rows,
+    sums_of,
+)
 
 SETTLED = "t/settled/v1.0"
+BUILT = [("sums", DAY, True)]
 SHOWN = {"group_name": "finance", "tags": {"tier": "gold"}, "kinds": {"python"}, "metadata": {"runbook": "wiki/7"}}
 
 
-def sums(**options):
-    @feed_asset("t/sums/v1.0", **{"inputs": {"raw": raw_feed()}, "partitions_def": DAYS, **options})
+@dg.asset(partitions_def=DAYS)
+def plain(): ...
+
+
+def sums(name=SUMS, **options):
+    @feed_asset(name, **{"inputs": {"raw": raw_feed()}, "partitions_def": DAYS, **options})
     def sums(raw):
         """Numbers summed."""
         return raw
@@ -64,7 +84,9 @@ def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset
         (sums, {"group_name": "my group"}, "group_name is 'my group' .*, expected letters, digits and '_'"),
         (foreign, {"tags": {"a b": "c"}}, r"t/raw/v1\.0: .*Found invalid tag keys: .*a b"),
         (sums, {"deps": ["t/settled"]}, r"deps\[0\] is 't/settled' \(str\), expected"),
-        (sums, {"deps": [dg.AssetSpec("orders")]}, "orders is no feed: declare it with foreign_feed"),
+        (sums, {"deps": [dg.AssetKey("orders")]}, r"deps\[0\] is AssetKey\(\['orders'\]\) \(AssetKey\), expected"),
+        (sums, {"deps": [dg.AssetSpec("orders")]}, r"orders is no feed: .* foreign_feed\(\) or event_table\(\)"),
+        (sums, {"deps": [plain]}, "plain is no feed asset: .* Declare what it writes, by foreign_feed"),
         (sums, {"deps": [Input(raw_feed(SETTLED), tagged=True)]}, r"deps\[0\] is tagged, and deps are not read"),
         (sums, {"deps": [raw_feed()]}, r"has the input t/raw/v1\.0 twice"),
     ],
@@ -98,5 +120,38 @@ def test_a_dep_is_waited_for_and_pinned_and_its_rows_reach_no_function():
     assert [run.partition for run in made.run_until_idle()] == [DAY]
     assert inputs_of(made.reported("t/sums")[-1])[f"{SETTLED}/{DAY}"] == first
     assert (read, made.rows("t/sums/v1.0", DAY)) == ([{"raw"}], [{"k": "a", "n": 1}])
-    made.drop(SETTLED, DAY, rows(8))
-    assert [run.partition for run in made.run_until_idle()] == [DAY]
+
+
+def test_a_dep_that_is_newer_or_rolled_back_builds_again_as_late_says_and_one_without_update_is_waited_for():
+    raw, settled = raw_feed(), raw_feed(SETTLED)
+    tested = harness(raw, settled, sums(inputs={"raw": raw}, deps=[Input(settled, late=Late("100%"))]))
+    tested.drop(RAW, DAY, rows(1))
+    first = tested.drop(SETTLED, DAY, rows(7))
+    assert outcomes(tested.run_until_idle()) == BUILT
+    small = tested.drop(SETTLED, DAY, rows(7, 8))
+    assert (outcomes(tested.run_until_idle()), verdict_of(tested)[0]) == ([], "skips late data")
+    large = tested.drop(SETTLED, DAY, rows(*range(10, 20)))
+    assert outcomes(tested.run_until_idle()) == BUILT
+    assert inputs_of(tested.reported("t/sums")[0])[f"{SETTLED}/{DAY}"] == large
+    for gone in (large, small):
+        tested.invalidate(SETTLED, DAY, gone)
+    assert outcomes(tested.run_until_idle()) == BUILT
+    assert inputs_of(tested.reported("t/sums")[0])[f"{SETTLED}/{DAY}"] == first
+    served = tested.newest(SUMS, DAY)
+    tested.invalidate(SETTLED, DAY, first)
+    tested.drop(RAW, DAY, rows(2))
+    waits = f"no valid update of {SETTLED} {DAY}; {served}, which was built before, goes on being served"
+    assert (outcomes(tested.run_until_idle()), verdict_of(tested)) == ([], ("waits for input", waits))
+
+
+def test_a_dep_whose_checks_fail_is_waited_for_and_builds_nothing():
+    raw, unchecked = raw_feed(), raw_feed("t/unchecked/v1.0")
+    dep, built = sums_of(unchecked), [("picked", DAY, True)]
+    tested = harness(raw, unchecked, dep, sums(PICKED, inputs={"raw": raw}, deps=[dep]))
+    tested.drop(RAW, DAY, rows(1))
+    for number, ran in ((101, [("sums", DAY, False)]), (1, [*BUILT, *built]), (102, [("sums", DAY, False)])):
+        tested.drop("t/unchecked/v1.0", DAY, rows(number))
+        assert outcomes(tested.run_until_idle()) == ran
+    assert verdict_of(tested, PICKED)[0] == "current"
+    tested.drop(RAW, DAY, rows(2))
+    assert (outcomes(tested.run_until_idle()), verdict_of(tested, PICKED)[0]) == ([], "waits for quality")

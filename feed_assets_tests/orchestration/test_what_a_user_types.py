@@ -254,23 +254,6 @@ def test_the_same_input_twice_is_refused():
         declared(function, inputs={"raw": RAW, "again": Input(RAW)})
 
 
-def test_an_asset_that_is_no_feed_is_refused_as_an_input():
-    def function(raw): ...
-
-    with pytest.raises(InvalidDefinition, match=r"t/plain is no feed: declare it with foreign_feed\(\)"):
-        declared(function, inputs={"raw": dg.AssetSpec(["t", "plain"])})
-
-
-def test_a_plain_asset_is_refused_as_an_input():
-    @dg.asset
-    def plain(): ...
-
-    def function(raw): ...
-
-    with pytest.raises(InvalidDefinition, match=r": plain is no feed asset: expected one made by @feed_asset"):
-        declared(function, inputs={"raw": plain})
-
-
 def test_a_foreign_feed_needs_no_version():
     assert foreign_feed("t/old", schema="k string").key == dg.AssetKey(["t", "old"])
 

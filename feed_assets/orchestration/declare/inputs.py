@@ -54,6 +54,9 @@ PARTITION = "partition"
 RUN_SPEC = "run_spec"
 """A function parameter of this name is the `RunSpec` that a run by events was asked to do."""
 
+_OTHERS = "foreign_feed() or event_table()"
+"""Declarations of what no dataset of ours makes."""
+
 
 def asset_key(feed: Feed, version_in_key: bool = False) -> dg.AssetKey:
     """A feed's asset key: its name, and the version only where that is declared, beside an older one (ADR 101)."""
@@ -301,7 +304,9 @@ class Input:
         datasets = [spec for spec in self.feed.specs if isinstance(declaration_of(spec), Dataset)]
         if len(datasets) != 1:
             keys = ", ".join(sorted(key.to_user_string() for key in self.feed.keys))
-            raise InvalidDefinition(f"{keys} is no feed asset: expected one made by @feed_asset.")
+            raise InvalidDefinition(
+                f"{keys} is no feed asset: expected one made by @feed_asset. Declare what it writes, by {_OTHERS}."
+            )
         return datasets[0]
 
     @property
@@ -309,7 +314,7 @@ class Input:
         """What the asset that is read declares."""
         if declared := declaration_of(self.spec):
             return declared
-        raise InvalidDefinition(f"{self.spec.key.to_user_string()} is no feed: declare it with foreign_feed().")
+        raise InvalidDefinition(f"{self.spec.key.to_user_string()} is no feed: declare it with {_OTHERS}.")
 
     @property
     def by_span(self) -> BySpan | None:
