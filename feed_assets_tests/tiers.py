@@ -173,6 +173,8 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "sources/test_too_large.py::test_a_read_gives_rows_of_so_many_bytes",
         "test_tutorial.py",
         "warehouse/test_chain.py",
+        "warehouse/test_command_datasets.py::"
+        "test_one_load_waits_for_a_file_that_is_open_elsewhere_for_half_a_minute_and_then_loads",
         "warehouse/test_datasets_killed.py",
         "warehouse/test_killed.py",
         "warehouse/test_outages.py",

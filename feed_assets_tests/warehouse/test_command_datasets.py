@@ -1,8 +1,10 @@
 """`feed-assets warehouse` with datasets: what is planned, and what state they are in."""
 
 import json
+import re
 import sys
-from subprocess import run
+from subprocess import PIPE, Popen, run
+from time import monotonic
 
 import pytest
 
@@ -10,6 +12,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
+from feed_assets_tests.support.duckdb_holder import held_open, release
 from feed_assets_tests.support.warehouse_datasets import Dataset, load, table, target_of
 from feed_assets_tests.warehouse.warehouse_command import run_warehouse
 
@@ -34,13 +37,13 @@ defs = dg.Definitions(assets=[raw, one, two, *tables])
 
 
 @pytest.fixture
-def url(tmp_path) -> str:
+def duckdb_url(tmp_path) -> str:
     return f"duckdb://{tmp_path}/main.db"
 
 
 @pytest.fixture
-def pair(home, url, tmp_path, monkeypatch):
-    monkeypatch.setenv("FEED_ASSETS_WAREHOUSES", json.dumps({"main": {"url": url}}))
+def pair(home, duckdb_url, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEED_ASSETS_WAREHOUSES", json.dumps({"main": {"url": duckdb_url}}))
     settings.cache_clear()
     (tmp_path / "location_of_datasets.py").write_text(LOCATION)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -75,7 +78,7 @@ def test_each_table_has_its_plan_and_then_the_errors_come(pair, ask, monkeypatch
         assert each in planned
 
 
-def test_tables_of_datasets_are_planned_and_loaded_without_the_packages_of_kafka(pair, url, tmp_path):
+def test_tables_of_datasets_are_planned_and_loaded_without_the_packages_of_kafka(pair, duckdb_url, tmp_path):
     one, _ = pair
     one.publish("1", {"id": 1})
     code = (
@@ -84,13 +87,29 @@ def test_tables_of_datasets_are_planned_and_loaded_without_the_packages_of_kafka
     load_all = ("warehouse", "load", "main", "--once", "-m", "location_of_datasets")
     ran = run([sys.executable, "-c", code, *load_all], cwd=tmp_path, capture_output=True, text=True)
     assert (ran.returncode, "warehouse main: 1 load" in ran.stderr) == (0, True), ran.stderr
-    assert table(target_of(url).engine, one, "id") == [(1,)]
+    assert table(target_of(duckdb_url).engine, one, "id") == [(1,)]
 
 
-def test_the_state_is_that_of_partitions(pair, ask, url):
+def test_one_load_waits_for_a_file_that_is_open_elsewhere_for_half_a_minute_and_then_loads(pair, duckdb_url, tmp_path):
+    one, _ = pair
+    one.publish("1", {"id": 1})
+    code = "from feed_assets.cli import main; main()"
+    command = [sys.executable, "-c", code, "warehouse", "load", "main", "--once", "-m", "location_of_datasets"]
+    with held_open(tmp_path / "main.db") as other, Popen(command, cwd=tmp_path, stderr=PIPE, text=True) as loads:
+        began, waits = monotonic(), list[str]()
+        for line in loads.stderr:
+            waits += re.findall(r"waits (\d+) s, then tries again: .*Look who else has the file open", line)
+            if waits == ["1", "2", "4", "8"] and other.poll() is None:
+                assert monotonic() - began > 20
+                release(other)
+    assert (loads.returncode, waits) == (0, ["1", "2", "4", "8"])
+    assert table(target_of(duckdb_url).engine, one, "id") == [(1,)]
+
+
+def test_the_state_is_that_of_partitions(pair, ask, duckdb_url):
     one, _ = pair
     update = one.publish("1", {"id": 1}, {"id": 2})
-    target = target_of(url)
+    target = target_of(duckdb_url)
     load(target, one)
     (row,) = json.loads(ask("state", "main", "--json"))
     named = ("table", "partition", "update_id", "records", "next_offset", "problem")
