@@ -87,7 +87,8 @@ def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset
         (sums, {"deps": [dg.AssetKey("orders")]}, r"deps\[0\] is AssetKey\(\['orders'\]\) \(AssetKey\), expected"),
         (sums, {"deps": [dg.AssetSpec("orders")]}, r"orders is no feed: .* foreign_feed\(\) or event_table\(\)"),
         (sums, {"deps": [plain]}, "plain is no feed asset: .* Declare what it writes, by foreign_feed"),
-        (sums, {"deps": [Input(raw_feed(SETTLED), tagged=True)]}, r"deps\[0\] is tagged, and deps are not read"),
+        (sums, {"deps": [Input(raw_feed(SETTLED), tagged=True)]}, r"deps\[0\] is tagged, and deps are waited for"),
+        (sums, {"deps": [Input(raw_feed(SETTLED), optional=True)]}, r"deps\[0\] is optional, .* or remove optional"),
         (sums, {"deps": [raw_feed()]}, r"has the input t/raw/v1\.0 twice"),
     ],
 )

@@ -59,10 +59,12 @@ def recipe_of(
 
 def _waited_for(feed: Feed, name: str, given: Input) -> Source:
     """Return one of `deps` as a source whose rows no function gets, and whose records no run counts."""
-    if given.tagged:
-        raise InvalidDefinition(
-            f"{feed}: {name} is tagged, and deps are not read: expected it in inputs. Move it there, or remove tagged."
-        )
+    for option in ("tagged", "optional"):
+        if getattr(given, option):
+            raise InvalidDefinition(
+                f"{feed}: {name} is {option}, and deps are waited for and not read: expected it in inputs. Move it "
+                f"there, or remove {option}."
+            )
     return replace(given.source(name), is_handed=False, grain=None)
 
 
