@@ -92,6 +92,8 @@ class Teller:
     runs: list[EndedView] = field(default_factory=list[EndedView])
     _printed: set[str] = field(default_factory=set[str])
     """The errors of runs that were printed."""
+    _problems: "dict[str, Mapping[str, str]]" = field(default_factory=dict[str, "Mapping[str, str]"])
+    """What each sensor could not do when it was evaluated last."""
 
     def hear(self, result: "dg.ExecuteInProcessResult") -> None:
         """Tell how a run ended. Raises ServiceUnavailable for what every run needs, and what `check` raises."""
@@ -111,6 +113,16 @@ class Teller:
         self.progress.clear()
         if not self.as_json:
             typer.echo(wrapped(line))
+
+    def say_problems(self, sensor: str, problems: "Mapping[str, str]") -> None:
+        """Print on stderr which problems of a sensor are new, which have another reason, and which are over."""
+        before = self._problems.get(sensor, {})
+        self._problems[sensor] = problems
+        lines = [f"FAILING {whom}: {first_line(why)}" for whom, why in problems.items() if before.get(whom) != why]
+        lines += [f"OVER    {whom}: it fails no longer" for whom in before if whom not in problems]
+        for line in lines:
+            self.progress.clear()
+            typer.echo(wrapped(line), err=True)
 
     def list(self, word: str, found: "Mapping[Any, str]", what: str = "") -> None:
         """Print a line for each of a few partitions, with its reason."""

@@ -45,7 +45,7 @@ def run(
 
         with stopping() as check, doing.cleared(), alerts_once(), open_instance() as instance:
             teller = Teller(doing, check, as_json)
-            runner = Runner(definitions, instance, teller.hear, on_step=quietly(doing))
+            runner = Runner(definitions, instance, teller.hear, on_step=quietly(doing), on_problems=teller.say_problems)
             found = _tick(runner, teller, until_idle=until_idle)
     if as_json:
         show(found, as_json)

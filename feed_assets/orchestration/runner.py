@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from logging import LogRecord
 from types import MappingProxyType
 from typing import Any
 
@@ -31,7 +32,7 @@ from feed_assets.orchestration.declare.declarations import WATCHED
 from feed_assets.orchestration.ends import names
 from feed_assets.orchestration.location import LATE_DATA
 from feed_assets.orchestration.ticks.left_runs import driver_of, fail
-from feed_assets.orchestration.ticks.tick import FAILING
+from feed_assets.orchestration.ticks.tick import FAILING, PROBLEM
 from feed_assets.orchestration.ticks.watch import UNDECIDED
 from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services, is_dead, this_process, utc_now
@@ -70,6 +71,8 @@ class Runner:
     now: Callable[[], datetime] = utc_now
     """The clock by which partitions come into being and late data ripen."""
     on_step: Callable[[str], None] = _ignore
+    on_problems: Callable[[str, Mapping[str, str]], None] | None = None
+    """Hears after each evaluation of a sensor what that could not do, by whom it concerns; None: the log has it."""
     _steps: Counter[str] = field(default_factory=Counter[str])
     """How many ticks there were, how many runs were requested, and how many of these have begun."""
     _in_vain: Counter[tuple[str, str | None]] = field(default_factory=Counter[tuple[str, str | None]])
@@ -115,7 +118,10 @@ class Runner:
 
     def failing(self) -> dict[str, str]:
         """What the last ticks could not do, with the reasons, by sensor and by whom it concerns."""
-        ledger, prefixes = open_ledger(settings().ledger), [f"{FAILING}:{each.name}:" for each in self._sensors()]
+        return self._failing([each.name for each in self._sensors()])
+
+    def _failing(self, sensors: Iterable[str]) -> dict[str, str]:
+        ledger, prefixes = open_ledger(settings().ledger), [f"{FAILING}:{sensor}:" for sensor in sensors]
         ours = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
         with ledger.read() as connection:
             opened = alerts.open_alerts(connection)
@@ -162,7 +168,7 @@ class Runner:
         )
         done = 0
         with context, suppress(SourceUnavailable):  # `failing` tells of it: it concerns nobody else.
-            for result in _results(sensor(context)):
+            for result in self._evaluated(sensor, context):
                 for event in result.asset_events or ():
                     self.instance.report_runless_asset_event(event)
                 done += sum(map(self._add_partitions, result.dynamic_partitions_requests or ()))
@@ -170,6 +176,16 @@ class Runner:
                 done += len(result.asset_events or ()) + (result.cursor is not None and result.cursor != before)
                 self._put_cursor(sensor.name, result.cursor)
         return done
+
+    def _evaluated(self, sensor: dg.SensorDefinition, context: dg.SensorEvaluationContext) -> "Iterator[dg.SensorResult]":
+        """Return what a sensor returns, and let `on_problems` have its problems, also if it raises."""
+        if not self.on_problems:
+            return _results(sensor(context))
+        context.log.addFilter(_is_no_problem)
+        try:
+            return _results(sensor(context))
+        finally:
+            self.on_problems(sensor.name, self._failing([sensor.name]))
 
     def _add_partitions(self, request: dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest) -> int:
         """As the daemon does: after the events, before the runs."""
@@ -315,6 +331,10 @@ def alive_daemons(instance: dg.DagsterInstance) -> list[str]:
     beats = {name: status.last_heartbeat for name, status in instance.get_daemon_statuses().items()}
     oldest = utc_now().timestamp() - ALIVE_SECONDS
     return sorted(name for name, beat in beats.items() if beat and beat.timestamp > oldest)
+
+
+def _is_no_problem(record: LogRecord) -> bool:
+    return not hasattr(record, PROBLEM)
 
 
 def _results(returned: Any) -> Iterator[dg.SensorResult]:

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.cli.location import open_instance
+from feed_assets.cli.progress import Progress
+from feed_assets.cli.ran import Teller
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
@@ -106,14 +108,26 @@ def test_a_lineage_table_out_of_reach_keeps_no_other_consumer_from_being_told_of
 
 def run_until_idle():
     found = CliRunner().invoke(app, ["run", "--until-idle", "-m", "as_of_now"])
-    return found.exit_code, [line for line in found.stdout.splitlines() if line.startswith("FAILING")]
+    return found.exit_code, [line for line in found.stdout.splitlines() if line.startswith("FAILING")], found.stderr
 
 
-def test_run_ends_with_a_line_for_each_source_that_cannot_be_read_and_an_exit_code(team, tmp_path):
+def test_run_prints_what_cannot_be_read_when_that_begins_and_in_the_end_and_no_more(team, tmp_path, caplog):
     rename(tmp_path, "events", "hidden")
-    code, (line,) = run_until_idle()
+    code, (line,), stderr = run_until_idle()
     assert (code, line.split(":")[0]) == (1, "FAILING events_team")
-    assert "has no table events: found hidden" in line
+    why = "has no table events: found hidden"
+    assert why in line
+    assert (stderr.splitlines().count(line), stderr.count(why), caplog.text.count(why)) == (1, 1, 0)
+
+
+def test_run_prints_a_problem_again_when_its_reason_changes_and_when_it_is_over(capsys):
+    teller = Teller(Progress(), check=lambda: None)
+    for problems in ({"s:a": "no", "s:b": "no"}, {"s:a": "no", "s:b": "never"}, {"s:a": "no"}, {}):
+        teller.say_problems("s", problems)
+    teller.say_problems("t", {})
+    lines = ["FAILING s:a: no", "FAILING s:b: no", "FAILING s:b: never", "OVER    s:b", "OVER    s:a"]
+    told = capsys.readouterr()
+    assert ([each.removesuffix(": it fails no longer") for each in told.err.splitlines()], told.out) == (lines, "")
 
 
 def test_what_is_said_as_of_an_earlier_reading_says_so_in_its_one_line(team, tmp_path):

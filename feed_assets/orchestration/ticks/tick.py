@@ -31,6 +31,9 @@ from feed_assets.settings import settings
 FAILING = "failing"
 """The kind of alerts that say what a sensor's last tick could not do: `failing:<sensor>:<what>`."""
 
+PROBLEM = "problem_of"
+"""Under which name a record of a tick's log has whom its problem concerns: who drives the tick may print it itself."""
+
 REPORTS = 500
 """Reports to Dagster that one tick makes at most."""
 
@@ -268,7 +271,6 @@ def _take(step: Step, tick: Tick) -> None:
 def _tell_problems(tick: Tick) -> None:
     """Each tick tries everything that it looks after, so its problems are all there are: those of before are over."""
     for whom, problem in tick.problems.items():
-        tick.context.log.warning(f"{whom}: {problem}")
-        _logger.warning("%s: %s", whom, problem)
+        tick.context.log.warning(f"{whom}: {problem}", extra={PROBLEM: whom})
     ours = Ours(tick.graph, tick.ledger, tick.now)
     alerts.keep(tick.ledger, f"{FAILING}:{tick.context.sensor_name}", tick.problems, tick.now, ours.has)
