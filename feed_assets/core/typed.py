@@ -15,11 +15,15 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting
+from feed_assets.core.examples import cure, in_words
 from feed_assets.core.places import declared_at
 from feed_assets.core.secrets import shown
 
-LENGTH = 100
+LENGTH = 90
 """Characters of a wrong value that a message shows."""
+
+_OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>")
+"""What Python shows of an object that says nothing of itself: of it a message has the class."""
 
 _D = TypeVar("_D", bound=Callable[..., Any])
 
@@ -111,24 +115,25 @@ def _refuse_unknown(
 
 
 @cache
-def _hints(function: Callable[..., Any]) -> Mapping[str, tuple[Any, Any]]:
-    """Each annotation without and with its rules. When first called, as a name may be defined below the declaration."""
-    rules = get_type_hints(function, include_extras=True)
-    return {name: (hint, rules[name]) for name, hint in get_type_hints(function).items()}
+def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return each annotation with its rules. When first called, as a name may be defined below the declaration."""
+    return get_type_hints(function, include_extras=True)
 
 
-def _check(owner: str, declared: Signature, hints: Mapping[str, tuple[Any, Any]], given: Mapping[str, Any]) -> None:
+def _check(owner: str, declared: Signature, hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     for name in [name for name in given if name in hints]:
         several = declared.parameters[name].kind is Parameter.VAR_POSITIONAL
-        expected, rules = [GenericAlias(tuple, (hint, ...)) if several else hint for hint in hints[name]]
+        expected = GenericAlias(tuple, (hints[name], ...)) if several else hints[name]
         try:
-            _adapter(rules).validate_python((given[name],), strict=True)
+            _adapter(expected).validate_python((given[name],), strict=True)
         except ValidationError as error:
             wrong = _most_telling(error)
             where = name + "".join(f"[{step!r}]" for step in steps_in(given[name], wrong["loc"][1:]))
+            rule = wrong.get("ctx", {}).get("error")
             raise InvalidDefinition(
                 f"{owner}({_first(given, name)}): {where} is {value_in_words(wrong['input'])}, "
-                f"expected {wrong.get('ctx', {}).get('error') or _in_words(expected)}."
+                f"expected {rule or in_words(hints[name])}."
+                f"{'' if rule or several else cure(name, given[name], wrong['input'], expected)}"
             ) from None
 
 
@@ -176,13 +181,6 @@ def value_in_words(value: Any) -> str:
     if isfunction(value):
         return f"the function {value.__name__}, which was not called (write {value.__name__}(…))"
     if isinstance(value, type):
-        return f"the class {value.__name__}, which was not called"
-    text = shown(" ".join(repr(value).split()))
+        return f"the class {value.__name__}, which was not called (write {value.__name__}(…))"
+    text = _OBJECT.sub(r"\1", shown(" ".join(repr(value).split())))
     return f"{text[:LENGTH]}{'…' if len(text) > LENGTH else ''} ({type(value).__name__})"
-
-
-def _in_words(expected: Any) -> str:
-    """A type without the modules that its parts come from."""
-    if isinstance(expected, type):
-        return expected.__name__
-    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(expected)))

@@ -177,7 +177,9 @@ class Runner:
                 self._put_cursor(sensor.name, result.cursor)
         return done
 
-    def _evaluated(self, sensor: dg.SensorDefinition, context: dg.SensorEvaluationContext) -> "Iterator[dg.SensorResult]":
+    def _evaluated(
+        self, sensor: dg.SensorDefinition, context: dg.SensorEvaluationContext
+    ) -> "Iterator[dg.SensorResult]":
         """Return what a sensor returns, and let `on_problems` have its problems, also if it raises."""
         if not self.on_problems:
             return _results(sensor(context))

@@ -4,11 +4,12 @@ A check is a value with SQL in it: declaring one needs no Spark.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.examples import Example
 from feed_assets.core.profiles import PROFILE
 from feed_assets.core.rules import Name, Share, as_share
 from feed_assets.core.schemas import quoted
@@ -50,7 +51,9 @@ class Check:
 
     name: Name
     description: str
-    passes: Callable[[float], bool]
+    passes: Annotated[
+        Callable[[float], bool], Example("lambda found: found == 0", "a function from the number to True or False")
+    ]
     aggregate: str | None = None
     measure: Callable[[Audited], float] | None = None
     offending: "Callable[[DataFrame], DataFrame] | None" = None
@@ -97,6 +100,9 @@ class Check:
                 f"check {self.name}: its severity for {found:g} is {severity!r}, expected 'ERROR' or 'WARN'."
             )
         return severity
+
+
+Checks = Sequence[Annotated[Check, Example("checks.not_empty()", "checks")]]
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ SCHEMA = "id int, name string"
         ({"delimiter": "x"}, "expected one character that is no letter"),
         ({"delimiter": "\n"}, "expected one character that is no letter"),
         ({"quote": "ab"}, "quote is 'ab' (str), expected one character such as"),
-        ({"encoding": "cp1252"}, "expected Literal['UTF-8', 'UTF-16', 'Latin-1']"),
+        ({"encoding": "cp1252"}, "expected 'UTF-8', 'UTF-16' or 'Latin-1'"),
         ({"header": 0}, "header is 0 (int), expected bool"),
         ({"null_value": ""}, "expected a text without control characters"),
         ({"null_value": "\x85"}, "expected a text without control characters"),

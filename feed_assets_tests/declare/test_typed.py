@@ -285,8 +285,11 @@ def test_what_is_wrong_is_refused_in_one_line_that_says_what_was_found_and_expec
 @each_case(
     ("wrong", "said"),
     [
-        ("shop/lines/v1.0", "'shop/lines/v1.0' (str), expected AssetSpec | AssetsDefinition"),
-        (feed_assets.Input, "the class Input, which was not called, expected"),
+        (
+            "shop/lines/v1.0",
+            "'shop/lines/v1.0' (str), expected what @feed_asset, foreign_feed or another one gives. Write feed=orders.",
+        ),
+        (feed_assets.Input, "the class Input, which was not called (write Input(…)), expected"),
         (checks.not_empty, "the function not_empty, which was not called (write not_empty(…)), expected"),
         (feed_assets.SqlTable("postgresql://me@db/x", "t", "id"), "SqlTable(url='postgresql://me@db/x'"),
         ("postgresql://me:secret@db/x", "'postgresql://me:***@db/x' (str)"),
@@ -303,7 +306,7 @@ def test_what_was_found_is_said_shortly(wrong, said):
 def test_where_in_a_value_it_is_is_said():
     with pytest.raises(InvalidDefinition, match=r"inputs\['raw'\] is 'x'"):
         feed_assets.feed_asset("t/sums/v1.0", inputs={"raw": "x"})
-    with pytest.raises(InvalidDefinition, match=r"checks\[1\] is 5 \(int\), expected Sequence\[Check\]\."):
+    with pytest.raises(InvalidDefinition, match=r"checks\[1\] is 5 \(int\), expected a list of checks\."):
         feed_assets.feed_asset("t/sums/v1.0", inputs={}, checks=[checks.not_empty(), 5])
 
 

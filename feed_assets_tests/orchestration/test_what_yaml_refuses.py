@@ -52,7 +52,11 @@ def refused(project, given, other):
             "shop/dims at 'dims': there is no such asset: expected one of shop/dim, shop/settled.",
         ),
         ("asset: shop/dim, at: dims", "asset: shop/dim", "asset: 'shop/dim': invalid format"),
-        ("asset: shop/dim, at: dims", f"asset: {HERE}.DIMS", "expected AssetSpec | AssetsDefinition"),
+        (
+            "asset: shop/dim, at: dims",
+            f"asset: {HERE}.DIMS",
+            "expected what @feed_asset, foreign_feed or another one gives",
+        ),
         (
             "at: dims",
             "at: reports",

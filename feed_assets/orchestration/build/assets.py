@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dagster as dg
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.examples import Example
 from feed_assets.core.lateness import Late
 from feed_assets.core.members import Regions
 from feed_assets.core.needs import Reprocess
@@ -38,7 +39,7 @@ from feed_assets.orchestration.declare.lost_windows import check_windows
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
 from feed_assets.orchestration.declare.presentation import INSTEAD, Kinds, Presentation
 from feed_assets.orchestration.declare.resolved import check_late, resolve
-from feed_assets.runs.checks import Check
+from feed_assets.runs.checks import Checks
 from feed_assets.runs.recipe import Recipe
 from feed_assets.settings import Declaring
 
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
 else:
     DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
 
-Readable = dg.AssetSpec | dg.AssetsDefinition | Input
+Readable = Annotated[
+    dg.AssetSpec | dg.AssetsDefinition | Input, Example("orders", "what @feed_asset, foreign_feed or Input gives")
+]
 
 
 @typed_with(INSTEAD)
@@ -57,9 +60,9 @@ def feed_asset(
     inputs: Mapping[str, Readable],
     deps: Sequence[Readable] = (),
     partitions_def: Partitions = None,
-    checks: Sequence[Check] = (),
+    checks: Checks = (),
     profile: Profile | None = None,
-    deep_checks: Sequence[Check] = (),
+    deep_checks: Checks = (),
     late: Late | None = None,
     retention: Retention | None = None,
     by_events: ByEvents | None = None,

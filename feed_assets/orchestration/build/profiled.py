@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.examples import Example
 from feed_assets.core.lateness import Late
 from feed_assets.core.profiles import Profile
 from feed_assets.core.retention import Retention
@@ -18,7 +19,7 @@ from feed_assets.orchestration.declare.declarations import Foreign, StateTable
 from feed_assets.orchestration.declare.inputs import Input, declared_feed
 from feed_assets.orchestration.declare.presentation import Presentation
 from feed_assets.orchestration.declare.resolved import resolve
-from feed_assets.runs.checks import Check
+from feed_assets.runs.checks import Checks
 from feed_assets.runs.recipe import source_digest
 
 VERSION = "v1.0"
@@ -27,10 +28,10 @@ VERSION = "v1.0"
 
 @typed
 def profiled(
-    table: dg.AssetSpec,
+    table: Annotated[dg.AssetSpec, Example("orders", "what foreign_feed or state_table gives")],
     profile: Profile,
     *,
-    deep_checks: Sequence[Check] = (),
+    deep_checks: Checks = (),
     rows: Callable[..., Any] | None = None,
     retention: Retention | None = None,
     owners: Sequence[Owner] | None = None,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
 
 import dagster as dg
@@ -13,6 +13,7 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.csv_dialect import CsvDialect, Delimiter, Encoding, NullValue, Quote
 from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.examples import Example
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
 from feed_assets.core.limits import check_feed, check_version
@@ -86,7 +87,7 @@ def declared_feed(text: str) -> Feed:
 def foreign_feed(
     feed: str,
     *,
-    schema: str,
+    schema: Annotated[str, Example("'id string, price double'", "columns in Spark's DDL, as one text")],
     partitions_def: Partitions = None,
     format: Format = "csv",  # noqa: A002
     appendable: bool = False,
@@ -264,7 +265,9 @@ class Input:
             failure is ignored.
     """
 
-    feed: dg.AssetSpec | dg.AssetsDefinition
+    feed: Annotated[
+        dg.AssetSpec | dg.AssetsDefinition, Example("orders", "what @feed_asset, foreign_feed or another one gives")
+    ]
     mapping: dg.PartitionMapping | BySpan | None = None
     ignore_quality_issue: bool = False
     tagged: bool = False

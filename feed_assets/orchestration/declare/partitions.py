@@ -12,10 +12,12 @@ from enum import Enum
 from functools import lru_cache
 from itertools import product
 from math import prod
+from typing import Annotated
 
 import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.examples import Example
 from feed_assets.core.windows import DAY, HOUR_MINUTES, minutes_of
 from feed_assets.orchestration.declare.time_windows import (
     bounds,
@@ -27,7 +29,9 @@ from feed_assets.orchestration.declare.time_windows import (
     newest_keys,
 )
 
-Partitions = dg.PartitionsDefinition[str] | None
+Partitions = Annotated[
+    dg.PartitionsDefinition[str] | None, Example("dg.DailyPartitionsDefinition('2026-01-01')", "partitions of Dagster")
+]
 
 
 @dataclass(frozen=True)

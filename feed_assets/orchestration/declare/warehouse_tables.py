@@ -8,6 +8,7 @@ from pydantic import Field
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.examples import Example
 from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.cadences import check_cadence, freshness_of
@@ -28,8 +29,8 @@ from feed_assets.sources.declared import EventSource, LoadedTables, table_of
 def warehouse_table(
     name: str,
     *,
-    topic: dg.AssetSpec | None = None,
-    dataset: dg.AssetSpec | dg.AssetsDefinition | None = None,
+    topic: Annotated[dg.AssetSpec, Example("clicks", "what kafka_topic gives")] | None = None,
+    dataset: Annotated[dg.AssetSpec | dg.AssetsDefinition, Example("orders", "what @feed_asset gives")] | None = None,
     warehouse: str,
     lag: Annotated[int, Field(ge=1)] | None = None,
     cadence: Cadence | None = None,

@@ -1,0 +1,127 @@
+"""What an annotation expects, in words, and how a right value is written: the cure in a message about a wrong one."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from feed_assets.core.secrets import shown
+
+_LISTS = {"tuple": ("tuple", "({},)"), "set": ("set", "{{{}}}"), "frozenset": ("frozenset", "frozenset({{{}}})")}
+"""What is no `list of`: in words and in code, because a value is compared with its type and never converted."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """How a value of an annotated type is written, and what it is in words: metadata of `Annotated`."""
+
+    code: str
+    words: str
+
+
+def in_words(expected: Any) -> str:
+    """Return what a type expects, without the modules that its parts come from."""
+    origin, parts = get_origin(expected), get_args(expected)
+    if example := _example(expected):
+        return example.words
+    if origin is Annotated:
+        return in_words(parts[0])
+    if origin is Literal:
+        return _joined([repr(each) for each in parts])
+    if origin in (Union, UnionType):
+        return _joined([in_words(each) for each in parts])
+    if _is(origin, Mapping):
+        return f"a dict of names to {in_words(parts[1])}"
+    if _is(origin, Sequence | Set):
+        return f"a {_LISTS.get(origin.__name__, ('list',))[0]} of {in_words(parts[0])}"
+    return _plain(expected)
+
+
+def _plain(expected: Any) -> str:
+    """Return a type that is no container in words."""
+    if get_origin(expected) is Callable:
+        takes, gives = get_args(expected)
+        return (
+            f"a function from {', '.join(map(in_words, takes))} to {in_words(gives)}" if takes != ... else "a function"
+        )
+    if isinstance(expected, type):
+        return "None" if expected is NoneType else expected.__name__
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(expected))
+
+
+def cure(name: str, given: Any, wrong: Any, expected: Any) -> str:
+    """Return how an argument is written in place of a given value, which is or holds a wrong one.
+
+    Empty if what is expected says that itself.
+    """
+    if isinstance(wrong, type):  # What it is in words says that it is to be called.
+        return ""
+    if isinstance(wrong, str) and (near := _nearest(wrong, expected)):
+        return f" Write {name}={near!r}."
+    parts = get_args(expected) if get_origin(expected) in (Union, UnionType) else ()
+    like_it = [each for each in parts if isinstance(get_origin(each), type) and isinstance(given, get_origin(each))]
+    code = _code(like_it[0] if like_it else expected, wrong)
+    return f" Write {name}={code}." if code else ""
+
+
+def _nearest(wrong: str, expected: Any) -> str | None:
+    """Return the choice of a Literal that a text nearly is."""
+    choices = {each.casefold(): each for each in _choices(expected) if isinstance(each, str)}
+    near = get_close_matches(wrong.casefold(), choices, 1)
+    return choices[near[0]] if near else None
+
+
+def _code(expected: Any, wrong: Any) -> str:
+    """Return a right value as it is written; empty for plain types, which need no example."""
+    origin, parts = get_origin(expected), get_args(expected)
+    if example := _example(expected):
+        return example.code
+    if origin is Annotated:
+        return _code(parts[0], wrong)
+    if origin in (Union, UnionType):
+        return next((code for each in parts if (code := _code(each, wrong))), "")
+    if _is(origin, Mapping):
+        code = _code(parts[1], wrong)
+        return f"{{{(code if code.isidentifier() else 'name')!r}: {code}}}" if code else ""
+    if _is(origin, Sequence | Set):
+        code = _code(parts[0], wrong) or (shown(repr(wrong)) if _is_text(parts[0]) and isinstance(wrong, str) else "")
+        return _LISTS.get(origin.__name__, ("", "[{}]"))[1].format(code) if code else ""
+    return _code_of_class(expected) if isinstance(expected, type) else ""
+
+
+def _code_of_class(expected: type) -> str:
+    if expected is timedelta:
+        return "timedelta(hours=1)"
+    if issubclass(expected, Enum):
+        return f"{expected.__name__}.{next(iter(expected)).name}"
+    is_ours = expected.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return f"{expected.__name__}(…)" if is_ours else ""
+
+
+def _is_text(expected: Any) -> bool:
+    return expected is str or (get_origin(expected) is Annotated and get_args(expected)[0] is str)
+
+
+def _example(expected: Any) -> Example | None:
+    metadata = get_args(expected)[1:] if get_origin(expected) is Annotated else ()
+    return next((each for each in metadata if isinstance(each, Example)), None)
+
+
+def _choices(expected: Any) -> Iterator[Any]:
+    if get_origin(expected) is Literal:
+        yield from get_args(expected)
+    elif get_origin(expected) in (Union, UnionType, Annotated):
+        for each in get_args(expected):
+            yield from _choices(each)
+
+
+def _is(origin: Any, kind: Any) -> bool:
+    return isinstance(origin, type) and issubclass(origin, kind)
+
+
+def _joined(words: list[str]) -> str:
+    return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
