@@ -71,8 +71,12 @@ def _service(url: str, number: int) -> Apprise:
 _here = local()
 
 
+_LOGGERS = ("apprise", "urllib3.connectionpool", "urllib3.connection", "urllib3.util.retry")
+"""Who logs a delivery: apprise, and the library that it sends by, whose lines at DEBUG have the paths of URLs."""
+
+
 class _OursAreSilent(logging.Filter):
-    """Drops what apprise logs of our deliveries: its lines have URLs and answers in them, which may be secret."""
+    """Drops what is logged of our deliveries: the lines have URLs and answers in them, which may be secret."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
         return not getattr(_here, "is_silent", False)
@@ -83,8 +87,9 @@ _OURS_ARE_SILENT = _OursAreSilent()
 
 @contextmanager
 def _silent() -> Generator[None]:
-    """Keep apprise's log of this thread to itself until the block ends."""
-    logging.getLogger("apprise").addFilter(_OURS_ARE_SILENT)  # At most once: logging looks.
+    """Keep what a delivery in this thread logs to itself until the block ends."""
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_OURS_ARE_SILENT)  # At most once: logging looks.
     _here.is_silent = True
     try:
         yield

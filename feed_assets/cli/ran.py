@@ -119,7 +119,7 @@ class Teller:
         before = self._problems.get(sensor, {})
         self._problems[sensor] = problems
         lines = [f"FAILING {whom}: {first_line(why)}" for whom, why in problems.items() if before.get(whom) != why]
-        lines += [f"OVER    {whom}: it fails no longer" for whom in before if whom not in problems]
+        lines += [f"over    {whom}" for whom in before if whom not in problems]
         for line in lines:
             self.progress.clear()
             typer.echo(wrapped(line), err=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from feed_assets.cli.ran import sentence
 from feed_assets.core.errors import LedgerUnavailable
+from feed_assets.core.feeds import Feed
 from feed_assets.ledger import alerts, log, runs
 from feed_assets.ledger.database import found_ledger
 
@@ -71,7 +72,8 @@ def _ended(connection: "sa.Connection", after: int, upto: int) -> Iterator[str]:
     ended = runs.ended_within(connection, after, upto) if after < upto else ()
     written = runs.records(connection, ended) if ended else {}
     for run in ended:
-        made = [str(run.output.feed), *sorted(feed for build, feed in written if build == run.id)]
+        others = sorted(Feed.parse(feed).name for build, feed in written if build == run.id)
+        made = [run.output.feed.name, *others]
         numbers = numbers_of(run, written)
         end = Ended(tuple(dict.fromkeys(made)), run.output.key or None, run.is_well, run.reason, *numbers)
         yield sentence(end, run.dagster_run or run.id)

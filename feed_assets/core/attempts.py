@@ -56,6 +56,11 @@ def needs_a_change(reason: str) -> bool:
     return any(reason.partition(":")[0] in _names(error) for error in LASTING)
 
 
+def is_of_code(reason: str) -> bool:
+    """Return whether a change of code is needed, by a run's reason, `Error: message`."""
+    return reason.partition(":")[0] == FunctionWrong.__name__
+
+
 def pause_after(attempts: int) -> timedelta:
     """How long after the last of so many attempts (at least one) the next may begin: 10 s, 2 min, 10 min."""
     return min(FIRST_PAUSE * 12 ** min(attempts - 1, 4), LONGEST_PAUSE)

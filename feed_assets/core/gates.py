@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from feed_assets.core.attempts import MOST_DEATHS, is_death, needs_a_change, pause_after
+from feed_assets.core.attempts import MOST_DEATHS, is_death, is_of_code, needs_a_change, pause_after
 from feed_assets.core.choosing import Choice
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id, update_id
@@ -242,13 +242,19 @@ def _pause(case: Case) -> Answer | None:
     return Answer(State.WAITS_FOR_A_PERSON, why) if why else None
 
 
+def _if_elsewhere(case: Case, reason: str) -> str:
+    """Return what to do after a change that the ledger does not see: it knows the function's own code alone."""
+    return f" (in another module: then `feed-assets build {case.need.output.feed} --failed`)" * is_of_code(reason)
+
+
 def _attempts(case: Case) -> Answer | None:
     """Whether runs on these inputs may still be tried, and whether it is time to."""
     tried, most = case.tried, case.facts.max_attempts
     if not tried:
         return None
     if needs_a_change(tried[-1].reason):
-        return Answer(State.WAITS_FOR_A_PERSON, f"failed: needs a change: {tried[-1].reason}")
+        why = f"failed: needs a change{_if_elsewhere(case, tried[-1].reason)}: {tried[-1].reason}"
+        return Answer(State.WAITS_FOR_A_PERSON, why)
     if sum(is_death(each.reason) for each in tried) >= MOST_DEATHS:
         return Answer(State.WAITS_FOR_A_PERSON, f"Spark died {MOST_DEATHS} times on these inputs: {tried[-1].reason}")
     if len(tried) >= most:

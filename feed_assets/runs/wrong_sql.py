@@ -10,7 +10,7 @@ from feed_assets.core.words import excerpt, sentence
 from feed_assets.runs.outcomes import wanted_of
 from feed_assets.runs.profiling import FIGURE, MEASURE, wanted
 from feed_assets.runs.recipe import Recipe
-from feed_assets.spark.errors import SPARK_ERRORS
+from feed_assets.spark.errors import SPARK_ERRORS, is_lasting
 
 _DECLARED = {FIGURE: ("figure", "figures"), MEASURE: ("measure", "the profile's measures")}
 
@@ -23,17 +23,18 @@ def naming_sql(recipe: Recipe, rows: DataFrame) -> Generator[None]:
     except SPARK_ERRORS as error:
         if _error(rows.write.format("noop").mode("overwrite").save) is None:  # Else no row can be read.
             for name, sql in (wanted(recipe) | wanted_of(recipe.deep_checks)).items():
-                if why := _error(lambda sql=sql: rows.selectExpr("count(1)", sql).collect()):
-                    raise InvalidDefinition(_said(recipe, name, sql, why)) from error
+                why = _error(lambda sql=sql: rows.selectExpr("count(1)", sql).collect())
+                if why and is_lasting(why):  # Another one may be that the memory or a connection has gone.
+                    raise InvalidDefinition(_said(recipe, name, sql, str(why))) from error
         raise
 
 
-def _error(job: Callable[[], object]) -> str | None:
-    """What Spark says of a job; None if it ends well."""
+def _error(job: Callable[[], object]) -> Exception | None:
+    """Return what Spark raises for a job; None if it ends well."""
     try:
         job()
     except SPARK_ERRORS as error:
-        return str(error)
+        return error
     return None
 
 

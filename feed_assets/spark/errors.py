@@ -91,13 +91,18 @@ def of_function(error: Exception, declared_at: str | None) -> FunctionFailed | N
     lines = [users_place(each["file"], each["line"]) for each in _PYTHON_LINE.finditer(text)]
     lines += [users_place(each["file"], each["line"]) for each in _CALL_SITE.finditer(text)]
     place = raised_at(error) or next(filter(None, reversed(lines)), None)
-    is_lasting = isinstance(error, _LASTING) and not _MAY_PASS.search(text)
-    place = place or (declared_at if is_lasting else None)
+    stays = is_lasting(error)
+    place = place or (declared_at if stays else None)
     if place is None:
         return None
     is_pythons = isinstance(error, PythonException) or bool(_RAISED.search(text))
     what = cause(text) if is_pythons else f"{type(error).__name__}: {excerpt(text)}"
-    return (FunctionWrong if is_lasting else FunctionFailed)(f"{with_notes(place, error)}: {what}")
+    return (FunctionWrong if stays else FunctionFailed)(f"{with_notes(place, error)}: {what}")
+
+
+def is_lasting(error: Exception) -> bool:
+    """Return whether Spark refuses an expression, or computing it of these rows, each time that it is asked."""
+    return isinstance(error, _LASTING) and not _MAY_PASS.search(text_of(error))
 
 
 def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:

@@ -85,7 +85,7 @@ def test_what_is_resolved_is_told_as_success_and_a_report_with_its_owners(receiv
 def test_no_url_is_shown_whatever_happens(ledger, receiver, caplog):
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "apprise")
-    caplog.set_level(logging.INFO, "urllib3")
+    caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
     raise_alert(ledger, NAME, "late", NOW)
     url = json_url(receiver.url.replace("http://", "http://me:hunter2@"))
     receiver.answers = [500]

@@ -22,8 +22,8 @@ def test_each_run_is_a_line_as_it_ends_and_what_was_before_is_none(ledger):
     attempt(ledger, "well", runs.UNCHANGED)
     attempt(ledger, "bad", runs.FAILED)
     assert new_lines(ui_lines, said) == [
-        "built   ads/effectiveness/v1.0 2019-11-24/men: unchanged, 60.0 s",
-        "FAILED  ads/effectiveness/v1.0 2019-11-24/men: why bad failed (run bad)",
+        "built   ads/effectiveness 2019-11-24/men: unchanged, 60.0 s",
+        "FAILED  ads/effectiveness 2019-11-24/men: why bad failed (run bad)",
     ]
     assert new_lines(ui_lines, said) == []
 
@@ -35,7 +35,7 @@ def test_what_the_audit_refused_is_said_by_its_run_alone_and_as_ui_starts_by_the
     attempt(ledger, "refused", updates.REFUSED)
     alerts.keep(ledger, "audit", {str(EFFECT.feed): "1 partition refused by the audit."}, NOW)
     (line,) = new_lines(ui_lines, said)
-    assert line.startswith("FAILED  ads/effectiveness/v1.0 2019-11-24/men: why refused refused")
+    assert line.startswith("FAILED  ads/effectiveness 2019-11-24/men: why refused refused")
     (line,) = new_lines(UiLines(str(ledger.engine.url), said.append), said)
     assert line == "ALERT   audit:ads/effectiveness/v1.0: 1 partition refused by the audit."
 

@@ -92,6 +92,12 @@ def test_rows_that_cannot_be_read_are_nobodys_mistake_in_sql(audited):
         audit(made, lost, BEFORE)
 
 
+def test_an_error_that_may_pass_is_nobodys_mistake_in_sql(audited):
+    made = replace(recipe(), figures={"clicks": "max(if(n > 0, raise_error('connection lost'), 0))"})
+    with pytest.raises(SPARK_ERRORS, match="connection lost"), naming_sql(made, audited.written):
+        audit(made, audited, BEFORE)
+
+
 LINES = ("1,2019-11-24 01:00:00", "2,2019-11-24 02:00:00", "x,2019-11-24 03:00:00")
 NOT_TWO = Check("not_two", "id 2 must not occur", lambda found: found == 0, "count_if(id = 2)")
 MEASURES = Profile({"rows": "count(1)", "ids": "count(DISTINCT id)"}, "7 partitions")
