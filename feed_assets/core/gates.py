@@ -243,8 +243,10 @@ def _pause(case: Case) -> Answer | None:
 
 
 def _if_elsewhere(case: Case, reason: str) -> str:
-    """Return what to do after a change that the ledger does not see: it knows the function's own code alone."""
-    return f" (in another module: then `feed-assets build {case.need.output.feed} --failed`)" * is_of_code(reason)
+    """Return what to do after a change in a helper module: the ledger sees only the code of the function itself."""
+    return f" (after a change in another module run `feed-assets build {case.need.output.feed} --failed`)" * is_of_code(
+        reason
+    )
 
 
 def _attempts(case: Case) -> Answer | None:

@@ -258,7 +258,7 @@ def test_a_function_that_fails_is_one_line_for_each_run_and_one_in_the_end(
     line = f"{tmp_path / 'shop_that_fails.py'}:9"
     why = f"FunctionWrong: {line}: AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION]"
     assert said[0].startswith(f"FAILED  shop/made, shop/made_rejects: {why}")
-    elsewhere = "(in another module: then `feed-assets build shop/made/v1.0 --failed`)"
+    elsewhere = "(after a change in another module run `feed-assets build shop/made/v1.0 --failed`)"
     assert said[3] == f"WAITS   shop/made/v1.0: failed: needs a change {elsewhere}: see FAILED above"
     assert "Project" not in result.stdout
     assert capfd.readouterr() == ("", "")

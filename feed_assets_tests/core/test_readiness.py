@@ -199,8 +199,8 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             NEED,
             {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS, "FunctionWrong: a.py:1: NameError: x"),)}},
             State.WAITS_FOR_A_PERSON,
-            f"failed: needs a change (in another module: then `feed-assets build {EFFECT.feed} --failed`): "
-            "FunctionWrong: a.py:1: NameError: x",
+            f"failed: needs a change (after a change in another module run `feed-assets build {EFFECT.feed} "
+            "--failed`): FunctionWrong: a.py:1: NameError: x",
             id="no retry can mend it",
         ),
         pytest.param(
