@@ -11,10 +11,11 @@ def demo() -> None:
     from feed_assets.cli.demo.stage import Stage, fresh_home
 
     folder = fresh_home()
+    definitions = load(SAMPLES)
     from feed_assets.cli.demo import ads, customers, partners, regions, retail  # Their settings are those of this home.
 
     with open_instance() as instance:
-        stage = Stage(load(SAMPLES), instance, folder)
+        stage = Stage(definitions, instance, folder)
         ads.play(stage)
         retail.play(stage)
         customers.play(stage)

@@ -19,6 +19,7 @@ from feed_assets.cli.ran import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.warehouses import Warehouse
+from feed_assets.defs.retail.crm import Crm
 from feed_assets.defs.retail.customers import VARIABLE
 from feed_assets.feeds import read, write
 from feed_assets.home import home, make_home
@@ -55,6 +56,7 @@ def fresh_home() -> Path:
     (theirs := folder / "women").mkdir()
     os.environ[BOARDS] = json.dumps({theirs.name: {"url": theirs.as_uri()}})
     os.environ[VARIABLE] = sa.URL.create("sqlite", database=str(folder / "crm.db")).render_as_string()
+    Crm(os.environ[VARIABLE])  # Sensors look at its events from the first step on.
     settings.cache_clear()
     return folder
 
