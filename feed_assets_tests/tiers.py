@@ -72,6 +72,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "cli/test_rights.py",
         "feeds/test_blackboard.py::test_a_server_that_is_down_is_unavailable_and_not_empty",
         "feeds/test_shell_ends.py",
+        "intake/test_connections.py",
         "intake/test_http.py",
         "intake/test_waiting.py",
         "launcher",

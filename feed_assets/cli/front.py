@@ -33,12 +33,16 @@ _WHERE_IT_IS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What is looked at of a request: of a handshake of a WebSocket, too, which has the method GET."""
+    """What is looked at of a request: of a handshake of a WebSocket, too, which has the method GET.
+
+    A header `Upgrade` makes no WebSocket: without the one that belongs to it, the server answers as to any GET.
+    """
 
     method: str
     path: str
     query: tuple[tuple[str, str], ...]
     headers: Mapping[str, str]
+    is_websocket: bool = False
 
     def header(self, name: str) -> str:
         """A header by its name in small letters, empty if it is not there."""
@@ -82,7 +86,7 @@ def foreign(asked: Asked, port: int) -> str | None:
 
 def no_command(asked: Asked) -> str | None:
     """Why a GraphQL request may be none of a program that means it: what a form or an image can send is refused."""
-    if asked.path.rstrip("/") != "/graphql" or asked.header("upgrade").lower() == "websocket":
+    if asked.path.rstrip("/") != "/graphql" or asked.is_websocket:
         return None
     if asked.method == "POST":
         kind = asked.header("content-type").partition(";")[0].strip().lower()
@@ -149,7 +153,7 @@ def _asked(scope: "Scope") -> Asked:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         headers[key] = f"{headers[key]}\n{text}" if key in headers else text  # Two of them are none that we expect.
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    return Asked(scope.get("method", "GET"), scope["path"], tuple(query), headers)
+    return Asked(scope.get("method", "GET"), scope["path"], tuple(query), headers, scope["type"] == "websocket")
 
 
 async def _say(answer: Answer, asked: Asked, send: "Send") -> None:

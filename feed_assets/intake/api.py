@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -15,24 +15,24 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from feed_assets.core.errors import DiskFull, ServiceUnavailable
-from feed_assets.intake.bodies import ARRAY, BODY_BYTES, KINDS, LINES, Body, Held
+from feed_assets.intake.bodies import ARRAY, KINDS, LINES
 from feed_assets.intake.calls import Calls
+from feed_assets.intake.connections import REQUEST_SECONDS
 from feed_assets.intake.keys import EVENTS, Keys, Rates, check_scope
+from feed_assets.intake.limited_log import LimitedLog
 from feed_assets.intake.metrics import UNKNOWN, Metrics
 from feed_assets.intake.page import POLICY, page
 from feed_assets.intake.receiver import KEY_BYTES, Answer, Receiver
 from feed_assets.intake.refused import Refused
+from feed_assets.intake.unpacking import BODY_BYTES, Body, Held
 
 EVENTS_PATH = "/v1/{feed:path}/events"
 """Where partners post their events."""
 
 _EVENTS_PATH = re.compile(EVENTS_PATH.replace("{feed:path}", "(?P<feed>.*)"))
 
-BODY_SECONDS = 30
-"""Seconds in which the body of a request has to have come."""
-
-HELD_BYTES = 128 << 20
-"""Bytes of bodies that are in memory at a time, of all requests."""
+HELD_BYTES = 64 << 20
+"""Bytes of bodies as they were sent, and of small ones unpacked, that are in memory at a time, of all requests."""
 
 RETRY_SECONDS = 5
 """After so many seconds a request may be sent again that the disk or the ledger did not let pass."""
@@ -51,7 +51,7 @@ _SAID = {
     401: "No key, or none that holds.",
     403: "The key is not for this feed or event source.",
     404: "There is no such feed or event source.",
-    408: "The body did not come in time.",
+    408: "The request did not come in time.",
     409: "A request with this Idempotency-Key is under way.",
     413: "The body, or what it unpacks to, is too large.",
     415: "Another media type or packing.",
@@ -60,7 +60,6 @@ _SAID = {
     503: "The receiver, its ledger or its disk cannot take it now.",
     507: "The disk is full.",
 }
-_log = logging.getLogger(__name__)
 _bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer fa_…`")
 Key = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 """Names the header in the API's description; `Keys` looks at it itself."""
@@ -78,6 +77,9 @@ class Door:
     problem: str = ""
     """Why what was accepted waits to be published; '' if it need not."""
     held: Held = field(default_factory=lambda: Held(HELD_BYTES))
+    large: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one large body that is unpacked, judged or written; the others wait as they were sent."""
+    log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
         """Whether it takes events, and what waits."""
@@ -108,14 +110,14 @@ def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager
     app.add_api_route("/metrics", _metrics(door), methods=["GET"])
     app.add_api_route("/docs", _docs(app), methods=["GET"], include_in_schema=False)
     for kind, handle in ((Refused, _refused), (ServiceUnavailable, _unavailable)):
-        app.add_exception_handler(kind, _counting(door.metrics, handle))
+        app.add_exception_handler(kind, _counting(door, handle))
     return _in_front_of(app, door)
 
 
 def _in_front_of(app: FastAPI, door: Door) -> ASGIApp:
     """Take events before FastAPI, which describes the route: its layers take a tenth of a request's CPU."""
     post_events = _post_events(door)
-    refused, unavailable = _counting(door.metrics, _refused), _counting(door.metrics, _unavailable)
+    refused, unavailable = _counting(door, _refused), _counting(door, _unavailable)
 
     async def front(scope: Scope, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"
@@ -188,13 +190,21 @@ async def _taken(
     door: Door, request: Request, key: str, what: str, accept: Callable[[bytes, str], Awaitable[Answer]]
 ) -> Response:
     """Read a body, have it accepted, and answer."""
-    kind, body, events = _kind(request), Body(door.held), 0
+    kind, events = _kind(request), 0
+    body = Body(door.held, request.headers.get("content-encoding", "").lower(), kind)
     try:
-        answer = await accept(await _read(request, body), kind)
+        async with AsyncExitStack() as stack:
+
+            async def turn() -> None:
+                await stack.enter_async_context(door.large)
+                door.rates.check(key)  # Others with this key have been counted meanwhile.
+
+            await _receive(request, body)
+            answer = await accept(await body.unpacked(turn), kind)
         events = answer.accepted + answer.rejected
     finally:
         body.let_go()
-        door.rates.count(key, events)
+        door.rates.count(key, max(events, body.cost))
     door.metrics.count(what, answer)
     headers = {"Idempotency-Replayed": "true"} if answer.is_repeated else None
     return Response(answer.text, media_type=ARRAY, headers=headers)
@@ -235,12 +245,12 @@ def _kind(request: Request) -> str:
     return KINDS[media]
 
 
-async def _read(request: Request, body: Body) -> bytes:
+async def _receive(request: Request, body: Body) -> None:
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await body.read(request.stream(), request.headers.get("content-encoding", "").lower())
+        async with asyncio.timeout_at(request.state.deadline):
+            await body.receive(request.stream())
     except TimeoutError:
-        raise Refused(408, f"the body did not come within {BODY_SECONDS} s: send less at a time") from None
+        raise Refused(408, f"the request did not come within {REQUEST_SECONDS} s: send less at a time") from None
     except ClientDisconnect:
         raise Refused(400, "the connection ended before the body did") from None
 
@@ -254,17 +264,18 @@ def _refused(error: Refused) -> Response:
 
 def _unavailable(error: ServiceUnavailable) -> Response:
     """Of what is wrong inside a partner hears the kind alone: the log has the rest."""
-    _log.error("a request could not be taken: %s", error)
     if isinstance(error, DiskFull):
         return _refused(Refused(507, "the receiver's disk is full: nothing was accepted", RETRY_SECONDS))
     return _refused(Refused(503, "the receiver cannot take events now: nothing was accepted", RETRY_SECONDS))
 
 
-def _counting(metrics: Metrics, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
+def _counting(door: Door, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
     def handler(request: Request, error: Exception) -> Response:
         """Partners are as many as have keys: whoever comes without one is `unknown`, however often."""
         answer, partner = handle(error), getattr(request.state, "partner", UNKNOWN)
-        metrics.refused.labels(str(answer.status_code), partner).inc()
+        door.metrics.refused.labels(str(answer.status_code), partner).inc()
+        if not isinstance(error, Refused):
+            door.log.add(f"a request could not be taken: {error}", partner, logging.ERROR)
         return answer
 
     return handler

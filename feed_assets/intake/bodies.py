@@ -1,11 +1,10 @@
 """The events in the body of a request: each as it was sent, and as what it says."""
 
 import re
-import zlib
-from codecs import BOM_UTF8
-from collections.abc import AsyncIterable, Iterator
+from codecs import BOM_UTF8, utf_8_decode
+from collections.abc import Callable, Iterable, Iterator
 from json import JSONDecoder
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from pydantic_core import from_json
 
@@ -13,18 +12,18 @@ from feed_assets.core.limits import ROW_BYTES
 from feed_assets.intake.numbers import LONG_NUMBER, Number
 from feed_assets.intake.refused import Refused
 
-BODY_BYTES = 8 << 20
-"""Bytes of a request's body, as it is sent."""
-
-UNPACKED_BYTES = 16 << 20
-"""Bytes of a body that was sent packed."""
-
 LINES, ARRAY = "application/x-ndjson", "application/json"
 KINDS = {LINES: "lines", "application/jsonl": "lines", "application/jsonlines": "lines", ARRAY: "array"}
 """What a body may be: an event a line, or an array of events."""
 
-_PIECE = 1 << 16
+SLICE_BYTES = 256 << 10
+"""Bytes of events that are judged before others have their turn; one event may have more."""
+
+
+T = TypeVar("T")
+
 _WORD = re.compile(r"[^ \t\r\n]|\Z")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BREAKS = str.maketrans("\r\n", "  ")
 
 
@@ -52,96 +51,6 @@ class Sent(NamedTuple):
     raw: bytes
     value: Any = None
     broken: str = ""
-
-
-class Held:
-    """The bytes of the bodies that are being read or judged, of all requests: more than so many are refused."""
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-
-    def take(self, size: int) -> None:
-        """Count more bytes. Raises Refused where there is no room."""
-        if size > self._left:
-            raise Refused(503, "the receiver is at its limit of bytes in flight: send it again", retry_after=1)
-        self._left -= size
-
-    def give_back(self, size: int) -> None:
-        """Count bytes no longer."""
-        self._left += size
-
-
-class Body:
-    """A body while it is read; its bytes are counted in `held` until it is let go of."""
-
-    def __init__(self, held: Held) -> None:
-        self._held, self._size, self._pieces = held, 0, list[bytes]()
-
-    async def read(self, chunks: AsyncIterable[bytes], packing: str) -> bytes:
-        """All of it, unpacked. Raises Refused where it is too large, or not packed as it says."""
-        packed, sent = _packed(packing), 0
-        async for chunk in chunks:
-            sent += len(chunk)
-            if sent > BODY_BYTES:
-                raise Refused(413, f"the body has more than {BODY_BYTES} bytes: send it in several requests")
-            for piece in packed.pieces(chunk):
-                self._add(piece)
-        packed.check_end()
-        return b"".join(self._pieces)
-
-    def _add(self, piece: bytes) -> None:
-        if self._size + len(piece) > UNPACKED_BYTES:
-            raise Refused(413, f"the body has more than {UNPACKED_BYTES} bytes unpacked: send it in several requests")
-        self._held.take(len(piece))
-        self._size += len(piece)
-        self._pieces.append(piece)
-
-    def let_go(self) -> None:
-        """Count its bytes no longer."""
-        self._held.give_back(self._size)
-        self._size = 0
-
-
-class _Plain:
-    """A body that is not packed."""
-
-    def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        yield chunk
-
-    def check_end(self) -> None:
-        pass
-
-
-class _Gzip:
-    """One gzip stream, of which a chunk gives its bytes piece by piece: a bomb is seen by its first ones."""
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
-
-    def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        is_full = False
-        while chunk or is_full:
-            if self._stream.eof:
-                raise Refused(400, "the body goes on behind its gzip stream: expected one stream")
-            yield (piece := self._unpacked(chunk))
-            chunk = self._stream.unused_data or self._stream.unconsumed_tail
-            is_full = len(piece) == _PIECE and not self._stream.eof
-
-    def _unpacked(self, chunk: bytes) -> bytes:
-        try:
-            return self._stream.decompress(chunk, _PIECE)
-        except zlib.error as error:
-            raise Refused(400, f"the body is not packed by gzip: {error}") from None
-
-    def check_end(self) -> None:
-        if not self._stream.eof:
-            raise Refused(400, "the body ends before its gzip stream does: send it again")
-
-
-def _packed(packing: str) -> _Plain | _Gzip:
-    if packing not in ("", "identity", "gzip"):
-        raise Refused(415, f"Content-Encoding {packing!r}: expected gzip, or none")
-    return _Gzip() if packing == "gzip" else _Plain()
 
 
 def events(body: bytes, kind: str) -> Iterator[Sent]:
@@ -177,42 +86,102 @@ def _needs_its_text(text: bytes, value: Any) -> bool:
     return any(each.is_integer() for each in floats) or (bool(floats) and _LONG_NUMBER.search(text) is not None)
 
 
+def in_slices(events: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Group events: at most so many, and no more once they have `SLICE_BYTES`."""
+    group, size = list[T](), 0
+    for event in events:
+        group.append(event)
+        size += size_of(event)
+        if len(group) == most or size >= SLICE_BYTES:
+            yield group
+            group, size = list[T](), 0
+    if group:
+        yield group
+
+
 def _too_long(raw: bytes) -> Sent:
-    return Sent(raw, broken=f"it has {len(raw)} bytes: expected at most {ROW_BYTES}")
+    """Return an event that is none, with as much of it as may be an event: in text it takes six times its bytes."""
+    return Sent(raw[:ROW_BYTES], broken=f"it has {len(raw)} bytes: expected at most {ROW_BYTES}")
 
 
 def _in_array(body: bytes) -> Iterator[Sent]:
     """Each element as it stands in the text, in one line: a number keeps its digits."""
     try:
-        text = body.decode("utf-8-sig")
-        at, end = _past(text, 0, "["), "]"
-        is_over = text.startswith(end, at)
+        text = _Window(body)
+        text.skip("[")
+        is_over = text.next_is("]")
         while not is_over:
-            value, stop = _DECODER.raw_decode(text, at)
-            raw = text[at:stop].translate(_BREAKS).encode()
-            yield Sent(raw, value) if len(raw) <= ROW_BYTES else _too_long(raw)
-            at = _past(text, stop)
-            is_over = text.startswith(end, at)
-            at = at if is_over else _past(text, at, ",")
-        _check_end(text, _past(text, at, end))
+            yield _element(*text.element())
+            is_over = text.next_is("]")
+            if not is_over:
+                text.skip(",")
+        text.skip("]")
+        text.check_end()
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is no JSON array: {error}. Nothing of it was accepted") from None
 
 
-def _past(text: str, at: int, expected: str = "") -> int:
-    """Where a text goes on behind blanks, what is expected there, and blanks again. Raises ValueError."""
-    at = _next(text, at)
-    if not text.startswith(expected, at):
-        raise ValueError(f"found {text[at : at + 1] or 'its end'!r} at character {at}, expected {expected!r}")
-    return _next(text, at + len(expected))
+def _element(text: str, value: Any) -> Sent:
+    """Return an element by the rules of lines: a lone surrogate, which Python reads, is text of no encoding."""
+    raw = text.translate(_BREAKS).encode()
+    if len(raw) > ROW_BYTES:
+        return _too_long(raw)
+    return sent(raw) if _SURROGATE.search(raw) else Sent(raw, value)
 
 
-def _check_end(text: str, at: int) -> None:
-    if at < len(text):
-        raise ValueError(f"it goes on behind its end, at character {at}")
+class _Window:
+    """The text of a body, as much of it as an event may have: a longer one is not read, and makes no objects."""
 
+    def __init__(self, body: bytes) -> None:
+        self._body, self._text, self._at = body.removeprefix(BOM_UTF8), "", 0
+        self._end = self._passed = 0
+        self._fill()
 
-def _next(text: str, at: int) -> int:
-    """Where the next character is that is no blank, or the end."""
-    found = _WORD.search(text, at)
-    return found.start() if found else len(text)
+    @property
+    def _is_last(self) -> bool:
+        return self._end == len(self._body)
+
+    def _fill(self) -> None:
+        """Have the bytes of a whole event behind the place where it is, or all that there are."""
+        if self._is_last or len(self._text) - self._at > ROW_BYTES:
+            return
+        data = self._body[self._end : self._end + ROW_BYTES]
+        text, size = utf_8_decode(data, "strict", self._end + len(data) == len(self._body))
+        self._passed += self._at
+        self._text, self._at, self._end = self._text[self._at :] + text, 0, self._end + size
+
+    def _skip_blanks(self) -> None:
+        self._fill()
+        while (found := _WORD.search(self._text, self._at)) and found.start() == len(self._text) and not self._is_last:
+            self._at = len(self._text)
+            self._fill()
+        self._at = found.start() if found else len(self._text)
+
+    def next_is(self, expected: str) -> bool:
+        """Return whether this comes next, behind blanks."""
+        self._skip_blanks()
+        return self._text.startswith(expected, self._at)
+
+    def skip(self, expected: str) -> None:
+        """Pass what is expected next. Raises ValueError."""
+        if not self.next_is(expected):
+            found = self._text[self._at : self._at + 1] or "its end"
+            raise ValueError(f"found {found!r} at character {self._passed + self._at}, expected {expected!r}")
+        self._at += len(expected)
+
+    def element(self) -> tuple[str, Any]:
+        """Return the next element: its text and its value. Raises ValueError."""
+        self._skip_blanks()
+        start = self._at
+        try:
+            value, self._at = _DECODER.raw_decode(self._text, start)
+        except (ValueError, RecursionError) as error:
+            longer = "" if self._is_last else f", or it has more than {ROW_BYTES} bytes"
+            raise ValueError(f"its element at character {self._passed + start}: {error}{longer}") from None
+        return self._text[start : self._at], value
+
+    def check_end(self) -> None:
+        """Raise ValueError unless all of it was passed."""
+        self._skip_blanks()
+        if self._at < len(self._text):
+            raise ValueError(f"it goes on behind its end, at character {self._passed + self._at}")

@@ -3,20 +3,20 @@
 There is no wake beside the log: what is recorded here is a change, and ticks listen for that (ADR 58).
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
 from typing import Any, cast
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.limits import check_partition
-from feed_assets.intake.bodies import Sent
+from feed_assets.intake.bodies import Sent, in_slices
 from feed_assets.intake.bodies import events as events_of
-from feed_assets.intake.receiver import REASONS_TOLD, Answer
+from feed_assets.intake.receiver import EVENTS_AT_A_TIME, REASONS_TOLD, Answer
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.together import Together
 from feed_assets.ledger import event_rejects, events
@@ -63,7 +63,7 @@ class Calls:
     def source(self, name: str) -> WrittenSource:
         """The event source of this name. Raises Refused."""
         if name not in self.sources:
-            raise Refused(404, f"no event source {name!r}: expected one of {', '.join(sorted(self.sources)) or 'none'}")
+            raise Refused(404, f"no event source {name!r} is written to here: ask who runs this receiver")
         return self.sources[name]
 
     async def record(self, source: WrittenSource, body: bytes, kind: str) -> Answer:
@@ -71,10 +71,12 @@ class Calls:
 
         They are in the ledger before the answer. Raises Refused for too many, or a body that is none.
         """
-        now, sent = self.services.now(), [*islice(events_of(body, kind), EVENTS_PER_CALL + 1)]
-        if len(sent) > EVENTS_PER_CALL:
-            raise Refused(413, f"the body has more than {EVENTS_PER_CALL} events: send it in several requests")
-        read = [_read(source, each, now) for each in sent]
+        now, read = self.services.now(), list[WriteEvent | Rejected]()
+        for sent in in_slices(events_of(body, kind), lambda each: len(each.raw), EVENTS_AT_A_TIME):
+            read += [_read(source, each, now) for each in sent]
+            if len(read) > EVENTS_PER_CALL:
+                raise Refused(413, f"the body has more than {EVENTS_PER_CALL} events: send it in several requests")
+            await asyncio.sleep(0)
         new = [each for each in read if isinstance(each, WriteEvent)]
         first = [each for each in read if isinstance(each, Rejected)]
         refused = {each.raw: each.reason for each in await self._record(_Told(source, new, first))}
@@ -101,8 +103,7 @@ class Calls:
         Raises Refused for a feed that is not looked through, or a key that can be no partition's.
         """
         if feed not in self.polled:
-            known = ", ".join(sorted(self.polled)) or "none"
-            raise Refused(404, f"{feed!r} is no foreign feed that is looked through: expected one of {known}")
+            raise Refused(404, f"{feed!r} is no foreign feed that is looked through: ask who runs this receiver")
         try:
             partition = check_partition(Partition(Feed.parse(feed), key))
         except InvalidName as error:

@@ -131,7 +131,7 @@ class Keys:
 
 def check_scope(row: KeyRow, scope: str) -> None:
     """Raise Refused unless a key may write this."""
-    if scope and scope not in row.scopes:
+    if scope not in row.scopes:
         raise Refused(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
 
 

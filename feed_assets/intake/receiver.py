@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
-from itertools import islice
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.events import Rejected
-from feed_assets.intake.bodies import Sent, events, lines_of, sent
+from feed_assets.intake.bodies import Sent, events, in_slices, lines_of, sent
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.spool import Frame, Piece, Spool, frames
@@ -25,6 +24,9 @@ EVENTS_PER_REQUEST = 50_000
 
 REASONS_TOLD = 100
 """Rejected events of a request that its answer names; all of them are kept."""
+
+REJECTED_BYTES = 12 << 20
+"""Bytes of rejected events and reasons that are kept of one request: those of 50,000 usual ones."""
 
 EVENTS_AT_A_TIME = 500
 """After so many others have their turn: a large request holds up no small one."""
@@ -70,7 +72,7 @@ class Receiver:
     def feed(self, name: str) -> PushedFeed:
         """The feed of this name. Raises Refused."""
         if name not in self.feeds:
-            raise Refused(404, f"no feed {name!r} is pushed to: expected one of {', '.join(sorted(self.feeds))}")
+            raise Refused(404, f"no feed {name!r} is pushed to here: ask who runs this receiver")
         return self.feeds[name]
 
     async def accept(self, feed: PushedFeed, body: bytes, kind: str, key: str | None = None) -> Answer:
@@ -140,20 +142,19 @@ class _Judging:
     count: int = 0
     accepted: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict[int, list[bytes]](list))
     rejected: list[Rejected] = field(default_factory=list[Rejected])
+    rejected_size: int = 0
     told: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
 
     async def judge(self, body: bytes, kind: str) -> None:
         """Judge all events of a body; others have their turn meanwhile. Raises Refused for too many."""
         if kind == "lines":
-            lines = lines_of(body)
-            while group := [*islice(lines, EVENTS_AT_A_TIME)]:
-                self._lines(group)
-                await _let_others(group)
+            for lines in in_slices(lines_of(body), len, EVENTS_AT_A_TIME):
+                await _let_others(self.count)
+                self._lines(lines)
         else:
-            elements = events(body, kind)
-            while group := [*islice(elements, EVENTS_AT_A_TIME)]:
-                self._each(group)
-                await _let_others(group)
+            for elements in in_slices(events(body, kind), lambda each: len(each.raw), EVENTS_AT_A_TIME):
+                await _let_others(self.count)
+                self._each(elements)
 
     def _lines(self, group: Sequence[bytes]) -> None:
         windows = self.feed.windows(group, self.latest)
@@ -169,9 +170,17 @@ class _Judging:
             try:
                 self.accepted[self.feed.window(value, self.latest, broken)].append(raw)
             except InvalidEvent as error:
-                self.rejected.append(Rejected(raw.decode(errors="surrogateescape"), str(error)))
-                self.told.append({"index": self.count, "reason": self.rejected[-1].reason})
+                self._reject(Rejected(raw.decode(errors="surrogateescape"), str(error)))
             self._count(1)
+
+    def _reject(self, rejected: Rejected) -> None:
+        self.rejected.append(rejected)
+        self.rejected_size += len(rejected.raw) + len(rejected.reason)
+        if self.rejected_size > REJECTED_BYTES:
+            why = f"the body has more than {REJECTED_BYTES} bytes of events that are rejected, the first with"
+            raise Refused(413, f"{why} {self.rejected[0].reason!r}: nothing of it was accepted. Mend it, or send less")
+        if len(self.told) < REASONS_TOLD:
+            self.told.append({"index": self.count, "reason": rejected.reason})
 
     def _count(self, more: int) -> None:
         self.count += more
@@ -189,11 +198,11 @@ class _Judging:
     def answer(self) -> Answer:
         """What is said of it."""
         accepted, rejected = self.count - len(self.rejected), len(self.rejected)
-        said = {"accepted": accepted, "rejected": rejected, "reasons": self.told[:REASONS_TOLD]}
+        said = {"accepted": accepted, "rejected": rejected, "reasons": self.told}
         return Answer(json.dumps(said), accepted, rejected)
 
 
-async def _let_others(group: Sequence[object]) -> None:
-    """Let other requests have their turn after a full group; a smaller one is the last."""
-    if len(group) == EVENTS_AT_A_TIME:
+async def _let_others(count: int) -> None:
+    """Let other requests have their turn between two slices: most requests have one."""
+    if count:
         await asyncio.sleep(0)

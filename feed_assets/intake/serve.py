@@ -1,21 +1,26 @@
 """The process of a receiver: uvicorn before it, and behind it the flushes."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from socket import AF_INET, AF_INET6, create_server, socket
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.failures import failing_alone
 from feed_assets.home import say
+from feed_assets.intake import connections
 from feed_assets.intake.api import Door, app_of
 from feed_assets.intake.calls import Calls
+from feed_assets.intake.connections import Admission, BoundedHttp
 from feed_assets.intake.flush import flush_all
 from feed_assets.intake.keys import Keys, Rates
 from feed_assets.intake.metrics import Metrics
@@ -24,55 +29,18 @@ from feed_assets.intake.receiver import Receiver
 from feed_assets.intake.spool import Spool
 from feed_assets.settings import settings
 
-HEAD_SECONDS = 10
-"""Seconds in which a connection has to send the head of a request."""
-
-CONNECTIONS = 1000
-"""Connections at a time: what comes beyond is told to come again."""
-
 LOOK_SECONDS = 1.0
 """From one look at what can be flushed to the next; after a failure up to a minute."""
 
 _LONGEST_PAUSE = 60.0
 
-
-class PatientOnlySoLong(HttpToolsProtocol):
-    """Ends a connection whose client sends no head of a request: it would be one of `CONNECTIONS` for ever."""
-
-    _timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin to wait."""
-        super().connection_made(transport)
-        self._wait()
-
-    def on_message_begin(self) -> None:
-        """Begin to wait for the rest of a head."""
-        super().on_message_begin()
-        self._wait()
-
-    def on_headers_complete(self) -> None:
-        """Wait no longer: the application has a time of its own for the body."""
-        self._stop()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        self._stop()
-        super().connection_lost(exc)
-
-    def _wait(self) -> None:
-        self._stop()
-        self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
-
-    def _stop(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
+OBJECTS_AT_A_TIME = 50_000
+"""New objects after which Python looks for cycles: with its 700, a line of lists takes ten times as long to parse."""
 
 
 def serve(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path, host: str, port: int) -> None:
     """Take events for these feeds until a signal. Raises HomeBusy (of the spool) and InvalidSetting (of the port)."""
+    gc.set_threshold(OBJECTS_AT_A_TIME)
     with _listening(host, port) as found:
         door = door_of(calls, feeds, spool)
         receiver = door.receiver.spool.receiver
@@ -101,19 +69,20 @@ def door_of(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path) -> Door:
 
 def server_of(door: Door, host: str, port: int, flush_seconds: float) -> uvicorn.Server:
     """A server that takes events until a signal, and then flushes what it has."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            app_of(door, _living(door, flush_seconds)),
-            host=host,
-            port=port,
-            http=PatientOnlySoLong,
-            log_level="warning",
-            access_log=False,
-            limit_concurrency=CONNECTIONS,
-            timeout_graceful_shutdown=30,
-            server_header=False,
-        )
+    config = uvicorn.Config(
+        app := app_of(door, _living(door, flush_seconds)),
+        host=host,
+        port=port,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        limit_concurrency=connections.CONNECTIONS,
+        timeout_graceful_shutdown=30,
+        server_header=False,
     )
+    proxies = ProxyHeadersMiddleware(cast(Any, app), config.forwarded_allow_ips).trusted_hosts
+    config.http = cast(Any, partial(BoundedHttp, Admission(proxies, door.log)))
+    return uvicorn.Server(config)
 
 
 def _living(door: Door, flush_seconds: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
@@ -153,6 +122,7 @@ def _look(door: Door, seconds: float) -> None:
     with failing_alone(problems, "the spool"):
         door.problem = _flushed(door, seconds)
     door.problem = problems.get("the spool", door.problem)
+    door.log.write_counts()
 
 
 def _flushed(door: Door, seconds: float) -> str:

@@ -311,8 +311,9 @@ def _identity(folder: Path) -> str:
     path = folder / "receiver"
     if not path.exists():
         new = path.with_suffix(".new")
-        new.write_text(token_hex(4), encoding="ascii")
-        with new.open("rb") as file:
+        with os.fdopen(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, OWNED), "w", encoding="ascii") as file:
+            file.write(token_hex(4))
+            file.flush()
             os.fsync(file.fileno())
         new.rename(path)
         sync_folder(folder)

@@ -107,8 +107,12 @@ def test_its_page_for_people_is_shown():
     assert ask("GET", "/graphql", {**COOKIE, "accept": "text/html,*/*"}) is None
 
 
-def test_a_websocket_of_its_own_passes():
-    assert ask("GET", "/graphql", {**COOKIE, "upgrade": "websocket", "origin": f"http://{HERE}"}) is None
+def test_a_websocket_of_its_own_passes_and_a_get_that_only_names_one_does_not():
+    """Without `Connection: Upgrade` the server answers it as any GET, and Dagster executes what is in its address."""
+    headers = {**COOKIE, "upgrade": "websocket", "origin": f"http://{HERE}"}
+    assert served({**scope_of("websocket", headers), "path": "/graphql"})[1] == ["websocket"]
+    sent, seen = served({**scope_of("http", headers, b"query=mutation{wipeAssets}"), "path": "/graphql"})
+    assert (sent[0]["status"], seen) == (403, [])
 
 
 @each_case("kind", ["", "application/x-www-form-urlencoded", "text/plain; application/json", "text/plain"])

@@ -4,14 +4,27 @@ import asyncio
 import gzip
 import json
 import zlib
+from collections.abc import AsyncIterable, Awaitable, Callable
 
 import pytest
 
 from feed_assets.core.limits import ROW_BYTES
-from feed_assets.intake import bodies
-from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES, Body, Held, events
+from feed_assets.intake.bodies import events
 from feed_assets.intake.refused import Refused
+from feed_assets.intake.unpacking import (
+    BODY_BYTES,
+    EVENT_BYTES,
+    LARGE_EVENTS,
+    MOST_LINES,
+    UNPACKED_BYTES,
+    Body,
+    Held,
+)
 from feed_assets_tests.support.each_case import each_case
+
+
+async def _at_once() -> None:
+    pass
 
 
 def read(data: bytes, packing: str = "", held: int = 1 << 30, piece: int = 1000) -> bytes:
@@ -20,7 +33,12 @@ def read(data: bytes, packing: str = "", held: int = 1 << 30, piece: int = 1000)
             yield data[start : start + piece]
         yield b""
 
-    return asyncio.run(Body(Held(held)).read(chunks(), packing))
+    return asyncio.run(received(Body(Held(held), packing), chunks()))
+
+
+async def received(body: Body, chunks: AsyncIterable[bytes], turn: Callable[[], Awaitable[None]] = _at_once) -> bytes:
+    await body.receive(chunks)
+    return await body.unpacked(turn)
 
 
 def raws(body: bytes, kind: str) -> list[bytes]:
@@ -39,7 +57,7 @@ def test_a_bomb_is_refused_before_it_is_in_memory():
     assert len(bomb) < BODY_BYTES
     held = Held(2 * UNPACKED_BYTES)
     with pytest.raises(Refused, match="bytes unpacked") as refused:
-        asyncio.run(Body(held).read(_once(bomb), "gzip"))
+        asyncio.run(received(Body(held, "gzip"), _once(bomb)))
     assert refused.value.status == 413
     assert held._left > UNPACKED_BYTES - (1 << 20), "no more than the limit was ever held"
 
@@ -65,15 +83,59 @@ def test_what_is_not_as_it_says_is_refused(data, packing, status):
     assert refused.value.status == status
 
 
+@each_case(
+    ("data", "kind", "cost", "turns"),
+    [
+        (b"\n" * MOST_LINES, "lines", MOST_LINES, 1),
+        (b'{"a": 1}\n\n' * (MOST_LINES // 2), "lines", MOST_LINES, 1),
+        (b'{"a": 1}\n' * LARGE_EVENTS, "lines", LARGE_EVENTS, 0),
+        (b"x" * EVENT_BYTES * 200, "lines", 200, 1),
+        (b"1," * 6000, "array", 5, 1),
+        (b" " * 1000, "array", 0, 0),
+    ],
+)
+def test_a_body_costs_its_lines_or_its_bytes_and_waits_for_its_turn_if_it_is_large(data, kind, cost, turns):
+    waited = list[bool]()
+
+    async def turn() -> None:
+        waited.append(True)
+
+    body = Body(Held(1 << 30), "gzip", kind)
+    assert asyncio.run(received(body, _once(gzip.compress(data, mtime=0)), turn)) == data
+    assert (body.cost, len(waited)) == (cost, turns)
+
+
+def test_lines_without_end_are_refused_by_the_first_of_them_and_counted():
+    body = Body(held := Held(UNPACKED_BYTES), "gzip")
+    with pytest.raises(Refused, match="lines, with blank ones") as refused:
+        asyncio.run(received(body, _once(gzip.compress(b"\n" * UNPACKED_BYTES, mtime=0))))
+    assert refused.value.status == 413
+    assert MOST_LINES < body.cost < 2 * MOST_LINES
+    body.let_go()
+    assert held._left == UNPACKED_BYTES
+
+
+def test_others_have_their_turn_while_a_body_is_unpacked():
+    async def turns() -> int:
+        turns, body = 0, Body(Held(1 << 30), "gzip", "array")
+        task = asyncio.create_task(received(body, _once(gzip.compress(b" " * UNPACKED_BYTES, mtime=0))))
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert asyncio.run(turns()) >= UNPACKED_BYTES >> 20
+
+
 def test_bytes_in_flight_are_bounded_and_given_back():
     held = Held(1000)
     body = Body(held)
-    assert asyncio.run(body.read(_once(b"x" * 900), "")) == b"x" * 900
+    assert asyncio.run(received(body, _once(b"x" * 450))) == b"x" * 450
     with pytest.raises(Refused, match="in flight") as refused:
-        asyncio.run(Body(held).read(_once(b"x" * 200), ""))
+        asyncio.run(received(Body(held), _once(b"x" * 200)))
     assert (refused.value.status, refused.value.retry_after) == (503, 1)
     body.let_go()
-    assert asyncio.run(Body(held).read(_once(b"x" * 200), "")) == b"x" * 200
+    assert asyncio.run(received(Body(held), _once(b"x" * 200))) == b"x" * 200
 
 
 def test_lines_are_events_each_for_itself():
@@ -120,6 +182,30 @@ def test_an_array_that_is_none_is_refused_whole(body):
     assert refused.value.status == 400
 
 
+def test_an_array_of_more_than_is_text_at_a_time_gives_all_its_elements():
+    """Characters of two to four bytes, and blanks, stand where a piece of it ends."""
+    sizes = [0, 1, 7, 1000, 200_000, ROW_BYTES // 4 - 10, 5, ROW_BYTES // 8, 200_000, 3]
+    elements = [{"a": "é\N{GRINNING FACE}x"[number % 3] * size} for number, size in enumerate(sizes * 3)]
+    texts = [json.dumps(each, ensure_ascii=False).encode() for each in elements]
+    for blanks in (b"", b" " * 100_001):
+        body = b"[" + (b"," + blanks).join(texts) + blanks + b"]"
+        assert [*map(json.loads, raws(body, "array"))] == elements
+
+
+def test_a_list_that_is_longer_than_any_event_is_not_read():
+    with pytest.raises(Refused, match="or it has more than 1048576 bytes"):
+        raws(b"[[" + b"[]," * ROW_BYTES + b"0]]", "array")
+
+
+@each_case("kind", ["lines", "array"])
+@each_case("text", [r'"\ud800"', r'{"\uDFFF": 1}', r'["\ud83d", "\ude00"]', r'"\ude00\ud83d"'])
+def test_a_lone_surrogate_is_no_text_in_a_line_or_in_an_array(kind, text):
+    pair = r'"\ud83d\ude00"'
+    body = f"{text}\n{pair}" if kind == "lines" else f"[{text},{pair}]"
+    first, second = events(body.encode(), kind)
+    assert (first.broken[:9], second.broken, second.value) == ("malformed", "", "\N{GRINNING FACE}")
+
+
 @each_case("kind", ["lines", "array"])
 def test_an_event_that_is_too_long_is_one_reject(kind):
     long, short = json.dumps({"a": "x" * ROW_BYTES}), '{"a": 1}'
@@ -129,4 +215,4 @@ def test_an_event_that_is_too_long_is_one_reject(kind):
 
 
 def test_the_limits_are_those_that_the_docs_say():
-    assert (bodies.BODY_BYTES, bodies.UNPACKED_BYTES, ROW_BYTES) == (8 << 20, 16 << 20, 1 << 20)
+    assert (BODY_BYTES, UNPACKED_BYTES, ROW_BYTES) == (8 << 20, 16 << 20, 1 << 20)

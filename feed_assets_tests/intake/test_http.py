@@ -12,12 +12,14 @@ from datetime import timedelta
 import pytest
 
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.intake import api, bodies, keys, serve, spool
-from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES
+from feed_assets.intake import api, connections, keys, serve, spool, unpacking
 from feed_assets.intake.calls import Calls
+from feed_assets.intake.unpacking import BODY_BYTES, UNPACKED_BYTES
 from feed_assets.ledger import api_keys
 from feed_assets.runs.services import Services
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.receivers import (
+    ARRAY,
     FEEDS,
     LINES,
     MEN,
@@ -32,8 +34,6 @@ from feed_assets_tests.support.receivers import (
     numbers,
     published,
 )
-
-ARRAY = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_packed_body_is_unpacked(partner):
     assert partner.post(gzip.compress(lines(event(1))), headers=packed).json()["accepted"] == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "feed", "status"),
     [
         ("", MEN, 401),
@@ -126,7 +126,7 @@ def test_a_key_that_ends_keeps_its_end_when_keys_are_rotated_again(ledger):
     assert ends == [NOW + timedelta(hours=1, minutes=1), NOW + timedelta(hours=24, minutes=2), None]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "headers", "status"),
     [
         (b"{}", {"Content-Type": "text/plain"}, 415),
@@ -171,6 +171,20 @@ def test_too_many_events_wait(local_board, ledger, tmp_path):
     assert 30 <= int(answer.headers["Retry-After"]) <= 45
 
 
+def test_what_has_no_events_counts_by_its_lines(local_board, ledger, tmp_path):
+    packed = gzip.compress(b"\n" * 90_000, mtime=0)
+    with listening(door_of(local_board, ledger, tmp_path / "spool", rate=500)) as partner:
+        assert partner.post(packed, headers={**LINES, "Content-Encoding": "gzip"}).json()["accepted"] == 0
+        assert partner.post(lines(event(1))).status_code == 429
+
+
+@each_case("path", ["/v1//events", "/v1/partners/nobody/v1.0/events", "/events/", "/wake/"])
+def test_no_key_hears_what_others_may_write(partner, path):
+    answer = partner.call(path, lines(event(1)))
+    assert answer.status_code in (403, 404)
+    assert WOMEN not in answer.text
+
+
 def test_a_repeated_key_says_so(partner, local_board):
     headers = {**LINES, "Idempotency-Key": "k"}
     first, again = (partner.post(lines(event(1)), headers=headers) for _ in range(2))
@@ -205,24 +219,24 @@ def test_a_disk_that_fails_ends_what_is_taken_until_a_restart(partner, monkeypat
 
 
 def test_a_body_that_does_not_come_is_given_up(partner, monkeypatch):
-    monkeypatch.setattr(api, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3)
     answer = spoken(partner, head(partner, 1000) + b"{")
     assert b" 408 " in answer.splitlines()[0]
 
 
 def test_a_head_that_does_not_come_is_given_up(door, monkeypatch):
-    monkeypatch.setattr(serve, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
     with listening(door) as partner:
         assert spoken(partner, b"POST /v1/") == b""
         assert spoken(partner, b"") == b""
         assert partner.post(lines(event(1))).ok
 
 
-@pytest.mark.parametrize(("name", "begun", "said"), [("BODY_SECONDS", True, b" 408 "), ("HEAD_SECONDS", False, b"")])
+@pytest.mark.parametrize(("name", "begun", "said"), [("REQUEST_SECONDS", True, b" 408 "), ("HEAD_SECONDS", False, b"")])
 def test_a_client_that_sends_byte_by_byte_is_given_up_as_one_that_sends_nothing(
     partner, monkeypatch, name, begun, said
 ):
-    monkeypatch.setattr(api if begun else serve, name, 0.5)
+    monkeypatch.setattr(connections, name, 0.5)
     host, port = partner.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(head(partner, 2000) if begun else b"POST /v1/ HTTP/1.1\r\nX: ")
@@ -255,8 +269,8 @@ def spoken(partner: Partner, data: bytes) -> bytes:
 
 
 def test_a_connection_too_many_is_told_to_come_again(door, monkeypatch):
-    assert serve.CONNECTIONS == 1000
-    monkeypatch.setattr(serve, "CONNECTIONS", 3)
+    assert connections.CONNECTIONS == 1000
+    monkeypatch.setattr(connections, "CONNECTIONS", 3)
     with listening(door) as partner:
         host, port = partner.url.removeprefix("http://").split(":")
         idle = [socket.create_connection((host, int(port)), timeout=30) for _ in range(3)]
@@ -273,7 +287,7 @@ def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(partner, local_b
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(head(partner, 1000) + lines(event(1)))
     assert partner.post(lines(event(2))).ok
-    before = bodies.Held(api.HELD_BYTES)._left
+    before = unpacking.Held(api.HELD_BYTES)._left
     while door.held._left != before:
         time.sleep(0.01)
 

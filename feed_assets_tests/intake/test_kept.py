@@ -7,9 +7,10 @@ import pytest
 
 from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.core.limits import ROW_BYTES
-from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES
+from feed_assets.intake.unpacking import BODY_BYTES, UNPACKED_BYTES
 from feed_assets.ledger import event_rejects, idempotency
 from feed_assets_tests.support.receivers import (
+    ARRAY,
     LINES,
     MEN,
     Partner,
@@ -21,7 +22,6 @@ from feed_assets_tests.support.receivers import (
     published,
 )
 
-ARRAY = {"Content-Type": "application/json"}
 PACKED = {**LINES, "Content-Encoding": "gzip"}
 LONG = json.dumps({**event(9), "id": "x" * ROW_BYTES}).encode()
 

@@ -38,6 +38,11 @@ def test_frames_are_read_back_as_they_were_written(spool):
     assert kept(spool) == written
 
 
+def test_only_its_owner_may_read_what_is_in_it(spool):
+    spool.append([frame(1)])
+    assert {path.stat().st_mode & 0o777 for path in [spool.folder, *spool.folder.iterdir()]} == {0o700, 0o600}
+
+
 def test_of_a_segment_that_ends_anywhere_every_whole_frame_is_read_and_nothing_else(spool, tmp_path):
     spool.append([frame(1), frame(2), frame(3)])
     spool.seal()

@@ -35,7 +35,7 @@ MEN, WOMEN = "partners/men/v1.0", "partners/women/v1.0"
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 1, 2, 12, 30, tzinfo=UTC)
 SCHEMA = "id string, at timestamp, n int"
-LINES = {"Content-Type": "application/x-ndjson"}
+LINES, ARRAY = {"Content-Type": "application/x-ndjson"}, {"Content-Type": "application/json"}
 SERVED = Path(__file__).with_name("receiver_process.py")
 
 
@@ -79,13 +79,15 @@ class Partner:
 
     url: str
     key: str
+    patience: float = 30
+    """Seconds that it waits for an answer."""
 
     def post(self, data: Any, feed: str = MEN, headers: Mapping[str, str] = LINES):
         return self.call(f"/v1/{feed}/events", data, headers)
 
     def call(self, path: str, data: Any = b"", headers: Mapping[str, str] = LINES):
         named = {"Authorization": f"Bearer {self.key}", **headers}
-        return requests.post(f"{self.url}{path}", data=data, headers=named, timeout=30)
+        return requests.post(f"{self.url}{path}", data=data, headers=named, timeout=self.patience)
 
     def get(self, path: str):
         return requests.get(f"{self.url}{path}", timeout=30)

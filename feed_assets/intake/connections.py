@@ -1,0 +1,244 @@
+"""Bounds of connections, before any request of theirs is looked at: how many, how long, and the size of a head.
+
+uvicorn limits connections when a head is complete, and neither its size nor the time it takes.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Container
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from feed_assets.intake.limited_log import ConnectionLog, LimitedLog
+
+HEAD_SECONDS = 10
+"""Seconds in which a connection has to send the head of a request, its first or the next one."""
+
+REQUEST_SECONDS = 30
+"""Seconds from the first byte of a request to its last."""
+
+LINGER_SECONDS = 5
+"""Seconds in which the rest of a refused body is thrown away: a reset would take the answer from its sender."""
+
+HEAD_BYTES = 65_536
+"""Bytes of the head of a request: as much as h11 and most proxies take."""
+
+CONNECTIONS = 1000
+"""Connections at a time: requests of those beyond are answered with 503."""
+
+WITHOUT_KEY = 200
+"""Connections that have not shown a valid key: one more ends the oldest of them. Partners have the other 800."""
+
+PER_ADDRESS = 100
+"""Connections of one address, or of one IPv6 network of 64 bits, unless it is a trusted proxy's."""
+
+
+class Admission:
+    """The open connections of a server.
+
+    Args:
+        trusted: Addresses of proxies, whose clients are many.
+        log: Where it is said that an address has too many.
+    """
+
+    def __init__(self, trusted: Container[str], log: LimitedLog) -> None:
+        self._trusted, self.log = trusted, log
+        self._of_address = Counter[str]()
+        self._without_key = dict[BoundedHttp, None]()  # In the order in which they came.
+
+    def admit(self, connection: "BoundedHttp") -> bool:
+        """Count a connection, and end the oldest one without a key for it; False if it is one too many."""
+        address, connection.is_counted = connection.network, True
+        self._without_key[connection] = None
+        self._of_address[address] += 1
+        if address not in self._trusted and self._of_address[address] > PER_ADDRESS:
+            oldest = self._oldest(address)
+            self.log.add(f"more than {PER_ADDRESS} connections from one address", address)
+            if oldest is connection:
+                return False
+            self._end(oldest)
+        elif len(self._without_key) > WITHOUT_KEY and (oldest := self._oldest()) is not connection:
+            self.log.add(f"more than {WITHOUT_KEY} connections without a valid key", address)
+            self._end(oldest)
+        return True
+
+    def _end(self, connection: "BoundedHttp") -> None:
+        """End a connection, which counts no longer, though the loop closes it later."""
+        self.release(connection)
+        connection.abort()
+
+    def _oldest(self, address: str | None = None) -> "BoundedHttp":
+        """Return the oldest connection without a key: the new one, if all others have shown one."""
+        for connection in [each for each in self._without_key if each.has_key]:
+            del self._without_key[connection]
+        return next(each for each in self._without_key if address in (None, each.network))
+
+    def release(self, connection: "BoundedHttp") -> None:
+        """Count a connection no longer."""
+        if not connection.is_counted:
+            return
+        connection.is_counted = False
+        self._without_key.pop(connection, None)
+        self._of_address[connection.network] -= 1
+        if not self._of_address[connection.network]:
+            del self._of_address[connection.network]
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """A connection that ends after a refusal with an unread body, and whenever its client is too slow or too long."""
+
+    network = ""
+    is_counted = False
+    _has_key = _is_over = False
+    _timer: asyncio.TimerHandle | None = None
+    _unread = 0
+    """Bytes since the last head or piece of a body: the parser keeps those of heads and trailers until they end."""
+    _refusal = (400, "found no request of HTTP/1.1: nothing of it was accepted")
+
+    def __init__(self, admission: Admission, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._admission = admission
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a request of it came with a valid key."""
+        return self._has_key or (self.scope is not None and "partner" in self.scope["state"])  # pyright: ignore[reportTypedDictNotRequiredAccess, reportUnnecessaryComparison]
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Begin to wait for a head, or refuse the connection."""
+        super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        self.network = _network(address)
+        self.logger = cast(Any, ConnectionLog(self._admission.log, address))
+        self._end_in(HEAD_SECONDS)
+        if not self._admission.admit(self):
+            why = f"found more than {PER_ADDRESS} connections from {address}: send more requests over fewer connections"
+            self._refuse(503, why)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop to wait."""
+        self._stop()
+        self._admission.release(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, unless the connection is refused already."""
+        if self._is_over:
+            return
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > HEAD_BYTES and not self._is_over:
+            self._refuse(*_too_long())
+
+    def on_message_begin(self) -> None:
+        """Begin the time of a request, and of its head."""
+        self._has_key = self.has_key
+        super().on_message_begin()
+        self.scope["state"]["deadline"] = self.loop.time() + REQUEST_SECONDS  # pyright: ignore[reportTypedDictNotRequiredAccess]
+        self._end_in(HEAD_SECONDS)
+
+    def on_headers_complete(self) -> None:
+        """Stop to wait: the application has the rest of the request's time for the body."""
+        self._stop()
+        self._unread = 0
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
+            self._refusal = _too_long()
+            raise ValueError(self._refusal)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Note that the parser keeps nothing of what came."""
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that the parser keeps nothing of what came."""
+        self._unread = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or end the connection if the body of this one was not read."""
+        is_unread = not self.pipeline and self.cycle.more_body
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if is_unread and not self.transport.is_closing():
+            self._linger()
+        elif is_last:
+            self._end_in(HEAD_SECONDS)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's own words)
+        """Say what is wrong with a request that cannot be parsed."""
+        self._refuse(*self._refusal)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection without a next request, also if its client does not read."""
+        self.abort()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for a client that does not read."""
+        super().pause_writing()
+        self._end_in(HEAD_SECONDS)
+
+    def resume_writing(self) -> None:
+        """Stop to wait for it."""
+        super().resume_writing()
+        if not self._is_over:
+            self._stop() if self._is_answering else self._end_in(HEAD_SECONDS)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        self.logger.warning("a request for another protocol was answered by HTTP/1.1")
+
+    def _refuse(self, status: int, why: str) -> None:
+        """Answer in place of the application, which hears that the client has gone, and end the connection."""
+        if self.transport.is_closing():
+            return
+        if self._is_answering:
+            if self.pipeline or self.cycle.response_started:
+                self.abort()
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        body = json.dumps({"error": why}).encode()
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self._linger()
+
+    def _linger(self) -> None:
+        """End our side, and throw away what still comes, for some seconds."""
+        self._is_over = True
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._end_in(LINGER_SECONDS)
+
+    def _end_in(self, seconds: float) -> None:
+        self._stop()
+        self._timer = self.loop.call_later(seconds, self.abort)
+
+    def abort(self) -> None:
+        """End the connection, also if its client does not read."""
+        self.transport.abort()
+
+    def _stop(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _too_long() -> tuple[int, str]:
+    return 431, f"the head of the request has more than {HEAD_BYTES} bytes: send fewer or shorter headers"
+
+
+def _network(address: str) -> str:
+    """Return an address, of IPv6 its network of 64 bits, which one client has as a whole."""
+    if ":" not in address:
+        return address
+    found = cast(IPv6Address, ip_address(address.partition("%")[0]))
+    return str(found.ipv4_mapped or (found if found.is_loopback else ip_network((found, 64), strict=False)))

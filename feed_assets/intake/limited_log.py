@@ -1,0 +1,68 @@
+"""A log of what strangers cause: it grows by the minute, not by the request."""
+
+import logging
+from collections import Counter
+from threading import Lock
+from time import monotonic
+
+MINUTE = 60.0
+"""Seconds in which the same line of the same address is written once, and then counted."""
+
+LINES_A_MINUTE = 100
+"""Different lines in a minute; what comes beyond is counted in one line."""
+
+ADDRESS_LENGTH = 60
+"""Characters of an address: a proxy passes on what its client wrote."""
+
+_OTHERS = "other lines of other addresses"
+_log = logging.getLogger(__name__)
+
+
+class LimitedLog:
+    """Writes a line of a kind and address at once, and its repetitions as a count at the end of the minute."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts = Counter[tuple[str, str]]()
+        self._ends = 0.0
+
+    def add(self, text: str, address: str, level: int = logging.WARNING, error: BaseException | None = None) -> None:
+        """Write a line, or count it if it was written in this minute."""
+        self.write_counts()
+        line = text, repr(address[:ADDRESS_LENGTH])
+        with self._lock:
+            is_over = len(self._counts) >= LINES_A_MINUTE and line not in self._counts
+            line = (_OTHERS, "others") if is_over else line
+            self._ends = self._ends if self._counts else monotonic() + MINUTE
+            is_first = line not in self._counts
+            self._counts[line] += 1
+        if is_first:
+            _log.log(level, "%s (from %s)", *line, exc_info=error)
+
+    def write_counts(self) -> None:
+        """Write how often each line came again, if the minute is over."""
+        with self._lock:
+            if not self._counts or monotonic() < self._ends:
+                return
+            counts, self._counts = self._counts, Counter[tuple[str, str]]()
+        for (text, address), count in counts.items():
+            if count > 1:
+                _log.warning("%s (from %s): %d times in the last minute", text, address, count)
+
+
+class ConnectionLog:
+    """What uvicorn writes of one connection, in the limited log."""
+
+    level = logging.WARNING
+    """uvicorn asks for this before it writes a line of each connection."""
+
+    def __init__(self, log: LimitedLog, address: str) -> None:
+        self._log, self._address = log, address
+
+    def warning(self, text: str) -> None:
+        """Write what a client did wrong."""
+        self._log.add(text.strip(), self._address)
+
+    def error(self, text: str, exc_info: BaseException | None = None) -> None:
+        """Write what went wrong here."""
+        self._log.add(text.strip(), self._address, logging.ERROR, exc_info)

@@ -1,0 +1,156 @@
+"""A body as it is received and unpacked: what is too large is refused before it is in memory."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
+
+from feed_assets.intake.refused import Refused
+
+BODY_BYTES = 8 << 20
+"""Bytes of a request's body, as it is sent."""
+
+UNPACKED_BYTES = 16 << 20
+"""Bytes of a body that was sent packed."""
+
+MOST_LINES = 100_000
+"""Lines of a body, blank ones too: twice as many as it may have events."""
+
+LARGE_BYTES, LARGE_EVENTS = 256 << 10, 5000
+"""Bodies of more bytes, or of more events as far as commas and line breaks tell, are unpacked and judged one by one."""
+
+EVENT_BYTES = 2048
+"""So many bytes count as one event: the average is a tenth of it."""
+
+_PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
+
+
+class Held:
+    """The bytes of the bodies that are being read or judged, of all requests: more than so many are refused."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def take(self, size: int) -> None:
+        """Count more bytes. Raises Refused where there is no room."""
+        if size > self._left:
+            raise Refused(503, "the receiver is at its limit of bytes in flight: send it again", retry_after=1)
+        self._left -= size
+
+    def give_back(self, size: int) -> None:
+        """Count bytes no longer."""
+        self._left += size
+
+
+class Body:
+    """A body while it is received and unpacked; its bytes are counted in `held` until it is let go of.
+
+    Args:
+        held: Bytes of all requests.
+        packing: Its Content-Encoding.
+        kind: `lines` or `array`.
+    """
+
+    def __init__(self, held: Held, packing: str = "", kind: str = "lines") -> None:
+        self._held, self._taken, self._sent = held, 0, bytearray()
+        self._packing, self._kind = _packed(packing), kind
+        self._size = self._events = 0
+
+    @property
+    def cost(self) -> int:
+        """Return as how many events it counts so far."""
+        return max(self._events if self._kind == "lines" else 0, self._size // EVENT_BYTES)
+
+    async def receive(self, chunks: AsyncIterable[bytes]) -> None:
+        """Take it as it is sent. Raises Refused where it is too large."""
+        async for chunk in chunks:
+            if len(self._sent) + len(chunk) > BODY_BYTES:
+                raise Refused(413, f"the body has more than {BODY_BYTES} bytes: send it in several requests")
+            self._take(len(chunk))
+            self._sent += chunk
+
+    async def unpacked(self, turn: Callable[[], Awaitable[None]]) -> bytes:
+        """Return all of it, unpacked. Others have their turn meanwhile.
+
+        Args:
+            turn: Waits until no other large body is in memory: called once, and only for a large one.
+
+        Raises:
+            Refused: It is too large, or not packed as it says.
+        """
+        pieces, has_turn = list[bytes](), False
+        for number, piece in enumerate(self._pieces(), 1):
+            self._count(piece)
+            if not has_turn and (self._size > LARGE_BYTES or self._events > LARGE_EVENTS):
+                await turn()
+                has_turn = True
+            if not has_turn:
+                self._take(len(piece))
+            pieces.append(piece)
+            if number % _PIECES_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        self._packing.check_end()
+        self._sent.clear()
+        return b"".join(pieces)
+
+    def _pieces(self) -> Iterator[bytes]:
+        for start in range(0, len(self._sent), _PIECE):
+            yield from self._packing.pieces(bytes(self._sent[start : start + _PIECE]))
+
+    def _count(self, piece: bytes) -> None:
+        self._size += len(piece)
+        self._events += piece.count(b"\n" if self._kind == "lines" else b",")
+        if self._size > UNPACKED_BYTES:
+            raise Refused(413, f"the body has more than {UNPACKED_BYTES} bytes unpacked: send it in several requests")
+        if self._kind == "lines" and self._events > MOST_LINES:
+            raise Refused(413, f"the body has more than {MOST_LINES} lines, with blank ones: leave those out")
+
+    def _take(self, size: int) -> None:
+        self._held.take(size)
+        self._taken += size
+
+    def let_go(self) -> None:
+        """Count its bytes no longer."""
+        self._held.give_back(self._taken)
+        self._taken = 0
+
+
+class _Plain:
+    """A body that is not packed."""
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        yield chunk
+
+    def check_end(self) -> None:
+        pass
+
+
+class _Gzip:
+    """One gzip stream, of which a chunk gives its bytes piece by piece: a bomb is seen by its first ones."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        is_full = False
+        while chunk or is_full:
+            if self._stream.eof:
+                raise Refused(400, "the body goes on behind its gzip stream: expected one stream")
+            yield (piece := self._unpacked(chunk))
+            chunk = self._stream.unused_data or self._stream.unconsumed_tail
+            is_full = len(piece) == _PIECE and not self._stream.eof
+
+    def _unpacked(self, chunk: bytes) -> bytes:
+        try:
+            return self._stream.decompress(chunk, _PIECE)
+        except zlib.error as error:
+            raise Refused(400, f"the body is not packed by gzip: {error}") from None
+
+    def check_end(self) -> None:
+        if not self._stream.eof:
+            raise Refused(400, "the body ends before its gzip stream does: send it again")
+
+
+def _packed(packing: str) -> _Plain | _Gzip:
+    if packing not in ("", "identity", "gzip"):
+        raise Refused(415, f"Content-Encoding {packing!r}: expected gzip, or none")
+    return _Gzip() if packing == "gzip" else _Plain()

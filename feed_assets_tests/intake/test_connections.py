@@ -1,0 +1,213 @@
+"""Connections of strangers: how many, how long, how long a head, and what the log has of them."""
+
+import logging
+import re
+import socket
+from types import SimpleNamespace
+
+import pytest
+import requests
+
+from feed_assets.intake import connections, limited_log
+from feed_assets.intake.connections import Admission
+from feed_assets.intake.limited_log import LimitedLog
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.receivers import LINES, MEN, Partner, door_of, event, lines, listening
+from feed_assets_tests.support.servers import wait_until
+
+READ_BYTES = 1 << 18
+"""Bytes that the event loop reads at a time."""
+
+HEAD = b"POST /v1/%s/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n" % MEN.encode()
+
+
+@pytest.fixture
+def partner(local_board, ledger, tmp_path):
+    with listening(door_of(local_board, ledger, tmp_path / "spool")) as partner:
+        yield partner
+
+
+def connected(partner: Partner, source: str = "127.0.0.1") -> socket.socket:
+    host, port = partner.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0))
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """What comes back until the receiver ends the connection."""
+    return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+@each_case(
+    ("request_line", "status"),
+    [
+        (HEAD, b"401"),
+        (b"POST /v1/nobody/events HTTP/1.1\r\nHost: x\r\n", b"401"),
+        (b"POST /nowhere HTTP/1.1\r\nHost: x\r\n", b"404"),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\n", b"200"),
+    ],
+)
+def test_a_request_that_is_answered_before_its_body_has_come_holds_no_connection(
+    partner, monkeypatch, request_line, status
+):
+    """Each byte of the body would begin the time anew in which uvicorn waits for another request."""
+    monkeypatch.setattr(connections, "LINGER_SECONDS", 0.2)
+    with connected(partner) as connection:
+        connection.sendall(request_line + b"Content-Length: 1000\r\n\r\n{")
+        assert connection.recv(65_536).split()[1] == status
+        wait_until(lambda: is_ended(connection, b"x"), "the end of the connection", seconds=10)
+
+
+def is_ended(connection: socket.socket, piece: bytes) -> bool:
+    """Send a piece; whether nobody takes it any more."""
+    try:
+        connection.sendall(piece)
+    except ConnectionError:
+        return True
+    return False
+
+
+@each_case(
+    ("begin", "piece", "status"),
+    [
+        (HEAD + b"X: ", b"x" * 1000, b"431"),
+        (HEAD, b"X: y\r\n" * 100, b"431"),
+        (b"GET /", b"x" * 1000, b"431"),
+        (HEAD + b"Transfer-Encoding: chunked\r\nAuthorization: Bearer KEY\r\n\r\n0\r\nX: ", b"x" * 1000, b"431"),
+        (b"\r\n", b"\r\n" * 500, b"431"),
+    ],
+)
+def test_a_head_or_trailer_without_end_is_refused_before_it_is_in_memory(partner, begin, piece, status):
+    with connected(partner) as connection:
+        connection.sendall(begin.replace(b"KEY", partner.key.encode()))
+        for _ in range((connections.HEAD_BYTES + READ_BYTES) // len(piece) + 1):
+            connection.sendall(piece)
+        assert answer_of(connection).split()[1] == status
+
+
+def test_a_long_head_that_comes_at_once_is_refused_and_one_of_ten_times_the_usual_size_is_taken(partner):
+    for size, status in ((8000, 200), (connections.HEAD_BYTES, 431)):
+        answer = partner.post(lines(event(1)), headers={**LINES, **{f"X-{n}": "x" * (size // 8) for n in range(8)}})
+        assert answer.status_code == status
+    assert "send fewer or shorter headers" in answer.json()["error"]
+
+
+def test_line_breaks_between_requests_hold_no_connection(partner, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    with connected(partner) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(65_536)
+        wait_until(lambda: is_ended(connection, b"\r\n"), "the end of the connection", seconds=10)
+
+
+def test_strangers_hold_connections_of_strangers_alone(partner, monkeypatch):
+    monkeypatch.setattr(connections, "WITHOUT_KEY", 3)
+    with requests.Session() as session:
+        headers = {**LINES, "Authorization": f"Bearer {partner.key}"}
+        session.post(f"{partner.url}/v1/{MEN}/events", lines(event(1)), headers=headers)
+        kept = [each.pool.queue[-1] for each in session.adapters["http://"].poolmanager.pools._container.values()]
+        strangers = [connected(partner) for _ in range(9)]
+        for stranger in strangers[:6]:
+            assert answer_of(stranger) == b""
+        assert session.post(f"{partner.url}/v1/{MEN}/events", lines(event(2)), headers=headers).ok
+        assert kept == [
+            each.pool.queue[-1] for each in session.adapters["http://"].poolmanager.pools._container.values()
+        ]
+        for stranger in strangers:
+            stranger.close()
+
+
+class Connection(SimpleNamespace):
+    """What an admission looks at of a connection."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    def abort(self) -> None:
+        self.ended = True
+
+
+def admitted(admission: Admission, network: str, has_key: bool = False) -> tuple[Connection, bool]:
+    connection = Connection(network=network, has_key=False, ended=False, is_counted=False)
+    is_taken = admission.admit(connection)
+    connection.has_key = has_key
+    return connection, is_taken
+
+
+def test_of_one_address_the_oldest_without_a_key_goes_and_if_all_have_one_no_more_come(monkeypatch):
+    monkeypatch.setattr(connections, "PER_ADDRESS", 3)
+    admission = Admission({"proxy"}, LimitedLog())
+    first = [admitted(admission, "a", has_key=number == 0)[0] for number in range(3)]
+    assert admitted(admission, "a", has_key=True)[1]
+    assert [each.ended for each in first] == [False, True, False]
+    assert admitted(admission, "a", has_key=True)[1]
+    assert first[2].ended
+    assert not admitted(admission, "a")[1]
+    assert admitted(admission, "b")[1]
+    assert all(admitted(admission, "proxy", has_key=True)[1] for _ in range(9))
+
+
+def test_a_connection_that_has_ended_counts_no_longer(monkeypatch):
+    monkeypatch.setattr(connections, "PER_ADDRESS", 1)
+    admission = Admission((), LimitedLog())
+    for _ in range(5):
+        connection, is_taken = admitted(admission, "a", has_key=True)
+        assert is_taken
+        admission.release(connection)
+        admission.release(connection)
+
+
+def test_an_address_with_too_many_is_answered_what_to_do(partner, monkeypatch):
+    monkeypatch.setattr(connections, "PER_ADDRESS", 2)
+    request = HEAD + b"Content-Length: 1\r\nAuthorization: Bearer %s\r\n\r\n1" % partner.key.encode()
+    busy = [connected(partner, "127.0.0.2") for _ in range(2)]
+    for connection in busy:
+        connection.sendall(request)
+        assert connection.recv(65_536).split()[1] == b"200"
+    with connected(partner, "127.0.0.2") as late:
+        late.sendall(request)
+        answer = answer_of(late)
+    assert answer.split()[1] == b"503"
+    assert b"send more requests over fewer connections" in answer
+    for connection in busy:
+        connection.close()
+
+
+@each_case(
+    ("address", "network"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::1", "::1"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_client_has_a_whole_network_of_ipv6(address, network):
+    assert connections._network(address) == network
+
+
+def test_nonsense_of_a_stranger_is_one_line_of_the_log(partner, caplog):
+    for _ in range(20):
+        with connected(partner) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            assert b"found no request of HTTP/1.1" in answer_of(connection)
+    assert [each.getMessage() for each in caplog.records] == ["Invalid HTTP request received. (from '127.0.0.1')"]
+
+
+def test_the_log_counts_what_comes_again_and_knows_no_more_than_some_lines(monkeypatch, caplog):
+    clock = iter([0.0, *[1.0] * 10_000])
+    monkeypatch.setattr(limited_log, "monotonic", lambda: next(clock))
+    log = LimitedLog()
+    for _ in range(3):
+        log.add("it failed", "a" * 1000, logging.ERROR)
+    for number in range(500):
+        log.add("it failed", f"{number}")
+    assert len(caplog.records) == limited_log.LINES_A_MINUTE + 1
+    assert max(len(each.getMessage()) for each in caplog.records) < 100
+    caplog.clear()
+    monkeypatch.setattr(limited_log, "monotonic", lambda: 100.0)
+    log.write_counts()
+    log.write_counts()
+    assert [re.findall(r"\d+ times", each.getMessage()) for each in caplog.records] == [["3 times"], ["401 times"]]

@@ -1,0 +1,45 @@
+"""A request while it is judged: others have their turn, and what is kept of it is bounded."""
+
+import asyncio
+import json
+
+import pytest
+
+from feed_assets.intake.bodies import SLICE_BYTES
+from feed_assets.intake.receiver import EVENTS_PER_REQUEST, REASONS_TOLD, _Judging
+from feed_assets.intake.refused import Refused
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.receivers import FEEDS, MEN, NOW, event, lines
+
+
+async def judged(body: bytes, kind: str) -> tuple[_Judging, int]:
+    """Judge a body, and count how often others had their turn meanwhile."""
+    judging, turns = _Judging(FEEDS[MEN], NOW.timestamp()), 0
+    task = asyncio.create_task(judging.judge(body, kind))
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    task.result()
+    return judging, turns
+
+
+@each_case("kind", ["lines", "array"])
+@each_case(("count", "size"), [(40, SLICE_BYTES), (5000, 10)])
+def test_others_have_their_turn_after_each_slice_of_bytes_or_of_events(kind, count, size):
+    events = [{**event(number), "id": "x" * size} for number in range(count)]
+    body = lines(*events) if kind == "lines" else json.dumps(events).encode()
+    judging, turns = asyncio.run(judged(body, kind))
+    assert (judging.count, judging.rejected) == (count, [])
+    assert turns >= max(count * size // SLICE_BYTES, count // 500) - 1
+
+
+def test_as_many_usual_events_as_a_request_may_have_are_kept_if_all_are_rejected():
+    wrong = {**event(1), "n": "1", "id": "x" * 100}
+    judging, _ = asyncio.run(judged(lines(wrong) * EVENTS_PER_REQUEST, "lines"))
+    assert (len(judging.rejected), len(judging.told)) == (EVENTS_PER_REQUEST, REASONS_TOLD)
+
+
+def test_what_is_kept_of_rejected_events_is_bounded():
+    with pytest.raises(Refused, match="rejected, the first with 'malformed") as refused:
+        asyncio.run(judged((b"\xff" * 2000 + b"\n") * 8000, "lines"))
+    assert refused.value.status == 413
