@@ -76,9 +76,17 @@ def stop_once() -> None:
 
 @contextmanager
 def group(
-    name: str, command: Sequence[str], log: Path | None = None, env: Mapping[str, str] | None = None
+    name: str,
+    command: Sequence[str],
+    log: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    umask: int = -1,
+    locks: Sequence[int] = (),
 ) -> Generator[Started]:
-    """Run a command in a process group of its own, with our environment and more; the group ends with the block."""
+    """Run a command in a process group of its own, with our environment and more; the group ends with the block.
+
+    It has our umask if none is given, and holds the locks of these descriptors as long as it lives.
+    """
     if log:
         log.touch(OWNED)
     mark = uuid4().hex
@@ -89,6 +97,8 @@ def group(
             stdout=output,
             stderr=output,
             start_new_session=True,
+            umask=umask,
+            pass_fds=locks,
             env={**os.environ, **(env or {}), GROUP: mark},
         )
         started = Started(name, process, mark)

@@ -117,16 +117,21 @@ def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
     """A Spark Connect server that has run a job; the settings of all that is started later name it."""
     from feed_assets.spark.heap import in_words
     from feed_assets.spark.jvm import environment_of, properties_file
+    from feed_assets.spark.scratch import UMASK, scratch
 
     port, log = free_port(), folder / "spark" / "connect.log"  # Dagster empties `logs`
     log.parent.mkdir(0o700, exist_ok=True)
     _environment(log.parent)
     values = _server_conf(port, config)
     typer.echo(f"starting Spark with {in_words(values)}...")
-    with TemporaryDirectory(prefix="feed-assets-") as scratch, properties_file(values, Path(scratch)) as properties:
-        os.environ["SPARK_PID_DIR"] = scratch
+    with (
+        scratch(values) as disks,
+        TemporaryDirectory(prefix="feed-assets-") as folder_of_pid,
+        properties_file({**disks.conf(config.spark_master), **values}, Path(folder_of_pid)) as properties,
+    ):
         command = _connect_server(properties, config.spark_master)
-        with group(f"Spark (log: {log})", command, log, environment_of(values)) as server:
+        env = {**environment_of(values), **disks.environment, "SPARK_PID_DIR": folder_of_pid}
+        with group(f"Spark (log: {log})", command, log, env, UMASK, disks.locks) as server:
             wait_for_port(server, port)
             os.environ["FEED_ASSETS_SPARK_REMOTE"] = remote = f"sc://{LOOPBACK}:{port}"
             with group("Spark's first job", [sys.executable, "-P", "-m", "feed_assets.spark.connect", remote]) as job:

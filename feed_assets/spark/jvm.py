@@ -3,17 +3,20 @@
 import os
 import re
 import shlex
+import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
 
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
 
 from feed_assets.core.addresses import LOOPBACK
+from feed_assets.spark.scratch import UMASK, make_scratch, remove_at_exit
 
 ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 """For a master on this machine: the executors of another one must reach the driver and its blocks."""
@@ -80,7 +83,7 @@ _FRAME = re.compile(r"\s+(at [\w.$/<>]+[(.]|\.\.\. \d+ more)")
 _HIDES: set[str] = set()
 
 SECONDS_TO_END = 5
-"""Seconds that a JVM which has not started may take to close its stderr."""
+"""Seconds that a JVM which has not started may take to close its stderr, and one that is to end until it has."""
 
 
 def hide_banner(*, keeps_traces: bool = False) -> None:
@@ -172,14 +175,30 @@ def start_context(values: Mapping[str, str]) -> None:
     PySpark itself would put each value on the command line of the JVM, which every user of the machine may read.
     """
     if vars(SparkContext)["_gateway"] is None:
+        remove_at_exit(made := make_scratch(values), _end_jvm)
+        values = {**made.conf(values["spark.master"]), **values}
         with properties_file(values) as file:
             options = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-            submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values)}
+            submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values), **made.environment}
             with _environment(submit), _output() as output:
-                gateway = java_gateway.launch_gateway(None, {**output})  # pyright: ignore[reportUnknownMemberType]
+                how = {
+                    **output,
+                    "umask": UMASK,
+                    "pass_fds": made.locks,
+                }  # For `Popen`: this process keeps its own umask.
+                gateway = java_gateway.launch_gateway(None, how)  # pyright: ignore[reportUnknownMemberType]
         given = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # Of the file Spark has taken blanks at the ends.
         SparkContext(gateway=gateway, conf=given)
+
+
+def _end_jvm() -> None:
+    """Let the JVM end as it does with this process, and wait: it stops Spark, which removes and writes files."""
+    process: Any = getattr(vars(SparkContext)["_gateway"], "proc", None)
+    if process is not None:
+        process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS_TO_END)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
 from feed_assets.core.feeds import File, Partition, Update
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.rights import written_by_another
 from feed_assets.feeds.write import listed
 from feed_assets.spark.checksums import WRITTEN
 from feed_assets.spark.digest import digest, parts
@@ -97,7 +98,8 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
     path = f"{partition.path}/{update_id}"
     writer = frame.write.mode("error").options(**_COMMITTER, **WRITTEN)
     try:
-        writer.parquet(spark_path(board.url, path))
+        with written_by_another(board, path):
+            writer.parquet(spark_path(board.url, path))
     except AnalysisException as error:
         if error.getCondition() != "PATH_ALREADY_EXISTS":
             raise

@@ -1,5 +1,6 @@
 """The slow sensor, tick by tick, by an injected clock."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from feed_assets.feeds.write import CLAIMS
 from feed_assets.runs.services import utc_now
+from feed_assets.spark.scratch import make_scratch, scratch
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.harness_queries import evaluate_orphans
 from feed_assets_tests.orchestration.kept import keep, restore
@@ -83,3 +85,11 @@ def test_dagster_shows_what_was_done_as_the_ticks_message(refused):
     with dg.build_sensor_context(refused.instance, definitions=refused.definitions, sensor_name="orphans") as context:
         message = sensor.evaluate_tick(context).skip_message
     assert message.startswith("The next look for orphans is at ")
+
+
+def test_what_a_killed_spark_left_of_its_scratch_files_goes_and_what_a_living_one_has_stays(refused, home):
+    with scratch({}) as living:
+        os.close((killed := make_scratch({})).locks[0])
+        message = evaluate_orphans(refused, hours=25).splitlines()
+        assert f"removed {killed.folders[0]}: scratch files of a Spark that was killed" in message
+        assert [*(home / "scratch").iterdir()] == [*living.folders]

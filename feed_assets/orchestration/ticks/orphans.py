@@ -3,9 +3,10 @@
 Once a day it prunes the ledger, and reads some newest updates of ours to the last byte.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from feed_assets.orchestration.decide.unknown import unread
 from feed_assets.runs.orphans import Swept, sweep
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
+from feed_assets.spark.scratch import sweep_scratch
 
 if TYPE_CHECKING:
     from feed_assets.runs.bit_rot import Rotten
@@ -61,11 +63,12 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     pruned = _prune(services.ledger, now, lambda: monotonic() > deadline)
     ours = Ours(graph, services.ledger, now)
     alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now, ours.has)
+    left = sweep_scratch(settings().spark_conf.get_secret_value())
     rotten = _look_for_bit_rot(services, graph, ours)
     for line in rotten.problems.values() if rotten else ():
         context.log.warning(line)
     _put_cursors(services.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
-    return dg.SkipReason(_message(swept, pruned, rotten))
+    return dg.SkipReason(_message(swept, pruned, rotten, left))
 
 
 orphans_sensor = dg.SensorDefinition(
@@ -75,9 +78,9 @@ orphans_sensor = dg.SensorDefinition(
     default_status=dg.DefaultSensorStatus.RUNNING,
     asset_selection=dg.AssetSelection.all(),
     description=(
-        "Once an hour: removes what dead and refused attempts left on the blackboard a day before, and old claims; "
-        "opens alerts for feeds and partitions that belong to no declaration; once a day: removes what is old in the "
-        "ledger, and reads some newest updates to the last byte. "
+        "Once an hour: removes what dead and refused attempts left on the blackboard a day before, old claims, and "
+        "scratch files of a Spark that was killed; opens alerts for feeds and partitions that belong to no "
+        "declaration; once a day: removes what is old in the ledger, and reads some newest updates to the last byte. "
         "Requests nothing; a tick's message says what was done."
     ),
 )
@@ -115,7 +118,7 @@ def _look_for_bit_rot(services: Services, graph: Graph, ours: Ours) -> "Rotten |
     return rotten
 
 
-def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None") -> str:
+def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None", left: Sequence[Path]) -> str:
     lines = [str(each) for each in swept.done[:LINES_PER_MESSAGE]]
     if len(swept.done) > LINES_PER_MESSAGE:
         lines.append(f"and {len(swept.done) - LINES_PER_MESSAGE} more, see the log")
@@ -125,6 +128,7 @@ def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None") ->
         lines.append(f"{swept.claims} old claims removed")
     if pruned and pruned.total:
         lines.append(f"{pruned.total} old rows of the ledger removed")
+    lines += [f"removed {each}: scratch files of a Spark that was killed" for each in left]
     if swept.stopped:
         lines.append("the time was over: the next tick goes on")
     return "\n".join(lines) or "No orphans."

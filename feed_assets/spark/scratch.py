@@ -1,0 +1,147 @@
+"""Private scratch folders of a Spark that we start: what it shuffles, spills and buffers are rows of feeds.
+
+A folder is locked by the process that makes it and by its JVM, which inherits the lock: where both were killed, the
+sensor `orphans` removes it. A lock is seen in each container that has the folder; a process id is not.
+"""
+
+import atexit
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.home import OWNED, home
+
+UMASK = 0o077
+"""Of a JVM that we start and its Python workers: whatever they make, wherever, is for this user alone."""
+
+LOCAL_DIR, LOCAL_DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
+"""The setting and the variable that name disks for scratch files. Where both are set Spark takes the variable."""
+
+HADOOP_TMP = "spark.hadoop.hadoop.tmp.dir"
+_PREFIX = "feed-assets-spark-"
+_UNLOCKED = f".{_PREFIX}"
+_LOCK = "held"
+_DEFAULT = re.compile(r"^[ \t]*spark\.local\.dir[ \t]*[ \t=:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Scratch folders of one JVM, one on each disk, and the descriptors that hold them locked."""
+
+    folders: tuple[Path, ...]
+    locks: tuple[int, ...]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that have a JVM use the folders."""
+        return {LOCAL_DIRS: ",".join(map(str, self.folders))}
+
+    def conf(self, master: str) -> dict[str, str]:
+        """Return where Hadoop buffers what it uploads to S3: one folder for everybody else, of a name that is known.
+
+        Executors of another machine have no such folder: it is said to a `local` master alone.
+        """
+        return {HADOOP_TMP: str(self.folders[0] / "hadoop")} if master.startswith("local") else {}
+
+    def remove(self) -> None:
+        """Remove the folders, and let their locks go."""
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        for lock in self.locks:
+            os.close(lock)
+
+
+def disks(conf: Mapping[str, str]) -> list[Path]:
+    """Return where scratch folders are made: as the user says to Spark, else in the home if there is one.
+
+    A process without a home, such as a notebook, has them in the folder for temporary files.
+    """
+    named = os.environ.get(LOCAL_DIRS) or conf.get(LOCAL_DIR) or _of_defaults()
+    return [Path(each.strip()).absolute() for each in named.split(",") if each.strip()] or [_at_home()]
+
+
+def make_scratch(conf: Mapping[str, str]) -> Scratch:
+    """Make the scratch folders of a JVM with a configuration. Raises InvalidSetting where one cannot be made."""
+    made = list[tuple[Path, int]]()
+    try:
+        made += [_made(disk) for disk in disks(conf)]
+    except OSError as error:
+        raise InvalidSetting(
+            f"Spark's scratch folder cannot be made: {error}. Expected a disk that this user may write to. Name one in "
+            f'{LOCAL_DIRS}, or as {LOCAL_DIR} in FEED_ASSETS_SPARK_CONF: {{"{LOCAL_DIR}": "/mnt/fast"}}.'
+        ) from error
+    return Scratch(tuple(folder for folder, _ in made), tuple(lock for _, lock in made))
+
+
+@contextmanager
+def scratch(conf: Mapping[str, str]) -> Generator[Scratch]:
+    """Yield scratch folders that are removed when the block ends."""
+    made = make_scratch(conf)
+    try:
+        yield made
+    finally:
+        made.remove()
+
+
+def remove_at_exit(made: Scratch, end_jvm: Callable[[], object]) -> None:
+    """Remove scratch folders when this process ends, once its JVM has."""
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # What was forked from it has its exit handlers, too.
+            end_jvm()
+            made.remove()
+
+    atexit.register(remove)
+
+
+def sweep_scratch(conf: Mapping[str, str]) -> list[Path]:
+    """Remove the scratch folders of this user that no process holds any more; return them."""
+    found = [each for disk in {*disks(conf), _at_home()} for each in sorted(disk.glob(f"{_PREFIX}*"))]
+    return [each for each in found if _is_let_go(each) and not shutil.rmtree(each, ignore_errors=True)]
+
+
+def _at_home() -> Path:
+    return home() / "scratch" if home().is_dir() else Path(tempfile.gettempdir())
+
+
+def _of_defaults() -> str:
+    """Return what `spark-defaults.conf` says, which counts beneath all else."""
+    spec = find_spec("pyspark")  # To import it takes a second, which a sensor has no use for.
+    spark = os.environ.get("SPARK_HOME") or (str(Path(spec.origin).parent) if spec and spec.origin else "")
+    file = Path(os.environ.get("SPARK_CONF_DIR") or f"{spark}/conf") / "spark-defaults.conf"
+    found = _DEFAULT.findall(file.read_text("utf-8", "replace")) if file.is_file() else []
+    return found[-1] if found else ""
+
+
+def _made(disk: Path) -> tuple[Path, int]:
+    """Make a folder that has its name only once it is locked, so that nobody takes it for one that was let go."""
+    if "," in str(disk):
+        raise OSError(f"{disk} has a comma in its path, which Spark takes for the end of it")
+    disk.mkdir(0o700, parents=True, exist_ok=True)
+    unlocked = Path(tempfile.mkdtemp(dir=disk, prefix=_UNLOCKED))
+    lock = os.open(unlocked / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNED)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return unlocked.rename(unlocked.with_name(unlocked.name.removeprefix("."))), lock
+
+
+def _is_let_go(folder: Path) -> bool:
+    """Return whether a folder is one of this user's that no process holds locked."""
+    try:
+        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+            return False
+        with (folder / _LOCK).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:  # Whoever removed it was killed: it had its lock before it had its name.
+        return True
+    return True

@@ -1,0 +1,167 @@
+"""Scratch files of a Spark of ours: rows of feeds, which nobody else may read, and which are gone when it is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import dedent
+
+import psutil
+import pytest
+
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.spark.scratch import disks, make_scratch, scratch, sweep_scratch
+from feed_assets_tests.support.each_case import each_case
+
+PLANTED = "planted-row-of-a-feed"
+WORKS = dedent(
+    """
+    import json, os, stat, sys
+    from datetime import datetime
+    from pathlib import Path
+    import psutil
+    from pyspark.storagelevel import StorageLevel
+    from pyspark.sql import functions as sf
+    from feed_assets.core.feeds import Feed, Partition
+    from feed_assets.feeds.blackboard import Blackboard
+    from feed_assets.settings import Settings
+    from feed_assets.spark.session import session
+    from feed_assets.spark.write import write
+
+    planted, root = sys.argv[1], Path(sys.argv[2])
+    url = (root / "lake").as_uri()
+    (root / "lake").mkdir()
+    os.umask(0o022)
+    spark = session(Settings(blackboard=url, spark_conf={"spark.shuffle.compress": "false"}))
+
+    def pass_on(batches):
+        Path(root, "by_a_worker").write_text(planted)
+        yield from batches
+
+    rows = spark.range(20_000).select(sf.concat(sf.lit(planted), "id").alias("k"))
+    spilled = rows.mapInArrow(pass_on, "k string").repartition(4, "k").persist(StorageLevel.DISK_ONLY)
+    spilled.count()
+    partition = Partition(Feed.parse("shop/out/v1.0"), "2026-01-01")
+    write(spilled, Blackboard.open(url), partition, "20260101.000000")
+    places = [Path(each) for each in sys.argv[3:]]
+    found = [each for place in places for each in place.rglob("*") if not each.is_symlink()]
+    modes = {str(each): stat.S_IMODE(each.lstat().st_mode) for each in found}
+    holding = [str(each) for each in found if each.is_file() and planted.encode() in each.read_bytes()]
+    lake = {str(each.relative_to(root)): stat.S_IMODE(each.stat().st_mode) for each in (root / "lake").rglob("*")}
+    worker = stat.S_IMODE((root / "by_a_worker").stat().st_mode)
+    jvm = [each.pid for each in psutil.Process().children(recursive=True) if each.name() == "java"]
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration().get("hadoop.tmp.dir")
+    said = {"modes": modes, "holding": holding, "lake": lake, "worker": worker, "jvm": jvm, "hadoop": hadoop}
+    print(json.dumps(said), flush=True)
+    sys.stdin.readline()
+    """
+)
+
+
+class Working:
+    """A process whose Spark has shuffled and kept rows on disk, and holds them until it is told to end."""
+
+    def __init__(self, root: Path, places: list[Path], env: dict[str, str]) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
+        command = [sys.executable, "-P", "-c", WORKS, PLANTED, str(root), *map(str, places)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, env={**clean, **env}, cwd=root, text=True, **pipes)
+        self.said = json.loads(self.process.stdout.readline())
+
+    def end(self) -> None:
+        self.process.communicate("\n", timeout=60)
+        assert self.process.returncode == 0
+
+    def kill(self) -> None:
+        jvm = psutil.Process(self.said["jvm"][0])
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate(timeout=60)
+        psutil.wait_procs([jvm], timeout=60)
+
+
+def test_in_the_home_nobody_else_reads_what_spark_shuffles_and_published_parts_keep_their_rights(tmp_path):
+    (home := tmp_path / "home").mkdir(0o755)
+    (temporary := tmp_path / "tmp").mkdir()
+    env = {"DAGSTER_HOME": str(home), "TMPDIR": str(temporary)}
+    working = Working(tmp_path, [home, temporary], env)
+    said = working.said
+    assert any(f"{home}/scratch/feed-assets-spark-" in each and "/blockmgr-" in each for each in said["holding"])
+    assert {each: oct(mode) for each, mode in said["modes"].items() if mode & 0o077} == {}
+    assert said["worker"] == 0o600
+    assert said["hadoop"].startswith(f"{home}/scratch/feed-assets-spark-")
+    assert sorted(name for name in said["lake"] if name.endswith(".parquet"))
+    kinds = {Path(name).suffix == ".parquet": mode for name, mode in said["lake"].items()}
+    assert said["lake"] == {name: kinds[Path(name).suffix == ".parquet"] for name in said["lake"]}
+    assert kinds == {True: 0o644, False: 0o755}, "as without us: the umask of the run's process is 022"
+    working.end()
+    assert [*(home / "scratch").iterdir()] == []
+
+
+def test_on_the_user_s_own_disk_too_and_what_a_kill_leaves_is_swept(tmp_path, monkeypatch):
+    (disk := tmp_path / "fast").mkdir(0o777)
+    disk.chmod(0o777)
+    (home := tmp_path / "home").mkdir(0o700)
+    env = {"DAGSTER_HOME": str(home), "SPARK_LOCAL_DIRS": str(disk)}
+    working = Working(tmp_path, [disk], env)
+    assert any("/blockmgr-" in each for each in working.said["holding"])
+    assert {each: oct(mode) for each, mode in working.said["modes"].items() if mode & 0o077} == {}
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert sweep_scratch({}) == [], "it works"
+    working.kill()
+    (left,) = disk.iterdir()
+    assert sweep_scratch({}) == [left]
+    assert [*disk.iterdir()] == []
+
+
+@each_case(
+    ("variable", "conf", "defaults", "expected"),
+    [
+        ("/a,/b", "/c", "/d", ["/a", "/b"]),
+        ("", "/c, /e", "/d", ["/c", "/e"]),
+        ("", "", "/d", ["/d"]),
+        ("", "", "", ["HOME/scratch"]),
+    ],
+)
+def test_disks_are_those_that_the_user_names_to_spark_else_the_home(variable, conf, defaults, expected):
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        (home := Path(folder) / "home").mkdir()
+        (Path(folder) / "spark-defaults.conf").write_text(
+            f"# disks\nspark.local.dir   {defaults}\n" if defaults else ""
+        )
+        patch.setenv("SPARK_CONF_DIR", folder)
+        patch.setenv("DAGSTER_HOME", str(home))
+        patch.setenv("SPARK_LOCAL_DIRS", variable)
+        found = disks({"spark.local.dir": conf} if conf else {})
+        assert [str(each).replace(str(home), "HOME") for each in found] == expected
+
+
+def test_a_sweep_leaves_alone_what_is_held_and_what_is_no_folder_of_ours(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (disk := tmp_path / "disk").mkdir()
+    conf = {"spark.local.dir": str(disk)}
+    (theirs := disk / "theirs").mkdir()
+    (link := disk / "feed-assets-spark-link").symlink_to(theirs)
+    with scratch(conf) as held:
+        assert held.folders[0].stat().st_mode & 0o777 == 0o700
+        left = make_scratch(conf)
+        os.close(left.locks[0])
+        assert sweep_scratch(conf) == [*left.folders]
+        assert sorted(disk.iterdir()) == sorted([held.folders[0], link, theirs])
+    assert sorted(disk.iterdir()) == sorted([link, theirs])
+
+
+@each_case("disk", ["FILE/below", "a home with a comma"])
+def test_a_disk_that_cannot_be_used_is_refused_with_what_to_set(disk):
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SPARK_LOCAL_DIRS", raising=False)
+        patch.setenv("DAGSTER_HOME", f"{folder}/x,y")
+        (Path(folder) / "x,y").mkdir()
+        (Path(folder) / "file").touch()
+        conf = {"spark.local.dir": disk.replace("FILE", f"{folder}/file")} if disk.startswith("FILE") else {}
+        with pytest.raises(InvalidSetting, match=r"scratch folder cannot be made: .*SPARK_LOCAL_DIRS"):
+            make_scratch(conf)
