@@ -1,7 +1,7 @@
 # Everything that a fresh machine needs beyond Python 3.11+, make and Java 17+ is fetched into .venv and .cache.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast test-rest test-all check ui soak bench clean java minutes
+.PHONY: help demo test test-fast test-rest test-all check licences ui soak bench clean java minutes
 
 UV_VERSION := 0.13.9
 UV := .cache/uv/bin/uv
@@ -43,6 +43,9 @@ check: $(SYNCED) ## ruff, pyright, the import contracts, and known vulnerabiliti
 	@.venv/bin/pyright
 	@.venv/bin/lint-imports
 	@scripts/audit.sh
+
+licences: $(SYNCED) ## write docs/licences.md from uv.lock
+	@.venv/bin/python scripts/licences.py
 
 ui: java $(SYNCED) ## web UI, daemon and one warm Spark on http://127.0.0.1:3000 (PORT=…)
 	@exec .venv/bin/feed-assets ui --port $(PORT)

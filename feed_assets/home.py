@@ -1,6 +1,7 @@
 """The folder of what is kept on this machine: where it is, how it is made, and what is said on stderr of that."""
 
 import os
+import stat
 import sys
 import tomllib
 from functools import cache
@@ -94,6 +95,13 @@ def say_who_enters(folder: Path) -> None:
     """Say that others may enter a home that was there: its rights are kept, as they may be meant."""
     if folder.stat().st_mode & 0o077:
         say_once(f"others may enter the home folder: `chmod 700 {folder}`, unless they are meant to read what it keeps")
+
+
+def say_who_reads(output: int) -> None:
+    """Say that others may read the file that the address of the web UI, with its token, is about to be printed to."""
+    status = os.fstat(output)
+    if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
+        say("others may read the file of this output, and with the token in it command the web UI: `chmod 600` it")
 
 
 def announce(place: Path, what: str) -> None:

@@ -1,11 +1,16 @@
 """Where everything is kept: in the folder of the environment, else beside the project's file, from wherever in it."""
 
+import os
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.home import home
+from feed_assets.home import home, say_who_reads
+from feed_assets_tests.support.each_case import each_case
 
 PROJECT = '[tool.dg.project]\nroot_module = "shop"\n'
 
@@ -41,3 +46,18 @@ def test_a_file_that_is_no_toml_is_named(folder: Path, text: bytes):
     (folder.parent / "pyproject.toml").write_bytes(text)
     with pytest.raises(InvalidSetting, match=r"pyproject.toml is no TOML: .* Mend it, or give -m\."):
         home()
+
+
+@each_case(("mode", "is_said"), [(0o600, False), (0o640, True), (0o604, True)])
+def test_it_is_said_if_others_may_read_the_file_that_a_token_is_printed_to(mode, is_said):
+    with TemporaryFile() as file, redirect_stderr(StringIO()) as said:
+        os.fchmod(file.fileno(), mode)
+        say_who_reads(file.fileno())
+        assert ("chmod 600" in said.getvalue()) == is_said
+
+
+def test_a_pipe_is_no_file_that_others_read(capsys: pytest.CaptureFixture[str]):
+    for end in os.pipe():
+        say_who_reads(end)
+        os.close(end)
+    assert capsys.readouterr().err == ""

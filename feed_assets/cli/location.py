@@ -169,6 +169,10 @@ def dynamic_partitions(graph: "Graph") -> "Generator[None]":
         yield
 
 
+DAGSTERS = ("history", "schedules", "storage")
+"""Folders of the home that Dagster would make for everybody: what runs print is there, rows of feeds too."""
+
+
 def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
     """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here.
 
@@ -188,6 +192,8 @@ def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
             yaml.with_suffix(".new").touch(OWNED)
             shutil.copyfile(Path(__file__).with_name("dagster.yaml"), yaml.with_suffix(".new"))
             yaml.with_suffix(".new").rename(yaml)
+        for name in DAGSTERS:
+            (folder / name).mkdir(0o700, exist_ok=True)
         with dg.DagsterInstance.get():
             pass
     return folder

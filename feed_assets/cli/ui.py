@@ -53,18 +53,19 @@ def ui(
     module: Module = None,
 ) -> None:
     """Web UI and daemon, with one warm Spark that all runs share. Ctrl-C ends all of it."""
-    from feed_assets.home import home
+    from feed_assets.home import home, make_home, say_who_reads
     from feed_assets.settings import settings
 
     if not is_free(port):
         raise ProcessFailed(f"port {port} is taken: end what listens there, or choose another with --port.")
     stop_once()
     config, target = settings(), _target(module)
-    folder = prepare(home())
-    _look_at_launcher(folder)
+    make_home(folder := home())
     try:
         with ExitStack() as stack:
-            stack.enter_context(_only_one(folder))
+            stack.enter_context(_only_one(folder))  # A second one does not wait for the first to have made its tables.
+            _look_at_launcher(prepare(folder))
+            say_who_reads(sys.stdout.fileno())
             _make_ledger(config)
             from feed_assets.cli.ui_lines import UiLines  # Here, not above: `--help` does not load the ledger.
 

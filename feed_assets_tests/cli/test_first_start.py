@@ -1,7 +1,9 @@
 """The first starts in a home: one at a time, as Dagster's SQLite takes two at once for two versions of its tables."""
 
+import os
 import sqlite3
-from contextlib import closing
+import sys
+from contextlib import ExitStack, closing
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -10,16 +12,16 @@ import pytest
 from filelock import FileLock
 
 from feed_assets.cli.location import open_instance, prepare
+from feed_assets.cli.processes import free_port, group
 from feed_assets.core.errors import HomeBusy
 from feed_assets_tests.support.feed_processes import start
+from feed_assets_tests.support.servers import wait_until
 
 DATABASES = {"history/runs.db", "history/runs/index.db", "schedules/schedules.db"}
 
 
 def open_at_once(home: str, count: int) -> None:
     """Open the instance of a home in so many processes at the same moment; they have loaded Dagster by then."""
-    import os
-
     import dagster  # noqa: F401
 
     os.environ["DAGSTER_HOME"] = home
@@ -52,6 +54,28 @@ def test_several_first_starts_at_once_leave_one_version_of_each_table(tmp_path):
     starter.join()
     assert starter.exitcode == 0
     assert versions(tmp_path) == dict.fromkeys(DATABASES, 1)
+
+
+def test_of_two_first_starts_of_ui_at_once_one_works_and_the_other_says_why_it_does_not(tmp_path, monkeypatch):
+    """Without a Spark of their own, which takes half a minute and comes after what is tried here."""
+    for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DAGSTER_HOME", str(home := tmp_path / "home"))
+    monkeypatch.setenv("FEED_ASSETS_SPARK_REMOTE", "sc://127.0.0.1:1")
+    program = str(Path(sys.executable).with_name("feed-assets"))
+    with ExitStack() as stack:
+        logs = [tmp_path / f"{number}.log" for number in range(2)]
+        commands = [[program, "ui", "--port", str(free_port()), "-m", "feed_assets.definitions"] for _ in logs]
+        both = [stack.enter_context(group("ui", each, log)) for each, log in zip(commands, logs, strict=True)]
+        wait_until(lambda: [each.process.poll() for each in both].count(1) == 1, "the refusal", 240)
+        second = next(number for number, each in enumerate(both) if each.process.poll() == 1)
+        first = logs[1 - second]
+        wait_until(lambda: both[1 - second].check() or "?token=" in first.read_text(), "the web UI", 240)
+    assert logs[second].read_text().splitlines()[-1] == (
+        f"feed-assets: another `feed-assets ui` works in {home}: two would start each run twice. End it, or set "
+        "DAGSTER_HOME."
+    )
+    assert versions(home) == dict.fromkeys(DATABASES, 1)
 
 
 def test_a_start_that_was_killed_before_it_said_its_version_is_gone_on_from(tmp_path, monkeypatch):

@@ -76,6 +76,8 @@ def test_a_home_that_others_may_enter_keeps_its_rights_and_it_is_said(new_home):
     done = run()
     assert done.stderr.count(f"others may enter the home folder: `chmod 700 {new_home}`") == 1
     assert rights(new_home) == 0o755
+    logs = ("history", "schedules", "storage")  # What runs print, and the errors of some, have rows in them.
+    assert {name: rights(new_home / name) for name in logs} == dict.fromkeys(logs, 0o700)
     new_home.chmod(0o700)
     assert "others may enter" not in run().stderr
 

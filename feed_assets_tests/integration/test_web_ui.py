@@ -244,6 +244,12 @@ def content(path: Path) -> bytes:
     return b""
 
 
+def test_nobody_else_reads_the_scratch_files_of_its_spark(built: Site) -> None:
+    made = [*(built.folder / "home" / "scratch").rglob("*")]
+    assert any(each.name.startswith("blockmgr-") for each in made)
+    assert [each for each in made if each.stat().st_mode & 0o077] == []
+
+
 def test_the_token_is_in_what_the_command_says_and_nowhere_else(built: Site) -> None:
     lines = [each.cmdline() for each in family(built.server.process.pid) if lives(each)]
     assert [line for line in lines if built.token in " ".join(line)] == []
@@ -311,3 +317,4 @@ def test_the_ui_ends_with_all_it_started_and_leaves_nothing_behind(site: Site) -
     assert [each for each in ours if lives(each)] == []
     assert is_free(site.port)
     assert (site.folder / "home" / "dagster.yaml").read_text() == (ROOT / "dagster.yaml").read_text()
+    assert [*(site.folder / "home" / "scratch").iterdir()] == []
