@@ -169,7 +169,11 @@ class Spool:
             raise HomeBusy(
                 f"another receiver spools in {self.folder}: expected one for each folder. End it, or set --spool."
             ) from None
-        self.receiver = _identity(self.folder)
+        try:
+            self.receiver = _identity(self.folder)
+        except OSError as error:
+            self._alone.release()
+            raise _said(error) from error
         self._start = token_hex(4)
 
     def append(self, group: Sequence[Frame]) -> list[None]:
@@ -256,11 +260,15 @@ class Spool:
         return _Segment(path, file)
 
     def _seal(self) -> None:
-        if self._open:
-            os.close(self._open.file)
-            if not self._open.size:
-                self._open.path.unlink()
+        """Close the segment, whose frames are synced: an error of closing it says nothing of what was accepted."""
+        if segment := self._open:
             self._open = None
+            try:
+                os.close(segment.file)
+            except OSError as error:
+                _log.warning("%s was synced, but not closed: %s", segment.path, error)
+            if not segment.size:
+                segment.path.unlink()
 
     def _take_back(self, segment: "_Segment", error: OSError) -> None:
         """Cut off what a failed write or sync left: what was not acknowledged is not to come to light later."""

@@ -2,12 +2,15 @@
 
 import errno
 import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from feed_assets.core.errors import DiskFull, HomeBusy, InvalidSetting, SpoolBroken
 from feed_assets.intake import spool as module
 from feed_assets.intake.spool import Frame, Gap, Piece, Spool, frames, frames_and_gaps
+from feed_assets_tests.support.each_case import each_case
 
 
 def frame(number: int, size: int = 1) -> Frame:
@@ -84,6 +87,45 @@ def test_what_a_full_disk_left_of_a_frame_is_taken_back_and_the_next_one_follows
             spool.append([frame(2)])
     spool.append([frame(3)])
     assert kept(spool) == [frame(1), frame(3)]
+
+
+@each_case("call", ["open", "fsync", "write", "fdatasync", "close"])
+def test_whichever_call_finds_the_disk_full_what_is_refused_is_not_kept_and_all_that_is_accepted_is(call):
+    """The second frame meets it, in a segment of its own; the third one finds room again."""
+    real = getattr(os, call)
+
+    def full(*args, **more):
+        if call == "close":
+            real(*args, **more)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with TemporaryDirectory() as folder:
+        opened = Spool(Path(folder) / "spool", segment_bytes=1)
+        opened.append([frame(1)])
+        accepted = [frame(1)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module.os, call, full)
+            try:
+                opened.append([frame(2)])
+                accepted.append(frame(2))
+            except DiskFull as error:
+                assert "Make room: what was accepted is kept" in str(error)
+        opened.append([frame(3)])
+        assert (opened.broken, kept(opened)) == ("", [*accepted, frame(3)])
+        opened.close()
+
+
+@each_case("call", ["fsync", "rename"])
+def test_a_receiver_that_first_starts_on_a_full_disk_says_so_and_starts_once_there_is_room(call):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        with patch.context() as once:
+            once.setattr(*((module.os, call, full) if call == "fsync" else (Path, call, full)))
+            with pytest.raises(DiskFull, match="Make room"):
+                Spool(Path(folder) / "spool")
+        Spool(Path(folder) / "spool").close()
 
 
 def test_a_sync_that_fails_is_no_success_and_leaves_no_frame(spool, monkeypatch):
