@@ -75,7 +75,8 @@ def test_of_two_first_starts_of_ui_at_once_one_works_and_the_other_says_why_it_d
         f"feed-assets: another `feed-assets ui` works in {home}: two would start each run twice. End it, or set "
         "DAGSTER_HOME."
     )
-    assert versions(home) == dict.fromkeys(DATABASES, 1)
+    found = versions(home)
+    assert (found.keys() >= {*DATABASES, "ledger.db"}, {*found.values()}) == (True, {1}), found
 
 
 def test_a_start_that_was_killed_before_it_said_its_version_is_gone_on_from(tmp_path, monkeypatch):

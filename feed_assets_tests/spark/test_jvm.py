@@ -39,7 +39,7 @@ OWN = dedent(
     said["lines"] = [each.cmdline() for each in living if each.pid != os.getpid()]
     listening = [each for it in living for each in it.net_connections("inet") if each.status == psutil.CONN_LISTEN]
     said["addresses"] = sorted({each.laddr.ip for each in listening})
-    said["files"] = [path.name for path in Path(tempfile.gettempdir()).glob("feed-assets-*")]
+    said["files"] = [path.name for path in Path(tempfile.gettempdir()).glob("feed-assets-*.properties")]
     known = spark.sparkContext._jsc.hadoopConfiguration()
     said["keys"] = [known.get("fs.s3a.secret.key"), known.get("my.key")]
     said["nasty"] = {key: spark.sparkContext.getConf().get(key) for key in nasty}
