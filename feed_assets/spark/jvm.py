@@ -182,11 +182,7 @@ def start_context(values: Mapping[str, str]) -> None:
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
             submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values), **made.environment}
             with _environment(submit), _output() as output:
-                how = {
-                    **output,
-                    "umask": UMASK,
-                    "pass_fds": made.locks,
-                }  # For `Popen`: this process keeps its own umask.
+                how = {**output, "umask": UMASK, "pass_fds": made.locks}  # Of the JVM alone: ours may be a user's.
                 gateway = java_gateway.launch_gateway(None, how)  # pyright: ignore[reportUnknownMemberType]
         given = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # Of the file Spark has taken blanks at the ends.
         SparkContext(gateway=gateway, conf=given)
