@@ -1,8 +1,8 @@
 """Avro in the Confluent wire format: the magic byte 0, four bytes of schema id, the datum."""
 
-import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from datetime import time
 from decimal import MAX_PREC, Context, Decimal, Inexact
 from importlib import import_module
@@ -11,7 +11,9 @@ from typing import Any, NamedTuple, cast
 
 from fastavro import parse_schema, schemaless_writer  # pyright: ignore[reportUnknownVariableType]
 
-from feed_assets.kafka.strict import strict
+from feed_assets.core.limits import REASON_BYTES, excerpt
+from feed_assets.kafka.schema_limits import InvalidSchema, is_recursive, loaded
+from feed_assets.kafka.strict import Forms
 
 HEAD = struct.Struct(">BI")
 """The magic byte and the id of the schema."""
@@ -26,10 +28,6 @@ _DATUM = "datum"
 _NULL = ("null", {"type": "null"})
 
 
-class InvalidSchema(ValueError):
-    """A text that is no Avro schema."""
-
-
 class Schema(NamedTuple):
     """A schema as it is declared, the form in which it is read, and what reads it."""
 
@@ -41,33 +39,37 @@ class Schema(NamedTuple):
 
 
 def parsed(text: str, named: dict[str, Any]) -> Schema:
-    """A schema for the other two; `named` are those that it may name, and gets those that it defines.
+    """Return a schema to read and write by. `named` are the types that it may name, and gets those that it defines.
 
     Raises InvalidSchema.
     """
-    try:
-        found: Any = parse_schema(json.loads(text), named)
-        form, names = strict(found, named), {name: strict(each, named) for name, each in named.items()}
-    except Exception as error:  # Whatever the text is, and the library makes of it.
-        raise InvalidSchema(f"{type(error).__name__}: {error}") from error
+    with _refused():
+        found: Any = parse_schema(loaded(text), named)
+        is_deep = is_recursive(found, named)
+        forms = Forms()
+        form, names = forms.of(found), {name: forms.of(each) for name, each in named.items()}
     if is_wrapped := not isinstance(found, dict) or "fields" not in found:
         form = {"type": "record", "name": "feed_assets.datum", "fields": [{"name": _DATUM, "type": form}]}
     marked: dict[str, Any] = {**form, "__fastavro_parsed": True, "__named_schemas": names}
     # Of what may be of any depth the compiled reader crashes where the other one raises.
-    reader = _SLOW if _is_recursive(found, named, frozenset()) else _FAST
+    reader = _SLOW if is_deep else _FAST
     return Schema(found, marked, reader.schemaless_reader, is_wrapped)
 
 
-def _is_recursive(schema: Any, named: Mapping[str, Any], above: frozenset[str]) -> bool:
-    """Whether a schema has itself as a part, so that bytes decide how deep its values are."""
-    if isinstance(schema, str):
-        return schema in above or (schema in named and _is_recursive(named[schema], named, above))
-    if isinstance(schema, list):
-        return any(_is_recursive(each, named, above) for each in cast(list[Any], schema))
-    inside = above | {schema["name"]} if "name" in schema else above
-    parts = [each["type"] for each in schema.get("fields", ())]
-    parts += [schema[name] for name in ("type", "items", "values") if name in schema]
-    return any(_is_recursive(each, named, inside) for each in parts)
+def define(text: str, named: dict[str, Any]) -> None:
+    """Add the types that a text defines to `named`, for a schema that refers to it. Raises InvalidSchema."""
+    with _refused():
+        parse_schema(loaded(text), named)
+
+
+@contextmanager
+def _refused() -> Generator[None]:
+    try:
+        yield
+    except InvalidSchema:
+        raise
+    except Exception as error:  # Whatever the text is, and the library makes of it.
+        raise InvalidSchema(excerpt(f"{type(error).__name__}: {error}", REASON_BYTES // 2)) from error
 
 
 def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decimal | bytes:

@@ -4,14 +4,14 @@ import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
 from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.core.secrets import shown
 from feed_assets.kafka import avro
-from feed_assets.kafka.avro import InvalidSchema
+from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchema, check_most
 
 _SECONDS = 10
 _REFUSED_SECONDS = 10.0
@@ -19,6 +19,15 @@ _REFUSED_SECONDS = 10.0
 
 _NOT_FOUND = 40403
 """The registry's own code: a URL that is wrong has a 404, too."""
+
+_NO_REFERENCE = frozenset({40401, 40402})
+"""Its codes for a subject and a version that it has not."""
+
+_REFUSED_KEPT = 1000
+"""Schemas that cannot be used and are remembered: each message may name another one."""
+
+_Place = tuple[str, int | Literal["latest"]]
+"""Subject and version."""
 
 
 class Poison(Exception):
@@ -69,22 +78,42 @@ class Schemas:
             reason = f"the registry knows no schema {schema_id}"
         except InvalidSchema as error:
             reason = f"schema {schema_id} is none that can be read: {error}"
+        self._refused.pop(schema_id, None)
+        if len(self._refused) >= _REFUSED_KEPT:
+            del self._refused[next(iter(self._refused))]
         self._refused[schema_id] = monotonic(), reason
         raise Poison(reason)
 
     def _parsed(self, found: Schema) -> avro.Schema:
         if found.schema_type != "AVRO":
             raise InvalidSchema(f"it is {found.schema_type}, not AVRO")
-        named = dict[str, Any]()
-        self._add_references(found, named)
+        texts, named = dict[_Place, str](), dict[str, Any]()
+        self._add_references(found, texts, {("", 0)})
+        for text in texts.values():
+            avro.define(text, named)
         return avro.parsed(found.schema_str or "", named)
 
-    def _add_references(self, schema: Schema, named: dict[str, Any]) -> None:
-        """Parse what a schema refers to, before itself."""
+    def _add_references(self, schema: Schema, texts: dict[_Place, str], requested: set[_Place]) -> None:
+        """Add the texts that a schema refers to, each once, and before those that refer to it."""
         for each in schema.references or ():
-            found = self._client.get_version(each.subject or "", each.version or "latest").schema
-            self._add_references(found, named)
-            avro.parsed(found.schema_str or "", named)
+            place = each.subject or "", each.version or "latest"
+            if place in requested:
+                continue
+            requested.add(place)
+            check_most(len(requested), REQUESTS, "schemas with all that it refers to")
+            found = self._version(place)
+            self._add_references(found, texts, requested)
+            texts[place] = found.schema_str or ""
+            check_most(sum(map(len, texts.values())), SCHEMA_BYTES, "characters of schemas that it refers to")
+
+    def _version(self, place: _Place) -> Schema:
+        try:
+            return self._client.get_version(*place).schema
+        except SchemaRegistryError as error:
+            if error.error_code in _NO_REFERENCE:
+                absent = f"version {place[1]} of {place[0]}, which the registry has not"
+                raise InvalidSchema(f"it refers to {absent}") from error
+            raise
 
     @contextmanager
     def _translated(self, action: str) -> Generator[None]:

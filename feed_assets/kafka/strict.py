@@ -11,10 +11,6 @@ from typing import Any, cast
 _CHECKED = frozenset({"date", "time-millis"})
 """Ints that are checked as they become a date or a time of day."""
 
-Named = Mapping[str, Any]
-"""Parsed schemas by their names."""
-
-
 class _Choices(dict[int | str, Any]):
     """What an index may name."""
 
@@ -43,34 +39,32 @@ def _indexed(name: str, values: Any) -> Mapping[str, Any]:
 _PRIMITIVES = {"boolean": _indexed("boolean", _Booleans({0: False, -1: True})), "int": _indexed("int", _Ints())}
 
 
-def strict(schema: Any, named: Named) -> Any:
-    """The form of a parsed schema. Raises ValueError for one with values that any bytes may have any number of."""
-    if isinstance(schema, list):
-        branches = (strict(each, named) for each in cast(list[Any], schema))
-        return _Choices({**dict(enumerate(branches)), "type": "union"})
-    if isinstance(schema, str):
-        return _PRIMITIVES.get(schema, schema)
-    kind = schema["type"]
-    if kind in _PRIMITIVES and schema.get("logicalType") not in _CHECKED:
-        return _PRIMITIVES[kind]
-    if "items" in schema and _is_empty(schema["items"], named, frozenset()):
-        raise ValueError("an array of what takes no bytes: a few bytes may say that there are any number of them")
-    parts = {name: strict(schema[name], named) for name in ("items", "values") if name in schema}
-    if "symbols" in schema:
-        parts["symbols"] = _Choices(dict(enumerate(cast(list[str], schema["symbols"]))))
-    if "fields" in schema:
-        parts["fields"] = [{**each, "type": strict(each["type"], named)} for each in schema["fields"]]
-    return {**schema, **parts}
+class Forms:
+    """Makes the forms of parsed schemas, of each type once: fastavro puts one object wherever a type is written out."""
 
+    def __init__(self) -> None:
+        self._known = dict[int, Any]()
+        """By the identity of types, which their schema keeps alive."""
 
-def _is_empty(schema: Any, named: Named, above: frozenset[str]) -> bool:
-    """Whether values take no bytes."""
-    if isinstance(schema, str):
-        return schema == "null" or (
-            schema in named and schema not in above and _is_empty(named[schema], named, above | {schema})
-        )
-    if isinstance(schema, list):
-        return False
-    inside = above | {schema.get("name", "")}
-    is_empty_record = "fields" in schema and all(_is_empty(each["type"], named, inside) for each in schema["fields"])
-    return schema["type"] == "null" or schema.get("size") == 0 or is_empty_record
+    def of(self, schema: Any) -> Any:
+        """Return the form of a type."""
+        if isinstance(schema, str):
+            return _PRIMITIVES.get(schema, schema)
+        if id(cast(object, schema)) not in self._known:
+            is_union = isinstance(schema, list)
+            self._known[id(schema)] = self._union(cast(list[Any], schema)) if is_union else self._made(schema)
+        return self._known[id(schema)]
+
+    def _union(self, branches: list[Any]) -> Any:
+        return _Choices({**dict(enumerate(map(self.of, branches))), "type": "union"})
+
+    def _made(self, schema: Mapping[str, Any]) -> Any:
+        kind = schema["type"]
+        if kind in _PRIMITIVES and schema.get("logicalType") not in _CHECKED:
+            return _PRIMITIVES[kind]
+        parts = {name: self.of(schema[name]) for name in ("items", "values") if name in schema}
+        if "symbols" in schema:
+            parts["symbols"] = _Choices(dict(enumerate(cast(list[str], schema["symbols"]))))
+        if "fields" in schema:
+            parts["fields"] = [{**each, "type": self.of(each["type"])} for each in schema["fields"]]
+        return {**schema, **parts}

@@ -1,0 +1,179 @@
+"""Limits of a schema: whoever may register one decides otherwise what each of its messages costs the partition."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+SCHEMA_BYTES = 1 << 20
+"""Bytes of a schema's text with all that it refers to: a registry keeps each text in a message of at most 1 MB."""
+
+REQUESTS = 100
+"""Requests to the registry for one schema id: itself, and each schema that it refers to."""
+
+NAMES = 10_000
+"""Named types of a schema with all that it refers to."""
+
+LEVELS = 100
+"""Types within each other, also by their names. Readers take up to three frames for each, of Python's 1,000."""
+
+JSON_LEVELS = 6 * LEVELS
+"""Brackets within each other in a text: a record in a union in a record has four."""
+
+BRANCHES = 1_000
+"""Branches of a union: a table's column compares each with each."""
+
+DIGITS = 1_000
+"""Digits of a decimal, which PostgreSQL takes, too: one byte is written with as many zeros as the scale says."""
+
+NULLS, REPEATED_NULLS = 1_000, 16
+"""Values that take no bytes, in one message, and in each item of an array or map: few bytes are no large value."""
+
+_NAMED = frozenset({"record", "error", "enum", "fixed"})
+_OF_FASTAVRO = frozenset({"__fastavro_parsed", "__named_schemas"})
+
+
+class InvalidSchema(ValueError):
+    """A text that is no Avro schema, or goes beyond a limit."""
+
+
+def loaded(text: str) -> Any:
+    """Return the JSON of a schema. Raises InvalidSchema if it is too long or too deep, and ValueError for other texts.
+
+    With an attribute of fastavro's own a text would count as checked.
+    """
+    check_most(len(text.encode(errors="replace")), SCHEMA_BYTES, "bytes")
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise InvalidSchema(f"brackets too deep within each other: expected at most {JSON_LEVELS}") from error
+    level, depth = [found], 0
+    while level := [below for each in level for below in _parts(each)]:
+        depth += 1
+        check_most(depth, JSON_LEVELS, "brackets within each other")
+    return found
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return the objects and lists of a value. Raises InvalidSchema for an attribute of fastavro's own."""
+    if isinstance(value, dict) and (own := _OF_FASTAVRO & cast(dict[str, Any], value).keys()):
+        raise InvalidSchema(f"an attribute {min(own)}, which is fastavro's own: expected none")
+    inside: Any = cast(dict[str, Any], value).values() if isinstance(value, dict) else value
+    return [each for each in inside if isinstance(each, (dict, list))] if isinstance(value, (dict, list)) else []
+
+
+def check_most(found: int, limit: int, what: str) -> None:
+    """Raise InvalidSchema if there is more than the limit."""
+    if found > limit:
+        raise InvalidSchema(f"{found:,} {what}: expected at most {limit:,}")
+
+
+class _Size(NamedTuple):
+    levels: int = 0
+    nulls: int = 0
+    """Values that take no bytes, in the largest value."""
+    is_empty: bool = False
+    """Whether values take no bytes at all."""
+
+
+def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
+    """Return whether a parsed schema has itself as a part, so that bytes decide how deep its values are.
+
+    Raises InvalidSchema beyond a limit.
+    """
+    check_most(len(named), NAMES, "named types")
+    measured = _Measured(named)
+    size = measured.size(schema, 0)
+    limit = REPEATED_NULLS if measured.is_recursive else NULLS
+    check_most(size.nulls, limit, "values that take no bytes in one message")
+    return measured.is_recursive
+
+
+class _Measured:
+    """Measures each named type once, however often it is named."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self.is_recursive = False
+        self._named = named
+        self._sizes = dict[str, _Size | None]()
+        """By name; None is a type that is being measured."""
+
+    def size(self, schema: Any, level: int) -> _Size:
+        """Return the size of a type that lies so deep. Raises InvalidSchema."""
+        check_most(level, LEVELS, "types within each other")
+        if isinstance(schema, list):
+            return self._union(cast(list[Any], schema), level)
+        if isinstance(schema, str):
+            is_null = schema == "null"
+            named = self._named.get(schema)
+            return _Size(0, int(is_null), is_null) if named is None else self._of_name(schema, named, level)
+        kind = schema["type"]
+        return self._of_name(schema["name"], schema, level) if kind in _NAMED else self._unnamed(schema, level)
+
+    def _of_name(self, name: str, schema: Mapping[str, Any], level: int) -> _Size:
+        if name not in self._sizes:
+            self._sizes[name] = None
+            self._sizes[name] = self._defined(schema, level)
+        size = self._sizes[name]
+        if size is None:
+            self.is_recursive = True
+            return _Size()
+        check_most(level + size.levels, LEVELS, "types within each other")
+        return size
+
+    def _defined(self, schema: Mapping[str, Any], level: int) -> _Size:
+        _check_digits(schema)
+        if schema["type"] == "enum":
+            return _Size()
+        if schema["type"] == "fixed":
+            return _fixed(schema["size"])
+        fields = cast(list[Mapping[str, Any]], schema.get("fields", []))
+        _check_names([each["name"] for each in fields])
+        sizes = [self.size(each["type"], level + 1) for each in fields]
+        is_empty, nulls = all(each.is_empty for each in sizes), sum(each.nulls for each in sizes)
+        return _Size(_above(sizes), nulls + is_empty, is_empty)
+
+    def _union(self, branches: list[Any], level: int) -> _Size:
+        check_most(len(branches), BRANCHES, "branches of a union")
+        sizes = [self.size(each, level + 1) for each in branches]
+        beside_number = max((each.nulls for each in sizes), default=1) - 1  # The branch's number.
+        return _Size(_above(sizes), max(beside_number, 0))
+
+    def _unnamed(self, schema: Mapping[str, Any], level: int) -> _Size:
+        _check_digits(schema)
+        if not (parts := [schema[name] for name in ("items", "values") if name in schema]):
+            return self.size(schema["type"], level + 1)
+        sizes = [self.size(each, level + 1) for each in parts]
+        if "items" in schema and sizes[0].is_empty:
+            raise InvalidSchema(
+                "an array of what takes no bytes: a few bytes may say that there are any number of them"
+            )
+        check_most(max(each.nulls for each in sizes), REPEATED_NULLS, "values that take no bytes in an item")
+        return _Size(_above(sizes))
+
+
+def _above(sizes: list[_Size]) -> int:
+    return 1 + max((each.levels for each in sizes), default=0)
+
+
+def _fixed(size: Any) -> _Size:
+    if not isinstance(size, int) or size < 0:
+        raise InvalidSchema(f"a fixed of {size!r:.40} bytes: expected a number of bytes")
+    return _Size(0, int(size == 0), size == 0)
+
+
+def _check_digits(schema: Mapping[str, Any]) -> None:
+    """Raise InvalidSchema for a decimal of too many digits; what is no number was refused as it was parsed."""
+    if schema.get("logicalType") == "decimal":
+        for name in ("precision", "scale"):
+            check_most(schema.get(name) or 0, DIGITS, f"digits ({name}) of a decimal")
+
+
+def _check_names(names: list[Any]) -> None:
+    """Raise InvalidSchema unless each field has a name of its own that a line can begin with."""
+    seen = set[str]()
+    for name in names:
+        if not isinstance(name, str) or not name or "\0" in name or not name.isprintable():
+            raise InvalidSchema(f"a field named {name!r:.60}: expected a name of printable characters")
+        if name in seen:
+            raise InvalidSchema(f"two fields named {name!r:.60}: expected one")
+        seen.add(name)

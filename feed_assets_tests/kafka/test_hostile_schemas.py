@@ -1,0 +1,232 @@
+"""Schemas that somebody registers to stop a topic, of a registry over HTTP: dead letters, and the partition goes on."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from feed_assets.core.limits import REASON_BYTES
+from feed_assets.core.topics import Topic
+from feed_assets.kafka import avro, schemas
+from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.messages import DeadLetter, Message, Row
+from feed_assets.kafka.schema_limits import LEVELS, REQUESTS
+from feed_assets.kafka.schemas import Schemas
+from feed_assets_tests.support.each_case import each_case
+
+F = {"name": "f", "type": "int"}
+GOOD, HOSTILE = 1, 2
+
+
+def record(*fields, name="R", **more):
+    return {"type": "record", "name": name, "fields": [F, *fields], **more}
+
+
+def field(type_, name="g"):
+    return {"name": name, "type": type_}
+
+
+def diamond(levels, leaf):
+    """Return records of which each names the next one twice."""
+    inner = {"type": "record", "name": f"R{levels}", "fields": [{"name": "x", "type": leaf}]}
+    for level in reversed(range(levels)):
+        fields = [field(inner, "a"), field(f"R{level + 1}", "b")]
+        inner = {"type": "record", "name": f"R{level}", "fields": fields}
+    return inner
+
+
+def nested(levels, type_: object = "int"):
+    for _ in range(levels):
+        type_ = {"type": "array", "items": type_}
+    return type_
+
+
+def chain(records):
+    """Return flat text in which each record lies in the one before it, by its name."""
+    made = [{"type": "record", "name": f"C{n}", "fields": [field(f"C{n - 1}")]} for n in range(1, records)]
+    return [{"type": "record", "name": "C0", "fields": [F]}, *made]
+
+
+def decimal(digits):
+    return {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": digits}
+
+
+class Served:
+    """A registry of these schemas (by id) and versions (by subject), each a text and the subjects that it refers to."""
+
+    def __init__(self, ids, subjects):
+        self._ids, self._subjects = ids, subjects
+        self.requests = list[str]()
+
+    def answer(self, path):
+        """Return the status and the body of a request."""
+        self.requests.append(path)
+        kind, name = path.strip("/").split("?")[0].split("/")[0], path.split("?")[0].split("/")[-1]
+        if kind == "schemas" and int(name) in self._ids:
+            return 200, _body(*self._ids[int(name)])
+        subject = path.split("/")[2]
+        if kind == "subjects" and subject in self._subjects:
+            return 200, {"subject": subject, "version": 1, "id": 9, **_body(*self._subjects[subject])}
+        return 404, {"error_code": 40403 if kind == "schemas" else 40401, "message": "not found"}
+
+
+def _body(schema, references=()):
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    return {"schema": text, "references": [{"name": each, "subject": each, "version": 1} for each in references]}
+
+
+@contextmanager
+def served(ids, subjects=()) -> Iterator[tuple[Served, Schemas]]:
+    registry = Served({GOOD: (record(),), **ids}, dict(subjects))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, body = registry.answer(self.path)
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        with closing(Schemas(f"http://127.0.0.1:{server.server_port}")) as made:
+            yield registry, made
+        server.shutdown()
+
+
+def decode(made, schema_id, data=b"\x02"):
+    return Decoder(Topic(key=("f",)), made)(Message(0, None, avro.HEAD.pack(0, schema_id) + data))
+
+
+HOSTILE_SCHEMAS = {
+    "nested arrays": (record(field(nested(400))), "101 types within each other: expected at most 100"),
+    "brackets": ("[" * 5_000 + "]" * 5_000, "brackets too deep"),
+    "brackets of an attribute": (record(more=json.loads("[" * 700 + "]" * 700)), "601 brackets within each other"),
+    "records by their names": (record(field([*reversed(chain(3_000))])), "nknownType|types within each other"),
+    "a long text": (record(doc="x" * 2_000_000), "expected at most 1,048,576"),
+    "many names": (record(field([{"type": "fixed", "name": f"F{n}", "size": 1} for n in range(10_001)])), "10,000"),
+    "a wide union": (record(field([decimal(7)] * 2_000)), "2,000 branches of a union: expected at most 1,000"),
+    "values of no bytes": (record(field(diamond(16, "null"))), "values that take no bytes in one message"),
+    "items of few bytes": (record(field({"type": "array", "items": record(*(field("null", f"n{n}") for n in range(17)),
+                                         name="N")})), "17 values that take no bytes in an item"),
+    "a recursive one of them": (record(field(["null", "R"]), *(field("null", f"n{n}") for n in range(17))), "no bytes"),
+    "a fixed below 0": (record(field({"type": "fixed", "name": "X", "size": -1})), "a fixed of -1 bytes"),
+    "digits": (record(field(decimal(50_000_000))), "50,000,000 digits"),
+    "checked already": (record(field("nowhere"), __fastavro_parsed=True), "fastavro's own"),
+    "NUL in a name": (record(field("int", "a\0b")), "a field named 'a.x00b'"),
+    "half a character": ('{"type":"record","name":"R","fields":[{"name":"\\ud800","type":"int"}]}', "a field named"),
+    "two of one name": (record(field("int", "f")), "two fields named 'f'"),
+    "a number for a name": (record(field("int", 5)), "a field named 5"),
+    "no name": (record(field("int", None)), "a field named None"),
+    "a type that nobody knows": (record(field("N" * 100_000)), "UnknownType"),
+    "no JSON": ("{", "JSONDecodeError"),
+    "a number": ("5", "is none that can be read"),
+    "self by name alone": ({"type": "record", "name": "R", "fields": [field("R", "f")]}, "no Avro of schema"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def hostile():
+    with served({HOSTILE + n: (schema,) for n, (schema, _) in enumerate(HOSTILE_SCHEMAS.values())}) as (_, made):
+        yield made
+
+
+@each_case(("number", "name"), enumerate(HOSTILE_SCHEMAS))
+def test_a_hostile_schema_is_a_dead_letter_with_its_reason_and_the_partition_goes_on(hostile, number, name):
+    letter = decode(hostile, HOSTILE + number)
+    assert isinstance(letter, DeadLetter)
+    assert len(letter.reason.encode()) <= REASON_BYTES
+    with pytest.raises(ValueError, match=HOSTILE_SCHEMAS[name][1]):
+        raise ValueError(letter.reason)
+    assert isinstance(decode(hostile, GOOD), Row)
+
+
+REFERENCES = {
+    "itself": ({"A": (record(name="A"), ["A"])}, ["A"], "", 2),
+    "each other": ({"A": (record(name="A"), ["B"]), "B": (record(name="B"), ["A"])}, ["A"], "", 3),
+    "without end": (
+        {f"S{n}": (record(name=f"S{n}"), [f"S{n + 1}"]) for n in range(1_000)},
+        ["S0"],
+        f"{REQUESTS + 1} schemas with all that it refers to: expected at most {REQUESTS}",
+        REQUESTS,
+    ),
+    "twice at each level": (
+        {f"S{n}": (record(name=f"S{n}"), [f"S{n + 1}"] * 2 if n < 40 else []) for n in range(41)}, ["S0"], "", 42,
+    ),
+    "long texts": (
+        {f"S{n}": (record(name=f"S{n}", doc="x" * 400_000), []) for n in range(50)}, [f"S{n}" for n in range(50)],
+        "characters of schemas that it refers to", 4,
+    ),
+    "what is not there": ({}, ["A"], "version 1 of A, which the registry has not", 2),
+}  # fmt: skip
+
+
+@each_case("name", REFERENCES)
+def test_references_are_fetched_once_each_and_up_to_a_limit(name):
+    subjects, references, reason, requests = REFERENCES[name]
+    with served({HOSTILE: (record(), references)}, subjects) as (registry, made):
+        found = decode(made, HOSTILE)
+        assert isinstance(found, DeadLetter if reason else Row), found
+        assert reason in getattr(found, "reason", "")
+        assert len(registry.requests) == requests
+        assert isinstance(decode(made, GOOD), Row)
+
+
+def test_names_that_are_named_twice_at_each_level_take_steps_in_proportion():
+    steps = [_steps(json.dumps(diamond(levels, "int"))) for levels in (20, 40, 80)]
+    assert steps[1] < 2.2 * steps[0]
+    assert steps[2] < 2.2 * steps[1]
+
+
+def _steps(text):
+    """Return how many functions are called to parse a schema."""
+    count = 0
+
+    def profile(_, event, __):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        avro.parsed(text, {})
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_large_schemas_of_honest_producers_are_read():
+    inner: object = record(*(field("int", f"c{n}") for n in range(100)), name="R0")
+    for level in range(1, LEVELS // 2 - 2):
+        inner = record(
+            field(["null", inner]), *(field(["null", "string"], f"c{n}") for n in range(20)), name=f"R{level}"
+        )
+    wide = record(
+        *(field(["null", "string"], f"c{n}") for n in range(5_000)), *(field("null", f"void{n}") for n in range(500))
+    )
+    many = [f"S{n}" for n in range(50)]
+    subjects = {name: (record(name=name), []) for name in many}
+    with served({2: (inner,), 3: (wide,), 4: (record(*(field(name, name) for name in many)), many)}, subjects) as (
+        _,
+        made,
+    ):
+        assert "bytes behind the Avro" in decode(made, 2, b"\x02" + bytes(10_000)).reason  # Read whole.
+        assert isinstance(decode(made, 3, b"\x02" + bytes(5_000)), Row)
+        assert isinstance(decode(made, 4, b"\x02" + b"\x02" * 50), Row)
+
+
+def test_schemas_that_cannot_be_used_are_forgotten_one_by_one(monkeypatch):
+    monkeypatch.setattr(schemas, "_REFUSED_KEPT", 3)
+    with served({}) as (registry, made):
+        for schema_id in [11, 12, 13, 14, 14, 13, 11]:
+            assert isinstance(decode(made, schema_id), DeadLetter)
+        assert len(registry.requests) == 5
+        assert len(made._refused) == 3
