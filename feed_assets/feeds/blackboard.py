@@ -19,6 +19,7 @@ from feed_assets.core.feeds import UNREADABLE, File
 from feed_assets.core.words import some
 from feed_assets.feeds import local_disk, stores
 from feed_assets.feeds.clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page
+from feed_assets.feeds.keys import checked
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Blackboard:
 
     def names(self, prefix: str) -> Sequence[str]:
         """The same names in the store's own order: to sort 100,000 takes as long as a third of listing them."""
-        with self._translated(f"list {prefix}/"):
+        with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:
                 return self._client.children(prefix or None)
             except exceptions.InvalidPathError:
@@ -101,7 +102,7 @@ class Blackboard:
         if self._pages is None:
             names = self.children(prefix)
             return Page(tuple(name for name in names if name > after), is_last=True)
-        with self._translated(f"list {prefix}/"):
+        with self._translated(f"list {prefix}/", prefix, is_folder=True):
             return self._pages(prefix, after)
 
     def files(self, prefix: str) -> tuple[File, ...]:
@@ -109,7 +110,7 @@ class Blackboard:
 
         The directory marker of `prefix` itself (which obstore shows as `prefix`) is the prefix, not an object below it.
         """
-        with self._translated(f"list {prefix}/"):
+        with self._translated(f"list {prefix}/", prefix, is_folder=True):
             return tuple(sorted(_file(meta) for meta in self._objects(prefix) if meta["path"] != prefix))
 
     def files_from(self, prefix: str, first: str) -> tuple[File, ...]:
@@ -117,7 +118,7 @@ class Blackboard:
 
         SeaweedFS takes a folder to come before a file whose name begins like it: do not mix `10/…` and `10.csv`.
         """
-        with self._translated(f"list {prefix}/"):
+        with self._translated(f"list {prefix}/", prefix, is_folder=True):
             found = self._objects(prefix, first[:-1])  # Stores list what comes after a key.
             listed = [_file(meta) for meta in found if meta["path"] != prefix and meta["path"] >= first]
         if odd := [file.key for file in listed if UNREADABLE in file.key]:
@@ -132,7 +133,7 @@ class Blackboard:
         On S3 a page is one request, made when it is asked for, and costs nothing for keys that begin otherwise. In
         other stores the folder that the text names is listed. Keys that no store can share have UNREADABLE in them.
         """
-        with self._translated(f"list {begins}*"):
+        with self._translated(f"list {begins}*", begins.rpartition("/")[0], is_folder=True):
             pages = self._pages.object_pages(begins, after) if self._pages else self._cut(begins, after)
             for page in pages:
                 files = sorted(_file(meta) for meta in page if not meta["path"].endswith("/"))
@@ -146,7 +147,7 @@ class Blackboard:
 
     def page_of_files(self, prefix: str, first: str) -> tuple[File, ...] | None:
         """The objects below `prefix` from the key `first` on, by one request; None if that does not list them all."""
-        with self._translated(f"list {prefix}/"):
+        with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:
                 page = next(iter(self._client.list(prefix, first[:-1])), ())
             except exceptions.InvalidPathError:  # A key that stops obstore.
@@ -156,7 +157,7 @@ class Blackboard:
 
     def last_write(self, prefix: str) -> datetime | None:
         """When an object below `prefix` was last written, by the store's clock; None if there is none."""
-        with self._translated(f"list {prefix}/"):
+        with self._translated(f"list {prefix}/", prefix, is_folder=True):
             return max((meta["last_modified"] for meta in self._objects(prefix)), default=None)
 
     def _objects(self, prefix: str, after: str = "") -> "list[ObjectMeta]":
@@ -176,8 +177,9 @@ class Blackboard:
         """What a killed writer left on local disk: any other reader counts it."""
         if not self._root:
             return ()
-        found = local_disk.objects(self._root, prefix)
-        return tuple(sorted(_file(meta) for meta in found if self._is_unfinished(meta["path"])))
+        with self._translated(f"list {prefix}/", prefix, is_folder=True):
+            found = local_disk.objects(self._root, prefix)
+            return tuple(sorted(_file(meta) for meta in found if self._is_unfinished(meta["path"])))
 
     def _is_unfinished(self, key: str) -> bool:
         return bool(self._root and local_disk.HALF_WRITTEN.search(key))
@@ -186,12 +188,12 @@ class Blackboard:
         """The links, FIFOs, sockets and devices on local disk right in a folder, or `below`: key, and what it is."""
         if not self._root:
             return []
-        with self._translated(f"list {prefix}/"):
+        with self._translated(f"list {prefix}/", prefix, is_folder=True):
             return local_disk.no_files(self._root, prefix, below=below)
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
         """An object's bytes, at most the first `limit` of them; None if there is no such object."""
-        with self._translated(f"read {key}"):
+        with self._translated(f"read {key}", key):
             found = self._found(key)
             if found is None:
                 return None
@@ -202,34 +204,36 @@ class Blackboard:
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
         """The object that is served, and its bytes from `start` (below its size) on, in chunks; None if it is gone."""
-        with self._translated(f"read {key}"):
+        with self._translated(f"read {key}", key):
             found = self._found(key, start)
         return (_file(found.meta), self._chunks(key, found)) if found else None
 
     def part(self, key: str, start: int, length: int) -> tuple[File, bytes] | None:
         """The object that is served, and so many of its bytes from `start` (below its size) on; None if it is gone."""
-        with self._translated(f"read {key}"):
+        with self._translated(f"read {key}", key):
             found = self._found(key, start, length)
             return (_file(found.meta), bytes(found.bytes())) if found else None
 
     def file(self, key: str) -> File | None:
         """An object without its bytes, by one HEAD; None if there is no such object."""
-        with self._translated(f"look at {key}"):
+        with self._translated(f"look at {key}", key):
             try:
                 return _file(self._client.head(key))
             except FileNotFoundError as error:
                 if _MISSING.search(str(error)):
                     raise
                 return None
+            except NotADirectoryError:  # A file on local disk where the key has a folder.
+                return None
 
     def put(self, key: str, data: bytes | Path) -> None:
         """Write or overwrite an object, at once: no reader sees half of it."""
-        with self._translated(f"write {key}"):
+        with self._translated(f"write {key}", key):
             self._client.put(key, data, create=False)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object unless it exists; False if it does. The store decides, so it holds between processes."""
-        with self._translated(f"create {key}"):
+        with self._translated(f"create {key}", key):
             try:
                 self._client.put(key, data, create=True)
             except exceptions.AlreadyExistsError:
@@ -239,18 +243,18 @@ class Blackboard:
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; those that are not there are no error."""
         keys = list(keys)
-        with self._translated(f"delete {', '.join(keys[:3])}"):
+        with self._translated(f"delete {', '.join(keys[:3])}", *keys):
             if keys:
-                self._client.delete([*map(_checked, keys)])
+                self._client.delete(keys)
 
     def sweep(self, prefix: str) -> int:
         """Remove everything under `prefix`, on local disk also empty folders; the number of objects."""
         if not self._root:
-            files = self.files(_checked(prefix))
+            files = self.files(checked(prefix))
             self.delete(file.key for file in files)
             return len(files)
-        with self._translated(f"delete {prefix}/"):
-            return local_disk.sweep(self._root, _checked(prefix))
+        with self._translated(f"delete {prefix}/", prefix):
+            return local_disk.sweep(self._root, prefix)
 
     def download(self, key: str, target: Path) -> File | None:
         """Copy an object into the file `target`, in chunks; the object that was served, or None if there is none."""
@@ -265,7 +269,7 @@ class Blackboard:
 
     def _chunks(self, key: str, found: "GetResult | local_disk.LocalObject") -> Iterator[bytes]:
         # Its own generator: what fails while the copy is written is not the store's fault.
-        with self._translated(f"read {key}"):
+        with self._translated(f"read {key}", key):
             yield from found.stream()
 
     def _found(self, key: str, start: int = 0, length: int = 0) -> "GetResult | local_disk.LocalObject | None":
@@ -281,8 +285,14 @@ class Blackboard:
             return None
 
     @contextmanager
-    def _translated(self, action: str) -> Generator[None]:
-        """Raise our errors for obstore's, by their text: their class often does not say what failed."""
+    def _translated(self, action: str, *keys: str, is_folder: bool = False) -> Generator[None]:
+        """Raise our errors for obstore's, by their text: their class often does not say what failed.
+
+        All that is done with keys goes through here, so none leaves the blackboard; '' is a folder, the blackboard.
+        """
+        for key in keys:
+            if key or not is_folder:
+                checked(key)
         # obstore reads a folder that is gone (an unmounted disk) as empty, and makes it anew on write.
         if self._root and not self._root.is_dir():
             advice = self._theirs or "Mount or create it again."
@@ -309,10 +319,3 @@ class Blackboard:
 
 def _file(meta: "ObjectMeta") -> File:
     return File(meta["path"], meta["size"], meta["e_tag"] or "", meta["last_modified"])
-
-
-def _checked(key: str) -> str:
-    """`key`, if it stays inside the blackboard and is not all of it."""
-    if not all(segment.strip(".") for segment in key.split("/")):
-        raise InvalidName(f"{key!r} is no key: expected segments joined by '/', none of them empty, '.' or '..'.")
-    return key

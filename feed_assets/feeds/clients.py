@@ -94,6 +94,11 @@ class LocalClient(ObstoreClient):
         """So many bytes of one file."""
         return local_disk.opened(self._root, key, start, length)
 
+    def head(self, key: str, /) -> "ObjectMeta":
+        """One file without its bytes; half-written ones are refused by obstore."""
+        is_half_written = local_disk.HALF_WRITTEN.search(key)
+        return super().head(key) if is_half_written else local_disk.looked_at(self._root, key)
+
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
         """Write one file, unless a link stands in the place of a folder above it."""
         local_disk.check_writable(self._root, key)

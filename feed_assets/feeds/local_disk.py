@@ -79,9 +79,23 @@ def opened(root: Path, key: str, start: int = 0, length: int | None = None) -> L
     if stat.S_ISREG(status.st_mode):
         return LocalObject(file, _meta(key, status), start, length)
     os.close(file)
+    raise _no_object(key, status)
+
+
+def looked_at(root: Path, key: str) -> "ObjectMeta":
+    """Return what an object is without opening it. Raises what `opened` does."""
+    parent, name = _split(key)
+    with folder(root, parent) as above:
+        status = os.stat(name, dir_fd=above, follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode):
+        raise _no_object(key, status)
+    return _meta(key, status)
+
+
+def _no_object(key: str, status: os.stat_result) -> Exception:
     if stat.S_ISDIR(status.st_mode):
-        raise FileNotFoundError(key)
-    raise InvalidName(f"{key} is {_KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}, and no object. Remove it.")
+        return FileNotFoundError(key)
+    return InvalidName(f"{key} is {_KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}, and no object. Remove it.")
 
 
 @contextmanager

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import S3CredentialProvider
 
+EMPTY_PAGES = 100
+"""Pages without a name, one after the other, of a listing that goes on: a store may have some, none has only those."""
+
 _Keys = tuple[str, str, str | None]
 
 
@@ -70,11 +73,14 @@ class S3Pages:
         return "".join(f"{part}/" for part in (self._root, prefix) if part)
 
     def _pages(self, below: str, after: str = "", **wanted: str) -> Iterator[dict[str, Any]]:
-        place = {"StartAfter": after} if after else {}
+        place, empty = {"StartAfter": after} if after else {}, 0
         while True:
             yield (found := self._list(Bucket=self._bucket, Prefix=below, **wanted, **place))
             if not found["IsTruncated"]:
                 return
+            empty = 0 if found.get("Contents") or found.get("CommonPrefixes") else empty + 1
+            if empty > EMPTY_PAGES:
+                raise OSError(f"{EMPTY_PAGES} pages without a name, and more to come")
             place = {"ContinuationToken": found["NextContinuationToken"]}
 
     def _list(self, **wanted: str) -> dict[str, Any]:

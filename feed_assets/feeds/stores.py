@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -36,6 +37,9 @@ class Patience:
 
 
 PATIENCE = Patience()
+
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
+"""Variables by which obstore finds an endpoint itself."""
 
 
 def store_at(url: str, patience: Patience = PATIENCE) -> ObjectStore:
@@ -85,14 +89,19 @@ def s3_region(provider: "S3CredentialProvider") -> str:
     return getattr(provider, "config", {}).get("region") or "us-east-1"
 
 
+def _is_plain(endpoint: str | None) -> bool:
+    """Return whether S3 is reached by plain HTTP: else no redirect leads to it, such as to a cloud's metadata."""
+    endpoints = [endpoint] if endpoint else [environ.get(name, "") for name in _ENDPOINTS]
+    return any(each.lower().startswith("http://") for each in endpoints)
+
+
 def s3_store(url: str, endpoint: str | None, provider: "S3CredentialProvider", patience: Patience) -> S3Store:
     """The store at `s3://bucket[/prefix]`."""
     region = s3_region(provider)
     return S3Store.from_url(
         url,
         config={"endpoint": endpoint, "region": region} if endpoint else {"region": region},
-        # Plain HTTP only where the endpoint itself says http://.
-        client_options={"allow_http": True, "timeout": timedelta(seconds=patience.timeout)},
+        client_options={"allow_http": _is_plain(endpoint), "timeout": timedelta(seconds=patience.timeout)},
         retry_config=patience.retry_config,
         credential_provider=provider,
     )

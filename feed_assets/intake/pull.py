@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from itertools import chain, count
 from pathlib import Path
+from shutil import disk_usage
 from tempfile import TemporaryDirectory
 
 from feed_assets.core.errors import InvalidName
@@ -18,6 +19,7 @@ from feed_assets.core.feeds import UNREADABLE, Feed, File, Partition
 from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.keys import checked
 from feed_assets.feeds.write import invalidate
 from feed_assets.intake.publish import Batch, publish
 from feed_assets.ledger import intake_files, updates
@@ -134,11 +136,11 @@ class _Look:
         if known and known.file == file and known.state is State.DONE:
             return False
         try:
-            moment = self.source.pull.moment_of(file.key)
+            if (moment := self.source.pull.moment_of(file.key)) is None:
+                return False
+            checked(file.key)
         except InvalidName as error:
             return self._refuse(file, str(error), known)
-        if moment is None:
-            return False
         fate, reason = fate_of(file, known, self.source.pull)
         if fate is Fate.PULL:
             return self._pull(file, moment, known)
@@ -159,6 +161,9 @@ class _Look:
             self._put(replace(before, file=file, state=State.DONE, reason=None), instead_of=before.file.key)
             return True
         with TemporaryDirectory(prefix="feed-assets-") as folder:
+            if file.size > disk_usage(folder).free:
+                room = f"this machine has no room for a copy of {file.size:,} bytes. Make some, or set TMPDIR"
+                return self._refuse(file, room, known)
             copy = Path(folder, "copy")
             served = self._board.download(file.key, copy)
             if served != file or copy.stat().st_size != file.size:
@@ -217,7 +222,7 @@ class _Look:
         feed = self.source.feed
         with self.services.ledger.read() as connection:
             found = intake_files.wrong(connection, {feed: self.source.pull.told_since(self.now)}).get(feed, [])
-        return [each for each in found if UNREADABLE not in each.file.key]
+        return [each for each in found if _is_readable(each.file)]
 
     def _forget_gone(self, day: date, wrong: Sequence[Pulled]) -> None:
         """Nothing is wrong any more with files of a day that are gone; of those that were pulled the batch stays.
@@ -244,6 +249,15 @@ class _Look:
     @property
     def _board(self) -> Blackboard:
         return self.services.board_named(self.source.pull.blackboard)
+
+
+def _is_readable(file: File) -> bool:
+    """Return whether anything can be asked of a file by its name."""
+    try:
+        checked(file.key)
+    except InvalidName:
+        return False
+    return UNREADABLE not in file.key
 
 
 def _place(source: Source) -> str:

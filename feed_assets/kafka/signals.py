@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from feed_assets.core.errors import FeedAssetsError, InvalidEvent, NoTopic, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
-from feed_assets.kafka import avro, log
+from feed_assets.kafka import avro, log, signal_checks
 from feed_assets.kafka.clients import LONGEST, SECONDS, Clients, failure, is_fenced, translated
 from feed_assets.kafka.messages import DeadLetter, Message
 from feed_assets.kafka.topics import About
@@ -89,11 +89,16 @@ class Signal:
 
     @classmethod
     def of(cls, value: bytes) -> "Signal":
-        """The signal that is a message's value. Raises InvalidEvent."""
+        """Return the signal that is a message's value, and that a connector may have written. Raises InvalidEvent."""
         try:
-            return cls(**avro.decoded(value, _PARSED)[0])
+            fields, left = avro.decoded(value, _PARSED)
+            signal = cls(**fields)
         except Exception as error:  # Whatever the bytes are, and the library makes of them.
             raise InvalidEvent(f"{value[:60]!r} is no signal ({type(error).__name__}: {str(error)[:200]}).") from error
+        if left:
+            raise InvalidEvent(f"{value[:60]!r} is a signal with {left} bytes behind it: expected none.")
+        signal_checks.check(signal)
+        return signal
 
     def encoded(self, schema_id: int) -> bytes:
         """The signal as a message's value."""

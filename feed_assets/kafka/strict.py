@@ -11,6 +11,7 @@ from typing import Any, cast
 _CHECKED = frozenset({"date", "time-millis"})
 """Ints that are checked as they become a date or a time of day."""
 
+
 class _Choices(dict[int | str, Any]):
     """What an index may name."""
 

@@ -11,7 +11,7 @@ from feed_assets.core.errors import InvalidEvent, InvalidName, NoTopic, SourceUn
 from feed_assets.core.events import NO_NEW_DATA, Operation, Rejected, WriteEvent, check_event
 from feed_assets.core.limits import REJECT_BYTES, excerpt
 from feed_assets.core.topics import signals_of
-from feed_assets.kafka import log
+from feed_assets.kafka import log, signal_checks
 from feed_assets.kafka.clients import SECONDS
 from feed_assets.kafka.counts import EPOCH, moment_of
 from feed_assets.kafka.lag import ends
@@ -71,14 +71,14 @@ class TopicSignals(Messages):
         if self.reported is None:
             return
         for partition, message in messages:
-            with suppress(InvalidEvent):  # As an event it is rejected.
+            with suppress(InvalidEvent, InvalidName):  # As an event it is rejected.
                 signal = Signal.of(message.value or b"")
-                if (signal.topic, signal.partition) == (self.upstream, partition) and signal.minutes:
+                self._event(partition, signal, moment_of(message))
+                if signal.minutes:
                     yield _report(signal, *self.reported)
 
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
-        if (signal.topic, signal.partition) != (self.upstream, partition):
-            raise InvalidEvent(f"it tells of {signal.topic}/{signal.partition}: expected {self.upstream}/{partition}.")
+        signal_checks.check_place(signal, self.upstream, partition)
         said = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
         said["bytes"] = said.pop("size")  # As all events call it, and rules read it.
         event = WriteEvent(

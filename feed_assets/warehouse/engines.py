@@ -119,8 +119,11 @@ class Engine(ABC):
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
         """Conditions under which a staged row cannot be held, each with its reason."""
 
-    def check(self, _table: str, shape: Shape, /) -> None:
+    def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape for a table that this warehouse cannot hold."""
+        for name in (table, *(each.name for each in shape.columns)):
+            if "\0" in name or any("\ud800" <= letter < "\ue000" for letter in name):
+                raise InvalidShape(f"{name!r} is no name in a warehouse: expected Unicode without NUL. Rename it.")
         for each in shape.columns:
             if each.name.lower() in self.own_columns:
                 raise InvalidShape(f"{each.name} is a column that every table has here of itself. Rename the field.")

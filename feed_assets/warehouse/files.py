@@ -18,6 +18,7 @@ from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 from feed_assets.kafka.files import packed
+from feed_assets.kafka.signal_checks import chunk_key
 from feed_assets.warehouse.shapes import OFFSET
 
 if TYPE_CHECKING:
@@ -151,11 +152,11 @@ def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
 
 def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]:
     """A chunk as it lies there, in parts."""
-    path = str(signal.path)
-    if signal.dialect != dialect.NAME or not path.startswith(f"{board.url}/"):
-        expected = f"expected {dialect.NAME} below {board.url}"
+    path, key = str(signal.path), chunk_key(signal)
+    if signal.dialect != dialect.NAME or path != f"{board.url}/{key}":
+        expected = f"expected {dialect.NAME} at {board.url}/{key}"
         raise ChunkBroken(f"{path} is a chunk of the dialect {signal.dialect}: {expected}. Correct the settings.")
-    served = board.stream(path.removeprefix(f"{board.url}/"))
+    served = board.stream(key)
     if served is None:
         raise ChunkBroken(f"{path} is not there: expected {signal.size} bytes, as signalled. Put it back as it was.")
     return served

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from feed_assets.core.errors import InvalidShape, LogTrimmed, NotMigratable, NoTopic, OffsetsMissing
+from feed_assets.core.errors import InvalidEvent, InvalidShape, LogTrimmed, NotMigratable, NoTopic, OffsetsMissing
 from feed_assets.core.topics import signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
-from feed_assets.kafka import log
+from feed_assets.kafka import log, signal_checks
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.lag import why_unsignalled
+from feed_assets.kafka.messages import Message
 from feed_assets.kafka.schemas import Poison, Schemas
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse.load import Change, Place, change, load
@@ -87,7 +88,8 @@ class Table:
             self._begin_anew(error)
             return False
         for partition, message in found.messages:
-            signal = Signal.of(message.value or b"")
+            if (signal := self._signal(partition, message)) is None:
+                continue
             self._refuse_another(signal)
             position = self._known.positions.get(partition)
             if position is None or signal.next_offset > position.next_offset:
@@ -96,6 +98,17 @@ class Table:
         if found.is_complete and not (found.messages or self._known.positions or self._buffer.signals):
             self._say_nothing()
         return found.is_complete
+
+    def _signal(self, partition: int, message: Message) -> Signal | None:
+        """Return the signal of a message. Return None, and say so, if it is none: a lost one is missed at the next."""
+        try:
+            signal = Signal.of(message.value or b"")
+            signal_checks.check_place(signal, self.name, partition)
+        except InvalidEvent as error:
+            place = f"{signals_of(self.name)}/{partition} offset {message.offset}"
+            say(f"warehouse {self._loading.name}: {place} is passed over, as it is no signal: {error}")
+            return None
+        return signal
 
     def _say_nothing(self) -> None:
         """Say once that there is nothing to load, and why."""

@@ -1,6 +1,7 @@
 """The store itself: what is the same everywhere, and how its failures are named."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -149,12 +150,85 @@ def test_sweeping_removes_everything_below_and_nothing_beside(board):
     assert [file.key for file in board.files("")] == ["uu/a", "v"]
 
 
-@pytest.mark.parametrize("prefix", ["", "/", ".", "..", "u/../..", "u//b"])
-def test_sweeping_never_leaves_its_prefix(board, prefix):
+CALLS = {
+    "get": Blackboard.get,
+    "stream": Blackboard.stream,
+    "part": lambda board, key: board.part(key, 0, 1),
+    "file": Blackboard.file,
+    "files": Blackboard.files,
+    "names": Blackboard.names,
+    "page": Blackboard.page,
+    "files_from": lambda board, key: board.files_from(key, f"{key}/a"),
+    "file_pages": lambda board, key: [*board.file_pages(f"{key}/")],
+    "page_of_files": lambda board, key: board.page_of_files(key, f"{key}/a"),
+    "last_write": Blackboard.last_write,
+    "half_written": Blackboard.half_written,
+    "no_files": lambda board, key: board.no_files(key, below=True),
+    "put": lambda board, key: board.put(key, b""),
+    "create": lambda board, key: board.create(key, b""),
+    "delete": lambda board, key: board.delete([key]),
+    "sweep": Blackboard.sweep,
+}
+OUTSIDE = [
+    "/",
+    ".",
+    "..",
+    "../secret",
+    "u/../../secret",
+    "u/../a",
+    "/u/a",
+    "u//a",
+    "u/./a",
+    "u/",
+    "a\0b",
+    "a\nb",
+    "\udcff",
+]
+
+
+def test_no_call_takes_a_key_that_may_leave_the_blackboard(board):
+    board.put("u/a", b"")
+    on_disk = {"half_written", "no_files"} if board._root is None else set()
+    taken = list[tuple[str, str]]()
+    for name, call in CALLS.items():
+        for key in OUTSIDE:
+            with suppress(InvalidName):
+                call(board, key)
+                taken.append((name, key))
+    assert {name for name, _ in taken} == on_disk  # Which have nothing to say of other stores.
+    assert [file.key for file in board.files("")] == ["u/a"]
+
+
+def test_sweeping_never_removes_the_blackboard(board):
     board.put("u/a", b"")
     with pytest.raises(InvalidName, match="is no key"):
-        board.sweep(prefix)
+        board.sweep("")
     assert len(board.files("")) == 1
+
+
+def test_names_of_partners_that_only_look_odd_are_keys(board):
+    for key in ("u/...", "u/..a", "u/a..", "u/a\\b", "u/ a", "u/\u202ea", "u/~", "u/%2e%2e"):
+        board.put(key, key.encode())
+        assert board.get(key) == key.encode()
+
+
+def test_a_link_that_leads_outside_is_followed_by_no_call(local_board, tmp_path):
+    root = tmp_path / "black board"
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_bytes(b"secret")
+    local_board.put("u/a", b"")
+    (root / "u" / "file").symlink_to(tmp_path / "outside" / "secret")
+    (root / "u" / "folder").symlink_to(tmp_path / "outside")
+    for name in ("get", "stream", "part", "file"):
+        for key in ("u/file", "u/folder/secret"):
+            with pytest.raises(InvalidName, match="is a symbolic link"):
+                CALLS[name](local_board, key)
+    for name in ("files", "names", "file_pages", "last_write"):
+        with pytest.raises(InvalidName, match="is a symbolic link"):
+            CALLS[name](local_board, "u/folder")
+    local_board.put("u/file", b"ours")
+    assert (tmp_path / "outside" / "secret").read_bytes() == b"secret"
+    assert [file.key for file in local_board.files("u")] == ["u/a", "u/file"]
 
 
 def test_sweeping_on_disk_also_removes_what_is_not_listed(local_board, tmp_path):

@@ -182,6 +182,15 @@ def test_a_chunk_that_is_not_as_signalled_fails_the_load(loader, stream, schema,
     assert loader.known(stream).positions == {}
 
 
+def test_a_chunk_elsewhere_on_the_blackboard_is_not_read(loader, stream, schema):
+    sent = stream.send(schema, row(1))
+    url, key = stream.board.url, sent.signal.path.removeprefix(f"{stream.board.url}/")
+    stream.board.put("secret.csv", stream.board.get(key) or b"")
+    for path in (f"{url}/secret.csv", f"{url}/chunks/../secret.csv", f"{url}/x/../{key}", "/etc/passwd"):
+        with pytest.raises(ChunkBroken, match=f"expected .* at {url}/{key}"):
+            loader.load(stream, sent._replace(signal=replace(sent.signal, path=path)))
+
+
 @pytest.mark.parametrize("at", ["pathlib.Path.open", "feed_assets.warehouse.files.TemporaryDirectory"])
 def test_a_disk_that_is_full_is_waited_for(loader, stream, schema, monkeypatch, at):
     stream.send(schema, row(1))

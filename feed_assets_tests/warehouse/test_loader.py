@@ -147,6 +147,21 @@ def test_a_topic_that_was_made_anew_is_not_loaded_into_the_table_of_the_old_one(
     assert nexts(loading.engine, world.name) == {0: 25}
 
 
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_a_signal_that_is_none_is_passed_over_and_said(world, loading, capsys):
+    world.produce(25)
+    world.run_until_done()
+    forged = replace(world.signals()[-1], partition=1, path=None, records=0).encoded(1)
+    for stray in (b"stray", forged):
+        world.producer.produce(signals_of(world.name), stray, partition=0)
+    world.producer.flush(30)
+    load(loading, world)
+    check(world, loading.engine)
+    said = capsys.readouterr().err
+    assert "is passed over, as it is no signal: b'stray'" in said
+    assert f"is passed over, as it is no signal: it tells of {world.name}/1: expected {world.name}/0" in said
+
+
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading, monkeypatch, capsys):
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)

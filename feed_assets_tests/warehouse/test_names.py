@@ -1,5 +1,6 @@
 """Names are nothing but names, whatever is in them: of topics, of columns, of keys."""
 
+from dataclasses import replace
 from hashlib import sha256
 from uuid import uuid4
 
@@ -8,6 +9,7 @@ import pytest
 from feed_assets.core.errors import InvalidShape
 from feed_assets.kafka import dialect
 from feed_assets.kafka.messages import OFFSET, OPERATION
+from feed_assets.kafka.signal_checks import chunk_key
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import engine_of
@@ -15,13 +17,18 @@ from feed_assets.warehouse.load import change, load
 from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets.warehouse.shapes import TEXT, Column, Shape
 from feed_assets.warehouse.state import Known
+from feed_assets_tests.support.each_case import each_case
 
-NAMES = ['"; drop table x; --', "'); drop table x; --", 'a""b', "select", "a b", "é", "%s", "{0}", "$1", "\\", "--"]
+NAMES = [
+    '"; drop table x; --', "'); drop table x; --", 'a""b', "select", "a b", "é", "e\u0301", "%s", "%(a)s", "{0}", "$1",
+    ":a", "\\", "--", "*", "$$", "\u202ea", "\U0001f600" * 14, "x" * 57,
+]  # fmt: skip
+"""The last has 63 bytes with what comes behind it in a column, the most that PostgreSQL takes."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_any_name_is_the_name_of_a_table_and_of_its_columns(loader, name):
-    topic = f"{name} {uuid4().hex[:8]}"
+    topic = f"{name[:10]} {uuid4().hex[:8]}"
     id_, old, new, added = (f"{name} {what}" for what in ("id", "old", "new", "added"))
     loader.ask("DROP TABLE IF EXISTS x")
     loader.ask("CREATE TABLE x AS SELECT 1 AS n")
@@ -34,10 +41,10 @@ def test_any_name_is_the_name_of_a_table_and_of_its_columns(loader, name):
     def signalled(schema_id: int, first_offset: int, columns: list[str], *rows: list[str]) -> Signalled:
         lines = [[operation, first_offset + at, *values] for at, (operation, *values) in enumerate(rows)]
         content = b"".join(dialect.line(each) for each in [[OPERATION, OFFSET, *columns], *lines])
-        board.put(path := f"chunks/{uuid4().hex}.csv", content)
-        facts = (len(rows), 0, dialect.NAME, f"{board.url}/{path}", len(content), sha256(content).hexdigest())
-        last = first_offset + len(rows) - 1
-        return Signalled(Signal(topic, 0, first_offset, last, *facts, schema_id), first_offset + 1)
+        facts = (len(rows), 0, dialect.NAME, None, len(content), sha256(content).hexdigest())
+        signal = Signal(topic, 0, first_offset, first_offset + len(rows) - 1, *facts, schema_id)
+        board.put(key := chunk_key(signal), content)
+        return Signalled(replace(signal, path=f"{board.url}/{key}"), first_offset + 1)
 
     one = signalled(1, 0, [id_, old], ["update", name, name], ["update", "b", "c"])
     two = signalled(2, 2, [id_, new, added], ["update", "d", "e", name], ["delete", "b", "", ""])
@@ -46,6 +53,14 @@ def test_any_name_is_the_name_of_a_table_and_of_its_columns(loader, name):
     table = '"' + topic.replace('"', '""') + '"'
     assert sorted(loader.ask(f"SELECT * FROM {table}")) == sorted([(name, name, 0, 0, name), ("d", "e", 0, 2, name)])
     assert loader.ask("SELECT n FROM x") == [(1,)]
+
+
+@each_case("name", ["a\0b", "\0", "\ud800"])
+def test_a_name_that_no_warehouse_takes_is_refused_in_one_line(engine, name):
+    key = Column(name="id", kind=TEXT, is_nullable=False)
+    for table, column in (("t", name), (name, "a")):
+        with pytest.raises(InvalidShape, match=r"^'.*' is no name in a warehouse: expected .*$"):
+            change(engine, table, Known(), 1, Shape(columns=(key, Column(name=column, kind=TEXT)), key=("id",)))
 
 
 def test_a_table_is_not_called_as_postgresqls_own(postgresql):

@@ -1,0 +1,77 @@
+"""Checks of a signal: anybody who may write to its topic could have written it."""
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from feed_assets.core.chunks import key_of
+from feed_assets.core.errors import InvalidEvent
+from feed_assets.kafka.files import FOLDER
+
+if TYPE_CHECKING:
+    from feed_assets.kafka.signals import Signal
+
+_LAST_OFFSET = 2**63 - 2
+"""The offset behind it is a version, too."""
+
+_MINUTE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def check(signal: "Signal") -> None:
+    """Raise InvalidEvent for a signal that no connector writes, with the field, and what was expected."""
+    _check_offsets(signal)
+    _check_file(signal)
+    for minute in signal.minutes:
+        _check_minute(minute)
+
+
+def check_place(signal: "Signal", topic: str, partition: int) -> None:
+    """Raise InvalidEvent for a signal of another topic partition than the one whose signals it is among."""
+    if (signal.topic, signal.partition) != (topic, partition):
+        raise InvalidEvent(f"it tells of {signal.topic}/{signal.partition}: expected {topic}/{partition}.")
+
+
+def _check_offsets(signal: "Signal") -> None:
+    first, last = signal.first_offset, signal.last_offset
+    if not 0 <= first <= last <= _LAST_OFFSET:
+        raise InvalidEvent(f"its offsets are {first} to {last}: expected a first one from 0 on, and one not before it.")
+    room, minutes = last - first + 1, signal.minutes.values()
+    if min(signal.records, signal.dead_letters, *minutes) < 0:
+        raise InvalidEvent("it has a count below 0 in records, dead_letters or minutes: expected none.")
+    for name, count in {
+        "records and dead_letters": signal.records + signal.dead_letters,
+        "minutes": sum(minutes),
+    }.items():
+        if count > room:
+            raise InvalidEvent(f"{name} count {count} messages at {room} offsets: expected at most as many.")
+
+
+def _check_file(signal: "Signal") -> None:
+    """Raise InvalidEvent unless the path is that of the chunk which begins at the first offset: no other is read."""
+    if signal.path is None:
+        if signal.records:
+            raise InvalidEvent(f"path: found none, expected that of a file with {signal.records} records.")
+        return
+    key = chunk_key(signal)
+    if not signal.path.endswith(f"/{key}"):
+        raise InvalidEvent(f"path: found {signal.path!r:.200}, expected one that ends with /{key}.")
+    if signal.size < 0:
+        raise InvalidEvent(f"size: found {signal.size}, expected a number of bytes.")
+    if not _DIGEST.fullmatch(signal.sha256 or ""):
+        raise InvalidEvent(f"sha256: found {signal.sha256!r:.80}, expected 64 hexadecimal digits.")
+
+
+def chunk_key(signal: "Signal") -> str:
+    """Return the key of a signal's file on the blackboard, which its offsets alone say."""
+    is_packed = str(signal.path).endswith(".gz")
+    return f"{FOLDER}/{key_of(signal.topic, signal.partition, signal.first_offset, is_packed=is_packed)}"
+
+
+def _check_minute(minute: str) -> None:
+    try:
+        is_minute = _MINUTE.fullmatch(minute) and datetime.fromisoformat(minute)
+    except ValueError:
+        is_minute = None
+    if not is_minute:
+        raise InvalidEvent(f"minutes: found {minute!r:.60}, expected a minute in UTC, such as 2026-01-31T15:59Z.")

@@ -1,0 +1,138 @@
+"""A partner's S3 that answers with what no store does: nothing outside is reached, and other files are pulled."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from feed_assets.core.errors import BlackboardUnavailable
+from feed_assets.feeds import s3_pages
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.stores import PATIENCE, s3_store
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.pull_partners import FIRST, Partner, wrong_files
+
+BODY = b"id\n1\n"
+GOOD = f"out/{FIRST}"
+
+
+class Served:
+    """Objects of a bucket by key, each with the size that its listing says; what is requested of it."""
+
+    def __init__(self) -> None:
+        self.objects = {GOOD: len(BODY)}
+        self.requests = list[str]()
+        self.is_endless = False
+
+    def listing(self, query: dict[str, list[str]]) -> bytes:
+        prefix, after = query.get("prefix", [""])[0], query.get("start-after", [""])[0]
+        found = [] if self.is_endless else sorted(self.objects.items())
+        contents = "".join(
+            f'<Contents><Key>{key}</Key><Size>{size}</Size><ETag>"1"</ETag>'
+            "<LastModified>2024-02-29T05:00:00.000Z</LastModified></Contents>"
+            for key, size in found
+            if key.startswith(prefix) and key > after
+        )
+        more = "<NextContinuationToken>next</NextContinuationToken>" if self.is_endless else ""
+        is_truncated = str(self.is_endless).lower()
+        return (
+            f"<ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>{contents}{more}</ListBucketResult>".encode()
+        )
+
+
+@contextmanager
+def serving(served: Served) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            parts = urlsplit(self.path)
+            served.requests.append(self.path)
+            if "list-type" in parts.query:
+                self.answer(served.listing(parse_qs(parts.query)))
+            else:
+                self.answer(BODY)
+
+        def answer(self, body):
+            self.send_response(200)
+            sent = {"Content-Length": str(len(body)), "ETag": '"1"', "Last-Modified": "Thu, 29 Feb 2024 05:00:00 GMT"}
+            for name, value in sent.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body if self.command == "GET" else b"")
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def keys():
+    return {"access_key_id": "a", "secret_access_key": "b", "token": None, "expires_at": None}
+
+
+@pytest.fixture
+def served():
+    return Served()
+
+
+@pytest.fixture
+def partner(served, ledger) -> Iterator[Partner]:
+    with serving(served) as url:
+        theirs = Blackboard.open("s3://bucket", endpoint=url, credentials=keys)  # type: ignore[arg-type]
+        made = Partner(theirs, Blackboard.open("memory://"), ledger)
+        made.declare(pattern="%Y-%m-%d/*/*.csv")
+        yield made
+
+
+def test_it_is_pulled_as_of_any_store(partner):
+    assert partner.look()
+    assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
+
+
+@each_case(
+    ("endpoint", "variable", "is_allowed"),
+    [
+        ("http://127.0.0.1:9000", "", "true"),
+        ("https://s3.partner.example", "", "false"),
+        ("https://s3.partner.example", "http://127.0.0.1:9000", "false"),
+        (None, "", "false"),
+        (None, "http://127.0.0.1:9000", "true"),
+    ],
+)
+def test_a_redirect_to_plain_http_is_followed_only_where_the_endpoint_is_plain(
+    endpoint, variable, is_allowed, monkeypatch
+):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", variable)
+    store = s3_store("s3://bucket", endpoint, keys, PATIENCE)
+    assert (store.client_options or {})["allow_http"] == is_allowed
+
+
+def test_a_listing_of_empty_pages_without_end_is_given_up(partner, served):
+    served.is_endless = True
+    with pytest.raises(BlackboardUnavailable, match="pages without a name"):
+        partner.look()
+    assert len(served.requests) == s3_pages.EMPTY_PAGES + 1
+
+
+@each_case("name", ["..", ".", ""])
+def test_a_name_that_leads_elsewhere_is_refused_and_the_others_are_pulled(name, partner, served):
+    odd = f"out/2024-02-29/{name}/a.csv"
+    served.objects = {odd: 5, GOOD: 5, "out/2024-02-29/06/b.csv": 5}
+    for _ in range(2):
+        assert partner.look()
+    assert wrong_files(partner) != []
+    assert len(partner.held()["2024-02-29-00:00"]) == 2
+
+
+def test_a_file_that_this_machine_has_no_room_for_is_refused_before_it_is_copied(partner, served):
+    served.objects["out/2024-02-29/04/a.csv"] = 1 << 60
+    assert partner.look()
+    assert not [each for each in served.requests if "04/a.csv" in each]
+    assert len(partner.held()["2024-02-29-00:00"]) == 1
