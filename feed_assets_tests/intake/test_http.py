@@ -7,7 +7,9 @@ import re
 import select
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import count
 
 import pytest
 
@@ -115,6 +117,32 @@ def test_keys_rotate_with_an_overlap_and_are_revoked(door, partner, ledger):
     third = keys.rotate(ledger, "men", timedelta(hours=1), NOW)
     keys.revoke(ledger, "men", None, NOW)
     assert status(third) == 401
+
+
+def test_under_load_a_key_that_ended_takes_nothing_more_and_no_accepted_event_is_lost(local_board, ledger, tmp_path):
+    door, sent, accepted = door_of(local_board, ledger, tmp_path / "spool"), count(), list[int]()
+
+    def post(key: str) -> int:
+        number = next(sent)
+        status = Partner(partner.url, key).post(lines(event(number))).status_code
+        accepted.extend([number] if status == 200 else [])
+        return status
+
+    with listening(door) as partner, ThreadPoolExecutor(8) as pool:
+        key = partner.key
+        for ended in ("rotated", "rotated", "revoked"):
+            at_once = [pool.submit(post, key) for _ in range(20)]
+            following = keys.rotate(ledger, "men", timedelta(0), NOW)
+            if ended == "revoked":
+                keys.revoke(ledger, "men", None, NOW)
+            door.keys.load()
+            late, next_ones = ([pool.submit(post, each) for _ in range(20)] for each in (key, following))
+            assert {each.result() for each in late} == {401}
+            assert {each.result() for each in next_ones} == {401 if ended == "revoked" else 200}
+            assert {each.result() for each in at_once} <= {200, 401}
+            key = following
+    assert len(accepted) >= 40
+    assert numbers(published(local_board)) == sorted(accepted)
 
 
 def test_a_key_that_ends_keeps_its_end_when_keys_are_rotated_again(ledger):
