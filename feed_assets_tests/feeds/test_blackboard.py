@@ -77,11 +77,9 @@ def test_a_local_listing_says_what_obstore_says_and_shows_what_obstore_refuses(t
         assert isinstance(theirs, str) == ("\ufffd" in readable(name)), name
 
 
-@pytest.mark.parametrize(
-    "prefix", ["", "p/", "/p", "p/ok", "p//ok", ".", "..", "../x", "none", "p/none", "p/f", "p/./ok"]
-)
+@each_case("prefix", ["", "p/", "/p", "p/ok", "p//ok", ".", "..", "../x", "none", "p/none", "p/f", "p/./ok"])
 def test_a_local_listing_takes_a_prefix_as_obstore_does(tmp_path, prefix):
-    (tmp_path / "p" / "ok" / "below").mkdir(parents=True)
+    (tmp_path / "p" / "ok" / "below").mkdir(parents=True, exist_ok=True)
     (tmp_path / "p" / "f").touch()
     store = LocalStore(tmp_path)
     reported = [children(client, prefix) for client in (ObstoreClient(store), LocalClient(store, tmp_path))]
@@ -108,7 +106,7 @@ def test_an_object_is_overwritten_by_put(board):
     assert board.get("k") == b"second"
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(None, b"12345"), (6, b"12345"), (5, b"12345"), (3, b"123")])
+@each_case(("limit", "expected"), [(None, b"12345"), (6, b"12345"), (5, b"12345"), (3, b"123")])
 def test_no_more_than_the_limit_is_read(board, limit, expected):
     board.put("k", b"12345")
     assert board.get("k", limit) == expected
