@@ -16,9 +16,7 @@ from pyspark.sql.types import StructType, TimestampType
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
 from feed_assets.core.feeds import File, Partition, Update
 from feed_assets.core.written import Written
-from feed_assets.feeds import local_disk
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.stores import local_root
 from feed_assets.feeds.write import listed
 from feed_assets.spark.checksums import WRITTEN
 from feed_assets.spark.digest import digest, parts
@@ -99,7 +97,6 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
     path = f"{partition.path}/{update_id}"
     writer = frame.write.mode("error").options(**_COMMITTER, **WRITTEN)
     try:
-        _make_folders_above(board, path)
         writer.parquet(spark_path(board.url, path))
     except AnalysisException as error:
         if error.getCondition() != "PATH_ALREADY_EXISTS":
@@ -107,14 +104,6 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
         raise UpdateAbandoned(
             f"{path} is there already: expected a fresh id without files. Claim another one."
         ) from error
-
-
-def _make_folders_above(board: Blackboard, path: str) -> None:
-    """Make the local folders above a path with this process's umask: the JVM would make them for its user alone."""
-    root = local_root(board.url)
-    if root and root.is_dir():
-        local_disk.check_writable(root, path)
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
 
 
 def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
