@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import dagster as dg
 import psutil
 import pytest
 import sqlalchemy as sa
@@ -109,10 +110,11 @@ def told(planted: dict[str, str], tmp_path: Path, forker: Forks) -> Told:
     found, module = Told(planted, tmp_path), ["-m", project.__name__]
     (tmp_path / "rows.csv").write_text("k,n\na,1\n")
     found.call("feed", "publish", project.RAW, "", "rows.csv", *module)
-    found.call("run", *module, "--until-idle")
+    found.call("run", *module, "--until-idle", "-v")  # With all traces.
     found.call("doctor", *module)
     explain = ["explain", project.BROKEN, *module]
-    for each in (explain, [*explain, "--json"], ["events", "due", *module], ["events", "ls", "--json"]):
+    page = ["status", *module, "--html", str(tmp_path / "status.html")]
+    for each in (explain, [*explain, "--json"], ["events", "due", *module], ["events", "ls", "--json"], page):
         found.fork(forker, *each)
     for name, value in {
         "FEED_ASSETS_LEDGER": NOWHERE,
@@ -135,6 +137,16 @@ def test_no_secret_is_said_kept_or_on_a_command_line(told: Told, home: Path, dat
     assert len(kept) > 10
     assert [path for path in kept if SECRET.encode() in path.read_bytes()] == []
     assert SECRET not in rows(database)
+    assert SECRET not in (told.folder / "status.html").read_text()
+    assert SECRET not in (events := of_dagster())
+    assert "RuntimeError" in events
+
+
+def of_dagster() -> str:
+    """Return all events of the failing run, with their traces, which the web UI shows."""
+    with dg.DagsterInstance.get() as instance:
+        failed = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
+        return "\n".join(each.to_json() for run in failed for each in instance.all_logs(run.run_id))
 
 
 def rows(database: sa.URL) -> str:
