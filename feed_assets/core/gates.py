@@ -260,7 +260,7 @@ def _attempts(case: Case) -> Answer | None:
     if sum(is_death(each.reason) for each in tried) >= MOST_DEATHS:
         return Answer(State.WAITS_FOR_A_PERSON, f"Spark died {MOST_DEATHS} times on these inputs: {tried[-1].reason}")
     if len(tried) >= most:
-        why = f"{len(tried)} runs failed on these inputs, the last with: {tried[-1].reason}"
+        why = f"{len(tried)} run{'s' * (len(tried) > 1)} failed on these inputs, the last with: {tried[-1].reason}"
         return Answer(State.WAITS_FOR_A_PERSON, why)
     again = tried[-1].ended + pause_after(len(tried))
     if again <= case.facts.now:

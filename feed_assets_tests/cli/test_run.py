@@ -137,7 +137,7 @@ def test_what_has_failed_too_often_waits_for_a_person_with_an_exit_code_of_its_o
     result = invoke("run", "--until-idle", *without_answer(tmp_path, monkeypatch))
     what, waits, do = result.stdout.splitlines()[-3:]
     assert (result.exit_code, what) == (3, "1 waits for a person:")
-    assert waits == "WAITS   shop/made/v1.0: 1 runs failed on these inputs, the last with: see FAILED above"
+    assert waits == "WAITS   shop/made/v1.0: 1 run failed on these inputs, the last with: see FAILED above"
     assert "feed-assets build --failed" in do
 
 
