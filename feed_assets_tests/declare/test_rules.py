@@ -258,6 +258,8 @@ def test_a_mapping_may_lead_to_other_partitions_of_another_feed():
 
 
 DAYS = dg.DailyPartitionsDefinition("2021-01-01")
+BEFORE = dg.DailyPartitionsDefinition("2020-01-01", end_date="2021-01-01")
+REGIONS = dg.StaticPartitionsDefinition(["apac", "emea"])
 
 
 @each_case(
@@ -267,6 +269,22 @@ DAYS = dg.DailyPartitionsDefinition("2021-01-01")
         (None, DAYS, "t/sums/v1.0 has partitions_def, and nothing that it reads has: "),
         (DAYS, DAYS, None),
         (None, None, None),
+        (
+            DAYS,
+            BEFORE,
+            "t/sums/v1.0 has partitions from 2020-01-01 00:00 up to 2021-01-01 00:00, and t/raw/v1.0, which it reads, "
+            "from 2021-01-01 00:00: they have no period in common, so none is built. Correct start and end",
+        ),
+        (BEFORE, DAYS, "they have no period in common"),
+        (BEFORE, dg.DailyPartitionsDefinition("2020-12-31"), None),
+        (
+            DAYS,
+            REGIONS,
+            "t/sums/v1.0 reads of t/raw/v1.0 the partition with its own key. One has partitions of ",
+        ),
+        (REGIONS, DAYS, "they have no key in common, and none is built. Declare which are read: Input(…, mapping=…)"),
+        (DAYS, dg.StaticPartitionsDefinition(["2021-01-01", "all"]), None),
+        (dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS}), REGIONS, None),
     ],
 )
 def test_partitions_that_hardly_fit_get_a_hint_with_the_line(caplog, raw_parts, own_parts, says):

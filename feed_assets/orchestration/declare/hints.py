@@ -8,7 +8,8 @@ import dagster as dg
 from feed_assets.core.places import declared_at
 from feed_assets.orchestration.declare.declarations import Dataset, Foreign, declaration_of
 from feed_assets.orchestration.declare.inputs import Input
-from feed_assets.orchestration.declare.partitions import Partitions
+from feed_assets.orchestration.declare.partitions import Partitions, times_of
+from feed_assets.orchestration.declare.time_windows import Times, is_window
 from feed_assets.runs.recipe import Recipe
 
 _log = logging.getLogger(__name__)
@@ -16,7 +17,8 @@ _log = logging.getLogger(__name__)
 
 def hint(recipe: Recipe, partitions_def: Partitions, read: Mapping[str, Input]) -> None:
     """Warn, with file and line, of a dataset that hides another one, or whose partitions hardly fit what it reads."""
-    for text in [*_hidden(recipe), *_hints(recipe, partitions_def, [*read.values()])]:
+    inputs = [*read.values()]
+    for text in [*_hidden(recipe), *_hints(recipe, partitions_def, inputs), *_apart(recipe, partitions_def, inputs)]:
         _log.warning("%s: %s", declared_at(), text)
 
 
@@ -44,3 +46,49 @@ def _hints(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Ite
             f"{recipe.feed} has partitions_def, and nothing that it reads has: each of its partitions is made of the "
             "same rows. Declare the partitions of its inputs, or leave its own out."
         )
+
+
+def _apart(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Iterator[str]:
+    """Yield a hint for each input none of whose partitions is one that the dataset's own partitions read."""
+    for each in read:
+        if not isinstance(each.declaration, Dataset | Foreign) or each.mapping is not None:
+            continue
+        feed, parts = each.declaration.feed, each.spec.partitions_def
+        if _has_no_time_in_common(partitions_def, parts):
+            yield (
+                f"{recipe.feed} has partitions {_span(partitions_def)}, and {feed}, which it reads, {_span(parts)}: "
+                "they have no period in common, so none is built. Correct start and end of their partitions_def, or "
+                f"declare which are read: {_MAPPING}"
+            )
+        if _has_no_key_in_common(partitions_def, parts) or _has_no_key_in_common(parts, partitions_def):
+            yield (
+                f"{recipe.feed} reads of {feed} the partition with its own key. One has partitions of time and the "
+                f"other has names, so they have no key in common, and none is built. Declare which are read: {_MAPPING}"
+            )
+
+
+_MAPPING = "Input(…, mapping=…), such as dg.AllPartitionMapping() for all."
+
+
+def _has_no_time_in_common(own: Partitions, other: Partitions) -> bool:
+    mine, read = times_of(own), times_of(other)
+    return mine is not None and read is not None and (_ends_before(mine, read) or _ends_before(read, mine))
+
+
+def _ends_before(first: Times, second: Times) -> bool:
+    return first.end is not None and first.end <= second.start
+
+
+def _span(partitions_def: Partitions) -> str:
+    times = times_of(partitions_def)
+    bounds = [("from", times.start), ("up to", times.end)] if times else []
+    return " ".join(f"{word} {moment:{_MOMENT}}" for word, moment in bounds if moment)
+
+
+_MOMENT = "%Y-%m-%d %H:%M"
+
+
+def _has_no_key_in_common(named: Partitions, timed: Partitions) -> bool:
+    if not isinstance(named, dg.StaticPartitionsDefinition) or not isinstance(timed, dg.TimeWindowPartitionsDefinition):
+        return False
+    return not any(is_window(timed, key) for key in named.get_partition_keys())
