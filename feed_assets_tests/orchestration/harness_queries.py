@@ -5,8 +5,10 @@ from datetime import timedelta
 import dagster as dg
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.orchestration.decide.unknown import unread
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
@@ -41,3 +43,12 @@ def check_results(world_, asset, name):
     (key,) = [each for each in keys if each.asset_key.to_user_string() == asset and each.name == name]
     history = world_.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
     return [each.status.value for each in history]
+
+
+def status(world_, feed):
+    """The notes of `feed-assets status`, and the newest partitions of a feed as it shows them."""
+    graph, now = Graph(world_.definitions.resolve_asset_graph()), world_.now()
+    known = dg.partition_loading_context(now, world_.instance)
+    with known, open_ledger(settings().ledger).read() as connection:
+        found = status_of(graph, connection, nodes_shown(graph), None, now)
+    return found.notes, [each for row in found.rows if str(row.node.feed) == feed for each in row.shown]

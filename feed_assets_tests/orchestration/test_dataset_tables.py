@@ -9,6 +9,7 @@ import pytest
 from feed_assets import ByEvents, feed_asset, kafka_topic, warehouse_table
 from feed_assets.core.errors import InvalidDefinition, SourceBusy
 from feed_assets.core.feeds import Feed
+from feed_assets.core.grid import CellState
 from feed_assets.ledger import events
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.declarations import declaration_of
@@ -18,7 +19,7 @@ from feed_assets.settings import settings
 from feed_assets.sources import warehouses
 from feed_assets.testing import Given
 from feed_assets.warehouse import duck, state
-from feed_assets_tests.orchestration.harness_queries import check_results
+from feed_assets_tests.orchestration.harness_queries import check_results, status
 from feed_assets_tests.support.duckdb_holder import held_open
 from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, SUMS, harness, later, raw_feed, sums_of
@@ -164,18 +165,23 @@ def test_what_reads_the_table_is_built_when_its_partition_is_loaded(target):
 
 
 @pytest.mark.parametrize("target", ["duckdb"], indirect=True)
-def test_a_table_that_has_stopped_is_an_alert(target):
+def test_a_table_is_missing_before_its_first_load_and_with_issue_once_it_has_stopped(target):
     loop_ = loop()
     dataset = published(loop_)
     dataset.publish(DAY, {"k": "a", "n": 1})
+    loop_.run_until_idle()
+    why = f"not loaded yet: `feed-assets warehouse load main` loads {SUMS}. Look whether it runs."
+    assert {(each.state, each.why) for each in status(loop_, TABLE)[1]} == {(CellState.MISSING, why)}
+    assert open_reasons()[f"not_loaded:{TABLE}"] == why
     load(target, dataset)
     loop_.run_until_idle()
-    assert check_results(loop_, TABLE, "loaded") == ["SUCCEEDED"]
+    assert check_results(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
     with target.engine.open() as connection:
         state.note(connection, SUMS, "its schema would lose data")
     loop_.run_until_idle()
     said = f"{SUMS} is not loaded into main any more: its schema would lose data"
     assert open_reasons()[f"not_loaded:{TABLE}"] == said
+    assert {(each.state, each.why) for each in status(loop_, TABLE)[1]} == {(CellState.ISSUE, said)}
     dataset.publish(DAY, {"k": "a", "n": 2})
     load(target, dataset)
     loop_.run_until_idle()

@@ -8,18 +8,16 @@ import pytest
 
 from feed_assets import warehouse_table
 from feed_assets.core.errors import ChunkBroken, InvalidDefinition
-from feed_assets.core.grid import CellState, Slots
+from feed_assets.core.grid import CellState
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.kafka import avro
 from feed_assets.ledger import events
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.orchestration.declare.warehouse_tables import declared_tables
 from feed_assets.settings import settings
 from feed_assets.warehouse import loader
 from feed_assets.warehouse.engines import Engine, engine_of
-from feed_assets_tests.orchestration.harness_queries import check_results
+from feed_assets_tests.orchestration.harness_queries import check_results, status
 from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.kafka_topics import MORE
 from feed_assets_tests.support.sum_projects import harness
@@ -132,9 +130,9 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
     loop_.run_until_idle()
     said = f"{topic.name} is not loaded into main any more: {path} is not there: expected {len(content)} bytes"
     assert open_reasons()[f"not_loaded:{TABLE}"].startswith(said)
-    notes, states = status(loop_)
+    notes, shown = status(loop_, TABLE)
     assert [each for each in notes if each.startswith(f"{TABLE}: {said}")]
-    assert states == {CellState.ISSUE}
+    assert {each.state for each in shown} == {CellState.ISSUE}
     topic.board.put(key, content)
     load(topic)
     with engine().open() as connection:
@@ -150,20 +148,11 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
     assert check_results(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
 
 
-def status(loop_):
-    """What `feed-assets status` says below its grid, and how it shows the table."""
-    graph, now = Graph(loop_.definitions.resolve_asset_graph()), loop_.now()
-    known = dg.partition_loading_context(now, loop_.instance)
-    with known, open_ledger(settings().ledger).read() as connection:
-        found = status_of(graph, connection, nodes_shown(graph), Slots.of(now.date(), 1), now)
-    return found.notes, {each.state for row in found.rows if str(row.node.feed) == TABLE for each in row.shown}
-
-
 def test_nothing_is_loaded_before_the_first_load(topic):
     loop_ = loop(topic)
     loop_.run_until_idle()
     assert check_results(loop_, TABLE, "loaded") == ["FAILED"]
-    said = f"nothing of {topic.name} is loaded into main yet: {topic.name} has no signals yet. Look whether"
+    said = f"not loaded yet: {topic.name} has no signals yet. Look whether"
     assert open_reasons()[f"not_loaded:{TABLE}"].startswith(said)
     topic.produce(5)
     load(topic)
@@ -176,8 +165,10 @@ def test_more_lag_than_declared_is_an_alert_until_it_is_loaded(topic):
     topic.produce(5)
     loop_.run_until_idle()
     assert f"behind:{TABLE}" not in open_reasons()
+    assert {each.state for each in status(loop_, TABLE)[1]} == {CellState.MISSING}
     topic.produce(1)
     loop_.run_until_idle()
+    assert {each.state for each in status(loop_, TABLE)[1]} == {CellState.ISSUE}
     assert open_reasons()[f"behind:{TABLE}"].startswith(f"messages without a row: {topic.name}/0 6. Expected at most 5")
     load(topic)
     loop_.run_until_idle()

@@ -26,7 +26,15 @@ from feed_assets.orchestration.decide.periods import (
     newest_extents,
 )
 from feed_assets.orchestration.decide.windows import own_grain, own_window
-from feed_assets.orchestration.declare.declarations import LOADED, Dataset, EventTable, Rejects
+from feed_assets.orchestration.declare.declarations import (
+    CAUGHT_UP,
+    LOADED,
+    NOT_YET,
+    ON_TIME,
+    Dataset,
+    EventTable,
+    Rejects,
+)
 from feed_assets.orchestration.declare.partitions import Extent, end_of, times_of
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
 
@@ -134,10 +142,13 @@ def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed
 def _with_stopped(
     connection: sa.Connection, nodes: Iterable[Node], shown: Mapping[Partition, Shown]
 ) -> dict[Partition, Shown]:
-    """A table that has stopped, or lacks rows, is not complete, whatever has come of it."""
-    stopped = {feed: why for (feed, check), why in _warned(connection, nodes).items() if check == LOADED}
+    """Show as an issue a table that has stopped or lacks rows; one that was never loaded only if that is late."""
+    warned = _warned(connection, nodes)
+    stopped = {feed: why for (feed, check), why in warned.items() if check == LOADED}
+    late = {feed for feed, check in warned if check in (CAUGHT_UP, ON_TIME)}
+    calm = {feed for feed, why in stopped.items() if why.startswith(NOT_YET) and feed not in late}
     return {
-        at: replace(each, state=CellState.ISSUE, why=stopped[at.feed])
+        at: replace(each, state=CellState.MISSING if at.feed in calm else CellState.ISSUE, why=stopped[at.feed])
         if at.feed in stopped and each.state in (CellState.COMPLETE, CellState.MISSING)
         else each
         for at, each in shown.items()

@@ -45,6 +45,9 @@ ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
 CAUGHT_UP, NO_DEAD_LETTERS, LOADED = "caught_up", "no_dead_letters", "loaded"
 """Those of a topic, or a warehouse's table, with a limit of lag; of every topic; of every table of a warehouse."""
 
+NOT_YET = "not loaded yet: "
+"""The beginning of the reason of `LOADED` for a table that was never loaded."""
+
 WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP, NO_DEAD_LETTERS, LOADED)
 """The checks that no run makes: a sensor tells their results."""
 

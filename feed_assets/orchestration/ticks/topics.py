@@ -18,7 +18,7 @@ from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.ours import Ours
-from feed_assets.orchestration.declare.declarations import EventTable, LoadedDataset, LoadedTopic
+from feed_assets.orchestration.declare.declarations import NOT_YET, EventTable, LoadedDataset, LoadedTopic
 from feed_assets.orchestration.declare.topics import declared_topics
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
@@ -127,7 +127,7 @@ def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str
     """Why nothing is loaded yet, why a table has stopped, or how many rows its warehouse could not hold."""
     mine = [each for each in states_of(loaded.warehouse) if each.topic == loaded.name]
     if not mine:
-        return f"nothing of {loaded.name} is loaded into {loaded.warehouse} yet{_why_nothing(loaded)}"
+        return f"{NOT_YET}{_why_nothing(loaded)}"
     if mine[0].problem:
         return f"{loaded.name} is not loaded into {loaded.warehouse} any more: {mine[0].problem}"
     if not (refused := sum(each.refused for each in mine)):
@@ -139,7 +139,7 @@ def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str
 
 
 def _why_nothing(loaded: LoadedTopic | LoadedDataset) -> str:
-    why = f". Look whether `feed-assets warehouse load {loaded.warehouse}` runs."
+    why = f"`feed-assets warehouse load {loaded.warehouse}` loads {loaded.name}. Look whether it runs."
     if isinstance(loaded, LoadedDataset):
         return why
     from feed_assets.kafka.lag import why_unsignalled
@@ -147,7 +147,7 @@ def _why_nothing(loaded: LoadedTopic | LoadedDataset) -> str:
 
     with translated():
         unsignalled = why_unsignalled(clients_for(loaded.topic), loaded.topic)
-    return f": {unsignalled}" if unsignalled else why
+    return unsignalled or why
 
 
 def _unloaded(loaded: LoadedTopic, most: int, states_of: StatesOf) -> str:
