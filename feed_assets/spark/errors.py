@@ -17,6 +17,8 @@ from pyspark.errors import (
     SparkRuntimeException,
 )
 
+from feed_assets.core import errors
+from feed_assets.core.attempts import NO_ATTEMPT
 from feed_assets.core.errors import (
     BlackboardRefused,
     BlackboardUnavailable,
@@ -58,7 +60,7 @@ _HEADER = re.compile(r"CSV header does not conform to the schema|Number of colum
 _UNREADABLE = re.compile(r"FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|PARQUET_TYPE|CANNOT_READ_FILE|PARQUET_CONVERSION")
 _DAMAGED = re.compile(r"CRC checksum verification failed")
 _RAISED = re.compile(
-    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?:\w+\.)*(?P<error>\w+.*)"
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<module>(?:\w+\.)*)(?P<error>\w+.*)"
     r"|(?P<end>Python worker exited[^.\n]*)"
 )
 _PYTHON_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
@@ -82,12 +84,15 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
         raise known from error
 
 
-def of_function(error: Exception, declared_at: str | None) -> FunctionFailed | None:
+def of_function(error: Exception, declared_at: str | None) -> Exception | None:
     """Return an error of Spark's with the line of the user's code that it is about; None if it is about no line.
 
-    `declared_at` is the line of the function itself, of which Spark computes after it has returned.
+    `declared_at` is the line of the function itself, of which Spark computes after it has returned. An error of a
+    Python worker that counts as no attempt is returned as itself, as if the driver had raised it.
     """
     text = text_of(error)
+    if not_counted := _not_counted(text):
+        return not_counted
     lines = [users_place(each["file"], each["line"]) for each in _PYTHON_LINE.finditer(text)]
     lines += [users_place(each["file"], each["line"]) for each in _CALL_SITE.finditer(text)]
     place = raised_at(error) or next(filter(None, reversed(lines)), None)
@@ -98,6 +103,16 @@ def of_function(error: Exception, declared_at: str | None) -> FunctionFailed | N
     is_pythons = isinstance(error, PythonException) or bool(_RAISED.search(text))
     what = cause(text) if is_pythons else f"{type(error).__name__}: {excerpt(text)}"
     return (FunctionWrong if stays else FunctionFailed)(f"{with_notes(place, error)}: {what}")
+
+
+def _not_counted(text: str) -> Exception | None:
+    """Return the error of ours that a Python worker raised, if it is one that counts as no attempt."""
+    raised = [*_RAISED.finditer(text)]
+    if not raised or raised[-1]["module"] != f"{errors.__name__}.":
+        return None
+    name, _, message = raised[-1]["error"].partition(": ")
+    kind = getattr(errors, name)
+    return kind(message) if issubclass(kind, NO_ATTEMPT) else None
 
 
 def is_lasting(error: Exception) -> bool:

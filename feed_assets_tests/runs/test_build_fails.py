@@ -16,6 +16,7 @@ from feed_assets.core.errors import (
     FunctionFailed,
     FunctionWrong,
     InvalidDefinition,
+    KafkaUnavailable,
     SparkUnavailable,
     UpdateChanged,
 )
@@ -215,12 +216,25 @@ def test_a_second_run_of_an_output_is_refused_while_the_first_goes_on(lake):
     assert lake.states() == [updates.PUBLISHED]
 
 
-@pytest.mark.parametrize(("made", "called"), [(None, "NoneType"), ([1], "list")])
+@each_case(("made", "called"), [(None, "NoneType"), ([1], "list")])
 def test_a_function_that_returns_no_frame_is_told_so(lake, made, called):
     lake.drop(ONE)
     with pytest.raises(InvalidDefinition, match=f"ads/clean/v1.0: the function returned {called}: expected"):
         lake.clean(transform=lambda raw: made)
     assert lake.bad_ends()[0][0] == runs.FAILED
+
+
+def test_a_service_that_a_python_worker_cannot_reach_is_no_attempt_as_in_the_driver(lake):
+    def of_a_worker(raw):
+        def refuse(number):
+            raise KafkaUnavailable(f"no answer about {number}")
+
+        return raw.select(sf.udf(refuse, "int")("id").alias("id"), "at")
+
+    lake.drop(ONE)
+    with pytest.raises(KafkaUnavailable):
+        lake.clean(transform=of_a_worker)
+    assert lake.bad_ends() == [(updates.ABANDONED, "KafkaUnavailable: no answer about 1")]
 
 
 def of_a_missing_column(raw):
