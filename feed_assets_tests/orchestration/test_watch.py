@@ -124,11 +124,12 @@ def test_a_check_may_be_run_by_hand(team, clock):
     assert "no event of team/a for" in check().description
 
 
-def test_wrong_settings_of_alerts_are_logged_and_hold_up_no_run(team, clock, monkeypatch, caplog):
+def test_wrong_settings_of_alerts_are_an_alert_and_hold_up_no_run(team, clock, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_ALERT_WEBHOOK", "https://example.invalid/hook")
     settings.cache_clear()
     world_ = world(team, clock)
     team.publish(("a", "X", 1), ("b", "X", 1))
     assert [run.succeeded for run in world_.run_until_idle()] == [True]
-    assert "alerts are not delivered" in caplog.text
-    assert "FEED_ASSETS_ALERT_SECRET" in caplog.text
+    reason = open_alerts()["failing:watch:delivery"]
+    assert "alerts are not delivered" in reason
+    assert "FEED_ASSETS_ALERT_SECRET" in reason
