@@ -142,13 +142,12 @@ class _Window:
         return self._end == len(self._body)
 
     def _fill(self) -> None:
-        """Have the bytes of a whole event behind the place where it is, or all that there are."""
-        if self._is_last or len(self._text) - self._at > ROW_BYTES:
-            return
-        data = self._body[self._end : self._end + ROW_BYTES]
-        text, size = utf_8_decode(data, "strict", self._end + len(data) == len(self._body))
-        self._passed += self._at
-        self._text, self._at, self._end = self._text[self._at :] + text, 0, self._end + size
+        """Have twice the bytes of a whole event behind the place where it is, or all that there are."""
+        while not self._is_last and len(self._text) - self._at <= 2 * ROW_BYTES:
+            data = self._body[self._end : self._end + ROW_BYTES]
+            text, size = utf_8_decode(data, "strict", self._end + len(data) == len(self._body))
+            self._passed += self._at
+            self._text, self._at, self._end = self._text[self._at :] + text, 0, self._end + size
 
     def _skip_blanks(self) -> None:
         self._fill()
@@ -176,7 +175,7 @@ class _Window:
         try:
             value, self._at = _DECODER.raw_decode(self._text, start)
         except (ValueError, RecursionError) as error:
-            longer = "" if self._is_last else f", or it has more than {ROW_BYTES} bytes"
+            longer = "" if self._is_last else f", or it has more than {2 * ROW_BYTES} bytes"
             raise ValueError(f"its element at character {self._passed + start}: {error}{longer}") from None
         return self._text[start : self._at], value
 

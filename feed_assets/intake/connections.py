@@ -51,18 +51,18 @@ class Admission:
 
     def admit(self, connection: "BoundedHttp") -> bool:
         """Count a connection, and end the oldest one without a key for it; False if it is one too many."""
-        address, connection.is_counted = connection.network, True
+        network, connection.is_counted = connection.network, True
         self._without_key[connection] = None
-        self._of_address[address] += 1
-        if address not in self._trusted and self._of_address[address] > PER_ADDRESS:
-            oldest = self._oldest(address)
-            self.log.add(f"more than {PER_ADDRESS} connections from one address", address)
+        self._of_address[network] += 1
+        if connection.address not in self._trusted and self._of_address[network] > PER_ADDRESS:
+            self.log.add(f"more than {PER_ADDRESS} connections from one address", network)
+            oldest = next(each for each in self._keyless() if each.network == network)
             if oldest is connection:
                 return False
             self._end(oldest)
-        elif len(self._without_key) > WITHOUT_KEY and (oldest := self._oldest()) is not connection:
-            self.log.add(f"more than {WITHOUT_KEY} connections without a valid key", address)
-            self._end(oldest)
+        elif len(self._without_key) > WITHOUT_KEY and len(keyless := self._keyless()) > WITHOUT_KEY:
+            self.log.add(f"more than {WITHOUT_KEY} connections without a valid key", network)
+            self._end(keyless[0])
         return True
 
     def _end(self, connection: "BoundedHttp") -> None:
@@ -70,11 +70,10 @@ class Admission:
         self.release(connection)
         connection.abort()
 
-    def _oldest(self, address: str | None = None) -> "BoundedHttp":
-        """Return the oldest connection without a key: the new one, if all others have shown one."""
-        for connection in [each for each in self._without_key if each.has_key]:
-            del self._without_key[connection]
-        return next(each for each in self._without_key if address in (None, each.network))
+    def _keyless(self) -> "list[BoundedHttp]":
+        """Return the connections that have not shown a key, the oldest first; the new one is the last."""
+        self._without_key = {each: None for each in self._without_key if not each.has_key}
+        return [*self._without_key]
 
     def release(self, connection: "BoundedHttp") -> None:
         """Count a connection no longer."""
@@ -90,7 +89,7 @@ class Admission:
 class BoundedHttp(HttpToolsProtocol):
     """A connection that ends after a refusal with an unread body, and whenever its client is too slow or too long."""
 
-    network = ""
+    address = network = ""
     is_counted = False
     _has_key = _is_over = False
     _timer: asyncio.TimerHandle | None = None
@@ -114,13 +113,13 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Begin to wait for a head, or refuse the connection."""
         super().connection_made(transport)
-        address = self.client[0] if self.client else ""
-        self.network = _network(address)
-        self.logger = cast(Any, ConnectionLog(self._admission.log, address))
+        self.address = self.client[0] if self.client else ""
+        self.network = _network(self.address)
+        self.logger = cast(Any, ConnectionLog(self._admission.log, self.address))
         self._end_in(HEAD_SECONDS)
         if not self._admission.admit(self):
-            why = f"found more than {PER_ADDRESS} connections from {address}: send more requests over fewer connections"
-            self._refuse(503, why)
+            found = f"found more than {PER_ADDRESS} connections from {self.address}"
+            self._refuse(503, f"{found}: send more requests over fewer connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop to wait."""

@@ -9,7 +9,7 @@ MINUTE = 60.0
 """Seconds in which the same line of the same address is written once, and then counted."""
 
 LINES_A_MINUTE = 100
-"""Different lines in a minute; what comes beyond is counted in one line."""
+"""Different lines of a level in a minute; what comes beyond is counted in one line. Errors are not behind warnings."""
 
 ADDRESS_LENGTH = 60
 """Characters of an address: a proxy passes on what its client wrote."""
@@ -23,31 +23,31 @@ class LimitedLog:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._counts = Counter[tuple[str, str]]()
+        self._counts = Counter[tuple[str, str, int]]()
         self._ends = 0.0
 
     def add(self, text: str, address: str, level: int = logging.WARNING, error: BaseException | None = None) -> None:
         """Write a line, or count it if it was written in this minute."""
         self.write_counts()
-        line = text, repr(address[:ADDRESS_LENGTH])
+        line = text, repr(address[:ADDRESS_LENGTH]), level
         with self._lock:
-            is_over = len(self._counts) >= LINES_A_MINUTE and line not in self._counts
-            line = (_OTHERS, "others") if is_over else line
+            is_over = line not in self._counts and sum(each[2] == level for each in self._counts) >= LINES_A_MINUTE
+            line = (_OTHERS, "others", level) if is_over else line
             self._ends = self._ends if self._counts else monotonic() + MINUTE
             is_first = line not in self._counts
             self._counts[line] += 1
         if is_first:
-            _log.log(level, "%s (from %s)", *line, exc_info=error)
+            _log.log(level, "%s (from %s)", *line[:2], exc_info=error)
 
     def write_counts(self) -> None:
         """Write how often each line came again, if the minute is over."""
         with self._lock:
             if not self._counts or monotonic() < self._ends:
                 return
-            counts, self._counts = self._counts, Counter[tuple[str, str]]()
-        for (text, address), count in counts.items():
+            counts, self._counts = self._counts, Counter[tuple[str, str, int]]()
+        for (text, address, level), count in counts.items():
             if count > 1:
-                _log.warning("%s (from %s): %d times in the last minute", text, address, count)
+                _log.log(level, "%s (from %s): %d times in the last minute", text, address, count)
 
 
 class ConnectionLog:

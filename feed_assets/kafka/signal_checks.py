@@ -53,9 +53,9 @@ def _check_file(signal: "Signal") -> None:
         if signal.records:
             raise InvalidEvent(f"path: found none, expected that of a file with {signal.records} records.")
         return
-    key = chunk_key(signal)
-    if not signal.path.endswith(f"/{key}"):
-        raise InvalidEvent(f"path: found {signal.path!r:.200}, expected one that ends with /{key}.")
+    key, path = chunk_key(signal), signal.path
+    if not path.endswith(f"/{key}") or not path.isprintable() or ".." in path.split("/"):
+        raise InvalidEvent(f"path: found {path!r:.200}, expected one without '..' that ends with /{key}.")
     if signal.size < 0:
         raise InvalidEvent(f"size: found {signal.size}, expected a number of bytes.")
     if not _DIGEST.fullmatch(signal.sha256 or ""):

@@ -193,7 +193,7 @@ def test_an_array_of_more_than_is_text_at_a_time_gives_all_its_elements():
 
 
 def test_a_list_that_is_longer_than_any_event_is_not_read():
-    with pytest.raises(Refused, match="or it has more than 1048576 bytes"):
+    with pytest.raises(Refused, match="or it has more than 2097152 bytes"):
         raws(b"[[" + b"[]," * ROW_BYTES + b"0]]", "array")
 
 
@@ -212,6 +212,14 @@ def test_an_event_that_is_too_long_is_one_reject(kind):
     body = f"{long}\n{short}" if kind == "lines" else f"[{long}, {short}]"
     found = [*events(body.encode(), kind)]
     assert [each.broken[:7] for each in found] == ["it has ", ""]
+
+
+@each_case("before", [0, 600_000, ROW_BYTES - 2000, ROW_BYTES + 2000])
+def test_a_long_event_of_an_array_is_one_reject_wherever_it_stands(before):
+    small, long = json.dumps({"a": "y" * 1000}), json.dumps({"a": "x" * (ROW_BYTES * 3 // 2)})
+    many = ", ".join([small] * (before // len(small)))
+    found = [*events(f"[{many + ', ' if many else ''}{long}, {small}]".encode(), "array")]
+    assert [each.broken[:7] for each in found if each.broken] == ["it has "]
 
 
 def test_the_limits_are_those_that_the_docs_say():

@@ -126,8 +126,9 @@ class Connection(SimpleNamespace):
         self.ended = True
 
 
-def admitted(admission: Admission, network: str, has_key: bool = False) -> tuple[Connection, bool]:
-    connection = Connection(network=network, has_key=False, ended=False, is_counted=False)
+def admitted(admission: Admission, network: str, has_key: bool = False, address: str = "") -> tuple[Connection, bool]:
+    place = {"network": network, "address": address or network}
+    connection = Connection(**place, has_key=False, ended=False, is_counted=False)
     is_taken = admission.admit(connection)
     connection.has_key = has_key
     return connection, is_taken
@@ -135,7 +136,7 @@ def admitted(admission: Admission, network: str, has_key: bool = False) -> tuple
 
 def test_of_one_address_the_oldest_without_a_key_goes_and_if_all_have_one_no_more_come(monkeypatch):
     monkeypatch.setattr(connections, "PER_ADDRESS", 3)
-    admission = Admission({"proxy"}, LimitedLog())
+    admission = Admission({"proxy", "2001:db8::5"}, LimitedLog())
     first = [admitted(admission, "a", has_key=number == 0)[0] for number in range(3)]
     assert admitted(admission, "a", has_key=True)[1]
     assert [each.ended for each in first] == [False, True, False]
@@ -144,6 +145,19 @@ def test_of_one_address_the_oldest_without_a_key_goes_and_if_all_have_one_no_mor
     assert not admitted(admission, "a")[1]
     assert admitted(admission, "b")[1]
     assert all(admitted(admission, "proxy", has_key=True)[1] for _ in range(9))
+    assert all(admitted(admission, "2001:db8::/64", True, "2001:db8::5")[1] for _ in range(9))
+
+
+def test_connections_that_have_shown_a_key_end_no_stranger(monkeypatch):
+    monkeypatch.setattr(connections, "WITHOUT_KEY", 3)
+    admission = Admission((), LimitedLog())
+    stranger, _ = admitted(admission, "a")
+    for _ in range(5):
+        admitted(admission, "b", has_key=True)
+    others = [admitted(admission, "c")[0] for _ in range(2)]
+    assert not stranger.ended, "three have no key"
+    others.append(admitted(admission, "c")[0])
+    assert [each.ended for each in (stranger, *others)] == [True, False, False, False]
 
 
 def test_a_connection_that_has_ended_counts_no_longer(monkeypatch):
@@ -204,10 +218,12 @@ def test_the_log_counts_what_comes_again_and_knows_no_more_than_some_lines(monke
         log.add("it failed", "a" * 1000, logging.ERROR)
     for number in range(500):
         log.add("it failed", f"{number}")
-    assert len(caplog.records) == limited_log.LINES_A_MINUTE + 1
+    log.add("it failed otherwise", "a", logging.ERROR)
+    assert caplog.records.pop().levelno == logging.ERROR, "warnings of 500 addresses hide no error"
+    assert len(caplog.records) == limited_log.LINES_A_MINUTE + 2
     assert max(len(each.getMessage()) for each in caplog.records) < 100
     caplog.clear()
     monkeypatch.setattr(limited_log, "monotonic", lambda: 100.0)
     log.write_counts()
     log.write_counts()
-    assert [re.findall(r"\d+ times", each.getMessage()) for each in caplog.records] == [["3 times"], ["401 times"]]
+    assert [re.findall(r"\d+ times", each.getMessage()) for each in caplog.records] == [["3 times"], ["400 times"]]
