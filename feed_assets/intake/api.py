@@ -31,7 +31,7 @@ EVENTS_PATH = "/v1/{feed:path}/events"
 
 _EVENTS_PATH = re.compile(EVENTS_PATH.replace("{feed:path}", "(?P<feed>.*)"))
 
-HELD_BYTES = 64 << 20
+HELD_BYTES, HELD_OF_KEY = 64 << 20, 32 << 20
 """Bytes of bodies as they were sent, and of small ones unpacked, that are in memory at a time, of all requests."""
 
 RETRY_SECONDS = 5
@@ -77,6 +77,8 @@ class Door:
     problem: str = ""
     """Why what was accepted waits to be published; '' if it need not."""
     held: Held = field(default_factory=lambda: Held(HELD_BYTES))
+    held_of_keys: dict[str, Held] = field(default_factory=dict[str, Held])
+    """The part of each key: one partner's bodies leave room for the others'."""
     large: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one large body that is unpacked, judged or written; the others wait as they were sent."""
     log: LimitedLog = field(default_factory=LimitedLog)
@@ -191,7 +193,8 @@ async def _taken(
 ) -> Response:
     """Read a body, have it accepted, and answer."""
     kind, events = _kind(request), 0
-    body = Body(door.held, request.headers.get("content-encoding", "").lower(), kind)
+    held = door.held_of_keys.setdefault(key, Held(HELD_OF_KEY, door.held))
+    body = Body(held, request.headers.get("content-encoding", "").lower(), kind)
     try:
         async with AsyncExitStack() as stack:
 

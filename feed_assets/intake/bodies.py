@@ -2,6 +2,7 @@
 
 import re
 from codecs import BOM_UTF8, utf_8_decode
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from json import JSONDecoder
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
@@ -35,8 +36,8 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object. Raises ValueError for a field that is there twice, of which Python would keep the last one."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"field {max(found, key=names.count)!r} is there twice")
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"field {name!r} is there twice")
     return found
 
 

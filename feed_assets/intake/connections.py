@@ -147,6 +147,9 @@ class BoundedHttp(HttpToolsProtocol):
         """Stop to wait: the application has the rest of the request's time for the body."""
         self._stop()
         self._unread = 0
+        if self.parser.should_upgrade():  # pyright: ignore[reportOptionalMemberAccess]
+            self._refusal = _NO_UPGRADE
+            raise ValueError(self._refusal)
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
             self._refusal = _too_long()
             raise ValueError(self._refusal)
@@ -191,9 +194,6 @@ class BoundedHttp(HttpToolsProtocol):
         if not self._is_over:
             self._stop() if self._is_answering else self._end_in(HEAD_SECONDS)
 
-    def _unsupported_upgrade_warning(self) -> None:
-        self.logger.warning("a request for another protocol was answered by HTTP/1.1")
-
     def _refuse(self, status: int, why: str) -> None:
         """Answer in place of the application, which hears that the client has gone, and end the connection."""
         if self.transport.is_closing():
@@ -229,6 +229,13 @@ class BoundedHttp(HttpToolsProtocol):
         if self._timer:
             self._timer.cancel()
             self._timer = None
+
+
+_NO_UPGRADE = (
+    400,
+    "found a request to upgrade to another protocol, whose body the parser would not read; expected HTTP/1.1: send it "
+    "without the header Upgrade (in Java: HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1))",
+)
 
 
 def _too_long() -> tuple[int, str]:

@@ -25,20 +25,29 @@ _PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
 
 
 class Held:
-    """The bytes of the bodies that are being read or judged, of all requests: more than so many are refused."""
+    """The bytes of the bodies that are being read or judged: more than so many are refused.
 
-    def __init__(self, limit: int) -> None:
-        self._left = limit
+    Args:
+        limit: The most bytes.
+        whole: Those of all requests, of which these are a part.
+    """
+
+    def __init__(self, limit: int, whole: "Held | None" = None) -> None:
+        self._left, self._whole = limit, whole
 
     def take(self, size: int) -> None:
         """Count more bytes. Raises Refused where there is no room."""
         if size > self._left:
             raise Refused(503, "the receiver is at its limit of bytes in flight: send it again", retry_after=1)
+        if self._whole:
+            self._whole.take(size)
         self._left -= size
 
     def give_back(self, size: int) -> None:
         """Count bytes no longer."""
         self._left += size
+        if self._whole:
+            self._whole.give_back(size)
 
 
 class Body:
@@ -53,12 +62,12 @@ class Body:
     def __init__(self, held: Held, packing: str = "", kind: str = "lines") -> None:
         self._held, self._taken, self._sent = held, 0, bytearray()
         self._packing, self._kind = _packed(packing), kind
-        self._size = self._events = 0
+        self._size = self._events = self._received = 0
 
     @property
     def cost(self) -> int:
         """Return as how many events it counts so far."""
-        return max(self._events if self._kind == "lines" else 0, self._size // EVENT_BYTES)
+        return max(self._events if self._kind == "lines" else 0, max(self._size, self._received) // EVENT_BYTES)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> None:
         """Take it as it is sent. Raises Refused where it is too large."""
@@ -67,6 +76,7 @@ class Body:
                 raise Refused(413, f"the body has more than {BODY_BYTES} bytes: send it in several requests")
             self._take(len(chunk))
             self._sent += chunk
+            self._received += len(chunk)
 
     async def unpacked(self, turn: Callable[[], Awaitable[None]]) -> bytes:
         """Return all of it, unpacked. Others have their turn meanwhile.

@@ -1,5 +1,6 @@
 """The first rows of what is written, taken on the way: a Markdown table for the UI."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,6 +60,11 @@ def _text(field: StructField) -> str:
     return f"substring(CAST({name} AS STRING), 1, {_FETCHED})"
 
 
+_MARKDOWN = re.compile(r"[\\`\[\]!|<>]")
+"""What Markdown would take for more than text: an image, whose address a browser would ask, above all."""
+
+
 def _cell(text: str | None) -> str:
-    text = "NULL" if text is None else " ".join(text.split()).replace("|", "\\|")
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    text = "NULL" if text is None else " ".join(text.split())
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return _MARKDOWN.sub(r"\\\g<0>", text)

@@ -91,6 +91,19 @@ def test_a_long_head_that_comes_at_once_is_refused_and_one_of_ten_times_the_usua
     assert "send fewer or shorter headers" in answer.json()["error"]
 
 
+@each_case("protocol", [b"h2c", b"websocket"])
+def test_a_request_for_another_protocol_is_refused_and_its_body_is_neither_lost_nor_a_request(partner, protocol):
+    """Java's client asks for h2c by default; the parser stops behind such a head."""
+    body = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    with connected(partner) as connection:
+        upgrade = b"Authorization: Bearer %b\r\nConnection: Upgrade\r\nUpgrade: %b\r\nContent-Length: %d\r\n\r\n"
+        connection.sendall(HEAD + upgrade % (partner.key.encode(), protocol, len(body)) + body)
+        answer = answer_of(connection)
+    assert answer.split()[1] == b"400"
+    assert b"without the header Upgrade" in answer
+    assert answer.count(b"HTTP/1.1 ") == 1, "one answer"
+
+
 def test_line_breaks_between_requests_hold_no_connection(partner, monkeypatch):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     with connected(partner) as connection:
