@@ -6,21 +6,28 @@ from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import Enum
+from inspect import isfunction
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from feed_assets.core.secrets import shown
 
+_OURS = __name__.partition(".")[0]
+
 _LISTS = {"tuple": ("tuple", "({},)"), "set": ("set", "{{{}}}"), "frozenset": ("frozenset", "frozenset({{{}}})")}
-"""What is no `list of`: in words and in code, because a value is compared with its type and never converted."""
+"""Names and forms of collections that a message does not call a list, because a list in their place is refused."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """How a value of an annotated type is written, and what it is in words: metadata of `Annotated`."""
+    """How a value of an annotated type is written, and what it is in words: metadata of `Annotated`.
+
+    `decorator` makes such a value of a user's function.
+    """
 
     code: str
     words: str
+    decorator: str = ""
 
 
 def in_words(expected: Any) -> str:
@@ -33,12 +40,27 @@ def in_words(expected: Any) -> str:
     if origin is Literal:
         return _joined([repr(each) for each in parts])
     if origin in (Union, UnionType):
-        return _joined([in_words(each) for each in parts])
+        return _union_in_words(parts)
     if _is(origin, Mapping):
-        return f"a dict of names to {in_words(parts[1])}"
+        return f"a dict of names to {'values' if parts[1] is Any else in_words(parts[1])}"
     if _is(origin, Sequence | Set):
         return f"a {_LISTS.get(origin.__name__, ('list',))[0]} of {in_words(parts[0])}"
     return _plain(expected)
+
+
+def _union_in_words(parts: Sequence[Any]) -> str:
+    """Return alternatives in words: None first if it could be read as one of what a container holds."""
+    others = [each for each in parts if each is not NoneType]
+    words = [in_words(each) for each in others]
+    if len(others) < len(parts) and any(map(_holds_others, others)):
+        return f"None, or {_joined(words)}"
+    return _joined([in_words(each) for each in parts])
+
+
+def _holds_others(expected: Any) -> bool:
+    """Check whether the words of a type end with those of another one."""
+    kind = get_args(expected)[0] if get_origin(expected) is Annotated else expected
+    return _example(expected) is None and isinstance(get_origin(kind), type)
 
 
 def _plain(expected: Any) -> str:
@@ -60,12 +82,28 @@ def cure(name: str, given: Any, wrong: Any, expected: Any) -> str:
     """
     if isinstance(wrong, type):  # What it is in words says that it is to be called.
         return ""
+    if decorator := lacking_decorator(wrong, expected):
+        return f" Put @{decorator}(…) above {wrong.__name__}."
     if isinstance(wrong, str) and (near := _nearest(wrong, expected)):
         return f" Write {name}={near!r}."
     parts = get_args(expected) if get_origin(expected) in (Union, UnionType) else ()
     like_it = [each for each in parts if isinstance(get_origin(each), type) and isinstance(given, get_origin(each))]
     code = _code(like_it[0] if like_it else expected, wrong)
     return f" Write {name}={code}." if code else ""
+
+
+def lacking_decorator(wrong: Any, expected: Any) -> str:
+    """Return the decorator that is to stand above a function of a user; empty if a wrong value is no such one."""
+    is_users = isfunction(wrong) and wrong.__module__.partition(".")[0] != _OURS
+    return next((each.decorator for each in _examples(expected) if each.decorator), "") if is_users else ""
+
+
+def _examples(expected: Any) -> Iterator[Example]:
+    """Yield the examples in a type and in what it holds."""
+    if example := _example(expected):
+        yield example
+    for part in get_args(expected):
+        yield from _examples(part)
 
 
 def _nearest(wrong: str, expected: Any) -> str | None:
@@ -85,10 +123,10 @@ def _code(expected: Any, wrong: Any) -> str:
     if origin in (Union, UnionType):
         return next((code for each in parts if (code := _code(each, wrong))), "")
     if _is(origin, Mapping):
-        code = _code(parts[1], wrong)
+        code = _code(parts[1], wrong) or ("'value'" if parts[1] in (str, Any) else "")
         return f"{{{(code if code.isidentifier() else 'name')!r}: {code}}}" if code else ""
     if _is(origin, Sequence | Set):
-        code = _code(parts[0], wrong) or (shown(repr(wrong)) if _is_text(parts[0]) and isinstance(wrong, str) else "")
+        code = _code(parts[0], wrong) or (_texts_in(wrong) if _is_text(parts[0]) else "")
         return _LISTS.get(origin.__name__, ("", "[{}]"))[1].format(code) if code else ""
     return _code_of_class(expected) if isinstance(expected, type) else ""
 
@@ -98,8 +136,14 @@ def _code_of_class(expected: type) -> str:
         return "timedelta(hours=1)"
     if issubclass(expected, Enum):
         return f"{expected.__name__}.{next(iter(expected)).name}"
-    is_ours = expected.__module__.partition(".")[0] == __name__.partition(".")[0]
+    is_ours = expected.__module__.partition(".")[0] == _OURS
     return f"{expected.__name__}(…)" if is_ours else ""
+
+
+def _texts_in(wrong: Any) -> str:
+    """Return a text, or those of another collection, as parts of one; empty if it holds others."""
+    texts: list[Any] = [wrong] if isinstance(wrong, str) else [*wrong] if isinstance(wrong, list | tuple | Set) else []
+    return ", ".join(shown(repr(each)) for each in texts) if all(isinstance(each, str) for each in texts) else ""
 
 
 def _is_text(expected: Any) -> bool:

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting
-from feed_assets.core.examples import cure, in_words
+from feed_assets.core.examples import cure, in_words, lacking_decorator
 from feed_assets.core.places import declared_at
 from feed_assets.core.secrets import shown
 
@@ -129,11 +129,12 @@ def _check(owner: str, declared: Signature, hints: Mapping[str, Any], given: Map
         except ValidationError as error:
             wrong = _most_telling(error)
             where = name + "".join(f"[{step!r}]" for step in steps_in(given[name], wrong["loc"][1:]))
-            rule = wrong.get("ctx", {}).get("error")
+            rule, value = wrong.get("ctx", {}).get("error"), wrong["input"]
+            bare = lacking_decorator(value, expected)
+            found = f"the function {value.__name__}" if bare else value_in_words(value)
             raise InvalidDefinition(
-                f"{owner}({_first(given, name)}): {where} is {value_in_words(wrong['input'])}, "
-                f"expected {rule or in_words(hints[name])}."
-                f"{'' if rule or several else cure(name, given[name], wrong['input'], expected)}"
+                f"{owner}({_first(given, name)}): {where} is {found}, expected {rule or in_words(hints[name])}."
+                f"{'' if rule or several else cure(name, given[name], value, expected)}"
             ) from None
 
 

@@ -40,6 +40,10 @@ def made(feed: str = "t/sums/v1.0", function: Any = None, **options: Any) -> dg.
     return feed_asset(feed, **{"inputs": {"raw": RAW}, **options})(function or sums)
 
 
+@dg.asset
+def plain(): ...
+
+
 def together(*assets: Any) -> dg.Definitions:
     return with_automation(dg.Definitions(assets=assets))
 
@@ -93,6 +97,38 @@ REFUSED = {
         lambda: made(inputs=[RAW]),
         "expected a dict of names to what @feed_asset, foreign_feed or Input gives. Write inputs={'orders': orders}.",
     ),
+    "an input without its decorator": (
+        lambda: made(inputs={"raw": reads}),
+        "inputs['raw'] is the function reads, expected a dict of names to what @feed_asset, foreign_feed or Input "
+        "gives. Put @feed_asset(…) above reads.",
+    ),
+    "a dependency without its decorator": (lambda: made(deps=[Input(reads)]), ". Put @feed_asset(…) above reads."),
+    "an input of plain Dagster": (
+        lambda: made(inputs={"raw": plain}),
+        "t/sums/v1.0 cannot take inputs['raw']: plain is no feed asset: expected one made by @feed_asset.",
+    ),
+    "a dependency on a plain spec": (
+        lambda: made(deps=[dg.AssetSpec("orders")]),
+        "t/sums/v1.0 cannot take deps[0]: orders is no feed: declare it with foreign_feed()",
+    ),
+    "a mapping as a text": (
+        lambda: Input(RAW, mapping="all"),
+        "expected a mapping of Dagster, Within, BatchDate, DayToDate, Previous or None. Write "
+        "mapping=dg.AllPartitionMapping().",
+    ),
+    "tags that are a list": (
+        lambda: made(tags=["x"]),
+        "tags is ['x'] (list), expected None, or a dict of names to str. Write tags={'name': 'value'}.",
+    ),
+    "metadata that are a text": (
+        lambda: made(metadata="x"),
+        "expected None, or a dict of names to values. Write metadata={'name': 'value'}.",
+    ),
+    "kinds that are a list": (
+        lambda: made(kinds=["pyspark", "jdbc"]),
+        "expected None, or a set of str. Write kinds={'pyspark', 'jdbc'}.",
+    ),
+    "a function or nothing": (lambda: made(chart=1), "expected None, or a function from"),
     "an input alone": (lambda: made(inputs=RAW), ". Write inputs={'orders': orders}."),
     "the name of a dependency": (
         lambda: made(deps=["t/raw/v1.0"]),

@@ -49,7 +49,8 @@ else:
     DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
 
 Readable = Annotated[
-    dg.AssetSpec | dg.AssetsDefinition | Input, Example("orders", "what @feed_asset, foreign_feed or Input gives")
+    dg.AssetSpec | dg.AssetsDefinition | Input,
+    Example("orders", "what @feed_asset, foreign_feed or Input gives", decorator="feed_asset"),
 ]
 
 

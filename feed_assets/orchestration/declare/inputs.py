@@ -266,9 +266,12 @@ class Input:
     """
 
     feed: Annotated[
-        dg.AssetSpec | dg.AssetsDefinition, Example("orders", "what @feed_asset, foreign_feed or another one gives")
+        dg.AssetSpec | dg.AssetsDefinition,
+        Example("orders", "what @feed_asset, foreign_feed or another one gives", decorator="feed_asset"),
     ]
-    mapping: dg.PartitionMapping | BySpan | None = None
+    mapping: (
+        Annotated[dg.PartitionMapping, Example("dg.AllPartitionMapping()", "a mapping of Dagster")] | BySpan | None
+    ) = None
     ignore_quality_issue: bool = False
     tagged: bool = False
     required: Literal["all", "own"] = "all"

@@ -34,14 +34,22 @@ def resolve(
     read = {
         name: replace(each, feed=own) if isinstance(each.mapping, Previous) else each for name, each in read.items()
     }
-    for each in read.values():
-        _check_time(feed, partitions_def, each)
+    for name, each in read.items():
+        _check_time(feed, partitions_def, each, _declaration(feed, name, each))
     return read
 
 
-def _check_time(feed: Feed, partitions_def: Partitions, read: Input) -> None:
+def _declaration(feed: Feed, name: str, read: Input) -> Declaration:
+    """Return what an input declares. Raise InvalidDefinition, with the dataset and the argument, if it is no feed."""
+    try:
+        return read.declaration
+    except InvalidDefinition as error:
+        argument = f"inputs[{name!r}]" if name.isidentifier() else name
+        raise InvalidDefinition(f"{feed} cannot take {argument}: {error}") from None
+
+
+def _check_time(feed: Feed, partitions_def: Partitions, read: Input, declared: Declaration) -> None:
     """Raise InvalidDefinition if what is decided by time has none, or `only` names what the input has not."""
-    declared = read.declaration
     if isinstance(declared, StateTable):
         _check_mapping(feed, declared, read)
     if (read.by_span or read.beyond) and times_of(partitions_def) is None:
