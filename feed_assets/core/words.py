@@ -5,7 +5,7 @@ from collections.abc import Sequence
 LONGEST_REASON = 8_000
 """Characters of a reason that the ledger keeps."""
 
-LONGEST_EXCERPT = 300
+LONGEST_EXCERPT = 1_000
 """Characters of a library's text within a message of ours; all of it is in the run's log."""
 
 
@@ -19,10 +19,7 @@ def text_of(error: BaseException) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return why a run ended, `Error: message`: a very long one without its middle, as its cure stands at its end."""
-    reason = f"{type(error).__name__}: {text_of(error)}"
-    if len(reason) <= LONGEST_REASON:
-        return reason
-    return f"{reason[: LONGEST_REASON // 2]} … {reason[-LONGEST_REASON // 2 :]}"
+    return _without_middle(f"{type(error).__name__}: {text_of(error)}", LONGEST_REASON)
 
 
 def first_line(text: str | None) -> str:
@@ -31,9 +28,13 @@ def first_line(text: str | None) -> str:
 
 
 def excerpt(text: str) -> str:
-    """Return the first line of a library's text, cut so that our own words around it are read."""
-    line = first_line(text)
-    return line if len(line) <= LONGEST_EXCERPT else f"{line[: LONGEST_EXCERPT - 1]}…"
+    """Return the first line of a library's text: a very long one without its middle, as its cure stands at its end."""
+    return _without_middle(first_line(text), LONGEST_EXCERPT)
+
+
+def _without_middle(text: str, most: int) -> str:
+    """Return a text, or the beginning and the end of one with more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 def sentence(text: str) -> str:

@@ -4,6 +4,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 
 from feed_assets.core import errors
 from feed_assets.core.attempts import ABANDONED, ATTEMPTS, FAILED, REFUSED, end_of
+from feed_assets.core.words import LONGEST_EXCERPT, LONGEST_REASON, excerpt, reason_of
 from feed_assets_tests.support.each_case import each_case
 
 ENDS = {
@@ -35,6 +36,22 @@ ENDS = {
 @each_case(("error", "end"), ENDS.items(), ids=lambda each: each if isinstance(each, str) else repr(each))
 def test_how_a_run_ends(error, end):
     assert end_of(error) == end
+
+
+@each_case(
+    ("shortened", "begins", "most"),
+    [
+        (lambda text: reason_of(errors.UnreadableUpdate(text)), "UnreadableUpdate: it is long, ", LONGEST_REASON),
+        (lambda text: excerpt(f"{text}\nat line 3"), "it is long, ", LONGEST_EXCERPT),
+    ],
+)
+def test_of_a_long_text_the_middle_is_left_out_as_its_cure_stands_at_its_end(shortened, begins, most):
+    whole = shortened("it is long, Do this.")
+    assert whole == f"{begins}Do this."
+    text = shortened(f"it is long, {'x' * most} Do this.")
+    assert text.startswith(begins)
+    assert text.endswith("x Do this.")
+    assert most <= len(text) <= most + len(" … ")
 
 
 def test_only_a_failure_of_its_own_and_a_refused_audit_are_attempts():
