@@ -244,9 +244,9 @@ def _pause(case: Case) -> Answer | None:
 
 def _if_elsewhere(case: Case, reason: str) -> str:
     """Return what to do after a change in a helper module: the ledger sees only the code of the function itself."""
-    return f" (after a change in another module run `feed-assets build {case.need.output.feed} --failed`)" * is_of_code(
-        reason
-    )
+    if not is_of_code(reason):
+        return ""
+    return f" (after a change in another module run `feed-assets build {case.need.output.feed} --failed`)"
 
 
 def _attempts(case: Case) -> Answer | None:

@@ -122,10 +122,12 @@ class Runner:
 
     def _failing(self, sensors: Iterable[str]) -> dict[str, str]:
         ledger, prefixes = open_ledger(settings().ledger), [f"{FAILING}:{sensor}:" for sensor in sensors]
-        ours = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
         with ledger.read() as connection:
             opened = alerts.open_alerts(connection)
         found = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
+        if not found:  # As after almost every tick, and a graph costs more than a look.
+            return {}
+        ours = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
         mine = [each for each, prefix in found if ours.has(each.name.removeprefix(prefix))]
         return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in mine}
 
