@@ -241,13 +241,6 @@ def of_a_missing_column(raw):
     return raw.select("ids")
 
 
-LONG = "x" * 400
-
-
-def of_a_missing_column_with_a_long_name(raw):
-    return raw.select(LONG)
-
-
 def of_a_value(raw):
     return raw.select(sf.lit("x").cast("int").alias("id"), "at")
 
@@ -285,12 +278,6 @@ def refuse_any(number):
     ("changes", "kind", "says"),
     [
         ({"transform": of_a_missing_column}, FunctionWrong, "+1: AnalysisException: [UNRESOLVED_COLUMN"),
-        (
-            {"transform": of_a_missing_column_with_a_long_name},
-            FunctionWrong,
-            "+1: AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with "
-            f"name `{LONG}` cannot be resolved. Did you mean one of the following? [`",
-        ),
         ({"transform": of_a_value}, FunctionWrong, "+1: NumberFormatException: [CAST_INVALID_INPUT]"),
         ({"transform": of_a_worker}, FunctionFailed, "+2: Mistake: no 1"),
         ({"transform": of_a_name}, FunctionWrong, "+1: NameError: name 'missing_name' is not defined"),
