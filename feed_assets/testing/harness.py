@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,6 +17,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board
+from feed_assets.home import home
 from feed_assets.orchestration.build.makers import make_with, read_slices_with
 from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
 from feed_assets.orchestration.decide.graph import Graph
@@ -26,7 +28,8 @@ from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now
-from feed_assets.settings import settings
+from feed_assets.settings import Settings, settings
+from feed_assets.testing.environment import refuse_another_home, refuse_settings_of_the_shell
 from feed_assets.testing.results import Asked, Ran, Reported
 from feed_assets.testing.rows import published_rows
 from feed_assets.testing.selection import selected
@@ -39,7 +42,6 @@ from feed_assets.testing.sources import (
     given_boards,
     given_rows,
     put_rows,
-    refuse_settings_of_the_shell,
     refuse_what_is_not_given,
     source_named,
     with_sources,
@@ -80,8 +82,10 @@ class Harness:
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     selection: str | dg.AssetSelection | None = None
     _at_exit: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
+    _home: Path = field(default_factory=home, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        __tracebackhide__ = True
         settings.cache_clear()  # The environment may be another test's.
         refuse_settings_of_the_shell()
         if self.selection:
@@ -93,6 +97,7 @@ class Harness:
 
     def _take_sources(self) -> None:
         """Have the definitions read what is given. Raise SourceNotGiven for what else reaches out."""
+        __tracebackhide__ = True
         declared = declarations_of(self.definitions)
         refuse_what_is_not_given(self.sources, declared)
         with ExitStack() as undone_if_refused:
@@ -111,18 +116,28 @@ class Harness:
         self.instance.dispose()
 
     @property
+    def _settings(self) -> Settings:
+        """Settings of the test. Raise SourceNotGiven if they are another test's, or the shell's, by now."""
+        __tracebackhide__ = True
+        refuse_another_home(self._home)
+        return settings()
+
+    @property
     def board(self) -> Blackboard:
         """The blackboard of the settings."""
-        return open_board(settings())
+        __tracebackhide__ = True
+        return open_board(self._settings)
 
     def _board_of(self, feed: str) -> Blackboard:
         """The blackboard that a feed is declared to be on."""
-        elsewhere = Graph(self.definitions.resolve_asset_graph()).elsewhere
-        return open_board(settings(), name=elsewhere.get(Feed.parse(feed)))
+        __tracebackhide__ = True
+        used, elsewhere = self._settings, Graph(self.definitions.resolve_asset_graph()).elsewhere
+        return open_board(used, name=elsewhere.get(Feed.parse(feed)))
 
     @property
     def runner(self) -> Runner:
         """What `feed-assets run` uses, with this harness listening."""
+        refuse_another_home(self._home)
         return Runner(self.definitions, self.instance, self._on_run, self.now)
 
     def _on_run(self, result: dg.ExecuteInProcessResult) -> None:
@@ -182,7 +197,7 @@ class Harness:
         Raises:
             NotRevalidated: Its files are not those that were published.
         """
-        revalidate(Services.of(settings()), _partition(feed, partition), update_id)
+        revalidate(Services.of(self._settings), _partition(feed, partition), update_id)
 
     def newest(self, feed: str, partition: str = "") -> str | None:
         """Look at the blackboard.
@@ -222,6 +237,7 @@ class Harness:
         Returns:
             What it requests and reports.
         """
+        refuse_another_home(self._home)
         sensor = self.definitions.resolve_sensor_def(name)
         context = dg.build_sensor_context(self.instance, cursor, definitions=self.definitions, sensor_name=sensor.name)
         with context, dg.partition_loading_context(self.now(), self.instance):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from feed_assets.settings import PREFIX, settings
+from feed_assets.testing.environment import noted_environment
 
 _OF_SPARK = f"{PREFIX}SPARK_"
 
@@ -14,7 +15,8 @@ _OF_SPARK = f"{PREFIX}SPARK_"
 def fresh_home(folder: Path) -> Generator[Path]:
     """Have this process work in a new home folder: its blackboard and ledger are empty, and nobody else's are touched.
 
-    Settings are those by default, but for `FEED_ASSETS_SPARK_…`, which say where Spark is.
+    Settings are those by default, but for `FEED_ASSETS_SPARK_…`, which say where Spark is. Variables that are set
+    before are none of the test's: a `Harness` refuses the databases that they name.
 
     Args:
         folder: Where it is to be made; the folder above it is there.
@@ -24,11 +26,13 @@ def fresh_home(folder: Path) -> Generator[Path]:
     """
     before = _ours()
     folder.mkdir(0o700)
-    _set({name: value for name, value in before.items() if name.startswith(_OF_SPARK)} | {"DAGSTER_HOME": str(folder)})
-    try:
-        yield folder
-    finally:
-        _set(before)
+    with noted_environment():
+        spark = {name: value for name, value in before.items() if name.startswith(_OF_SPARK)}
+        _set(spark | {"DAGSTER_HOME": str(folder)})
+        try:
+            yield folder
+        finally:
+            _set(before)
 
 
 def _ours() -> dict[str, str]:

@@ -7,7 +7,7 @@ from feed_assets.core.errors import SourceNotGiven
 from feed_assets.core.secrets import shown
 from feed_assets.core.slices import Slice
 from feed_assets.settings import expand
-from feed_assets.testing.sources import is_of_the_test
+from feed_assets.testing.environment import is_of_the_test
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,7 @@ def rows_of_the_test(
         raise SourceNotGiven(
             f"a Harness reads only what the test gives, and not the SQL table {table} at {shown(url)}, where the "
             f"function reads a slice of {piece.partition.feed}. Have the function read `env:NAME`, and set that "
-            "variable in the test, as by `monkeypatch.setenv`."
+            "variable within `with fresh_home(…):`, as by `monkeypatch.setenv`."
         )
     from feed_assets.sources.slice_rows import rows_of  # PySpark costs a second.
 

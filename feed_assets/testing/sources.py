@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import dagster as dg
-from dotenv import dotenv_values, find_dotenv
 
 from feed_assets.core.errors import SourceNotGiven
 from feed_assets.core.pulls import Pull
 from feed_assets.core.secrets import shown
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.home import home
 from feed_assets.orchestration.declare.by_events import LineageFile, LineageTable
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -32,6 +30,7 @@ from feed_assets.orchestration.declare.declarations import (
 from feed_assets.settings import PREFIX, settings
 from feed_assets.sources.declared import EventFiles, EventSource, EventTopic, LoadedTables, SqlTable
 from feed_assets.sources.rows import Columns
+from feed_assets.testing.environment import is_of_the_test
 from feed_assets.testing.selection import with_specs
 
 Rows = Sequence[Mapping[str, Any]]
@@ -44,35 +43,6 @@ FOLDER = "given_to_the_harness"
 """The folder on the test's blackboard that holds given rows and files."""
 
 BOARDS = f"{PREFIX}BLACKBOARDS"
-
-
-def _of_the_shell() -> dict[str, str | None]:
-    """Return the environment, with what a project's `.env` adds to it."""
-    return {**dotenv_values(find_dotenv(usecwd=True)), **os.environ}
-
-
-_SHELL = _of_the_shell()
-"""The environment as the tests began: a variable with another value is the test's own."""
-
-_SETTINGS = ("BLACKBOARD", "BLACKBOARDS", "BLACKBOARD_QUEUE", "LEDGER", "KAFKA", "KAFKA_REGISTRY", "WAREHOUSES")
-_DELIVERIES = ("EVENTS_TO", "ALERT_WEBHOOK", "ALERT_SMTP", "ALERT_APPRISE")
-_REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_SETTINGS, *_DELIVERIES)))
-"""Variables that say where a Harness reads, writes and delivers to."""
-
-
-def refuse_settings_of_the_shell() -> None:
-    """Raise SourceNotGiven if a test would use a setting of the developer's shell, or the home of the project."""
-    if "DAGSTER_HOME" not in os.environ:
-        raise SourceNotGiven(
-            f"a Harness would use {home()}, the home of `feed-assets run`: expected one of the test's own. Make the "
-            'Harness in `with fresh_home(tmp_path / "home"):`.'
-        )
-    names = [name for name in _REACHING if name in os.environ and not is_of_the_test(name)]
-    if names:
-        raise SourceNotGiven(
-            f"a Harness would use {', '.join(names)} of this shell: expected what the test itself sets. Make the "
-            'Harness in `with fresh_home(tmp_path / "home"):`, which unsets them, and set there what the test brings.'
-        )
 
 
 @contextmanager
@@ -104,7 +74,14 @@ def _set(variable: str, value: str | None) -> None:
 
 def refuse_what_is_not_given(sources: Mapping[str, Source], declared: Sequence[Declaration]) -> None:
     """Raise SourceNotGiven for a source that reaches out and is not given, and for a given one that is not declared."""
+    __tracebackhide__ = True
     names = sorted({name for each in declared for name in _names_of(each)})
+    for name, source in sources.items():
+        if of_others := [url for url in _urls_of(source) if _is_variable_of_others(url)]:
+            raise SourceNotGiven(
+                f"sources gives {name!r} as {of_others[0]}, a variable that the test has not set: expected the URL of "
+                "a database of the test. Give that, or set the variable within `with fresh_home(…):`."
+            )
     for name in sources.keys() - {*names}:
         near = get_close_matches(name, names, 1) or [", ".join(names) or "none"]
         raise SourceNotGiven(f"sources has {name!r}: expected a source of these definitions, {near[0]}.")
@@ -201,9 +178,16 @@ def _as_text(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def is_of_the_test(variable: str) -> bool:
-    """Check whether the test, and not the shell, has set a variable."""
-    return variable in os.environ and os.environ[variable] != _SHELL.get(variable)
+def _is_variable_of_others(url: str) -> bool:
+    return url.startswith("env:") and not is_of_the_test(url.removeprefix("env:"))
+
+
+def _urls_of(source: Source) -> Iterator[str]:
+    """Yield the URLs of a source that is given."""
+    if isinstance(source, EventSource):
+        yield from (part.url for part in source.parts if isinstance(part, SqlTable))
+    elif isinstance(source, str | LineageTable):
+        yield source if isinstance(source, str) else source.url
 
 
 def _names_of(declared: Declaration) -> Iterator[str]:
@@ -257,8 +241,7 @@ def _place_of(part: object) -> str | None:
 
 
 def _sql(table: SqlTable | LineageTable) -> str | None:
-    variable = table.url.removeprefix("env:")
-    if variable != table.url and is_of_the_test(variable):
+    if table.url.startswith("env:") and not _is_variable_of_others(table.url):
         return None
     return f"the SQL table {table.table} at {shown(table.url)}"
 

@@ -1,0 +1,71 @@
+"""Variables that a Harness would use: those of the test, and none of the developer's shell."""
+
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from dotenv import dotenv_values, find_dotenv
+from dotenv.main import DotEnv
+
+from feed_assets.core.errors import SourceNotGiven
+from feed_assets.home import home
+from feed_assets.settings import PREFIX
+
+_SETTINGS = ("BLACKBOARD", "BLACKBOARDS", "BLACKBOARD_QUEUE", "LEDGER", "KAFKA", "KAFKA_REGISTRY", "WAREHOUSES")
+_DELIVERIES = ("EVENTS_TO", "ALERT_WEBHOOK", "ALERT_SMTP", "ALERT_APPRISE")
+_REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_SETTINGS, *_DELIVERIES)))
+"""Variables that say where a Harness reads, writes and delivers to."""
+
+
+def _of_the_shell() -> list[Mapping[str, str | None]]:
+    """Return the environment, and the project's `.env` with `${NAME}` taken first from the file, and from the shell."""
+    file = find_dotenv(usecwd=True)
+    return [dict(os.environ), dotenv_values(file), DotEnv(file, override=False).dict() if file else {}]
+
+
+_ENVIRONMENTS = _of_the_shell()
+"""Variables as the tests began, and as each open `fresh_home` did: with another value they are the test's own."""
+
+
+@contextmanager
+def noted_environment() -> Generator[None]:
+    """Take the variables that are set now for no test's own, until the end of the block."""
+    _ENVIRONMENTS.append(dict(os.environ))
+    try:
+        yield
+    finally:
+        _ENVIRONMENTS.pop()
+
+
+def is_of_the_test(variable: str) -> bool:
+    """Check whether the test has set a variable: neither the shell, nor a `.env` file, nor modules loaded before."""
+    value = os.environ.get(variable)
+    return value is not None and all(each.get(variable) != value for each in _ENVIRONMENTS)
+
+
+def refuse_settings_of_the_shell() -> None:
+    """Raise SourceNotGiven if a test would use a setting of the developer's shell, or the home of the project."""
+    __tracebackhide__ = True
+    if "DAGSTER_HOME" not in os.environ:
+        raise SourceNotGiven(
+            f"a Harness would use {home()}, the home of `feed-assets run`: expected one of the test's own. Make the "
+            'Harness in `with fresh_home(tmp_path / "home"):`.'
+        )
+    names = [name for name in _REACHING if name in os.environ and not is_of_the_test(name)]
+    if names:
+        raise SourceNotGiven(
+            f"a Harness would use {', '.join(names)} of this shell: expected what the test itself sets. Make the "
+            'Harness in `with fresh_home(tmp_path / "home"):`, which unsets them, and set there what the test brings.'
+        )
+
+
+def refuse_another_home(of_the_harness: Path) -> None:
+    """Raise SourceNotGiven if a Harness has outlived the home that it was made in."""
+    __tracebackhide__ = True
+    if home() != of_the_harness:
+        raise SourceNotGiven(
+            f"this Harness is of {of_the_harness}, which the test has left, and would use {home()}. Use it within its "
+            "`with fresh_home(…):` block: a fixture that makes it has `yield harness` there, and not `return harness`."
+        )
+    refuse_settings_of_the_shell()
