@@ -17,7 +17,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import check_footers
 from feed_assets.feeds.text_files import check_unaltered
 from feed_assets.runs.maker import Task
-from feed_assets.runs.recipe import PREVIOUS, Source
+from feed_assets.runs.recipe import PREVIOUS, Recipe, Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
 from feed_assets.spark.rejects import Rejected, apart, is_tagged, kept_of, reject_counts, rejected_rows, without_rejects
@@ -125,10 +125,14 @@ class _Transform:
         absent = {source.name: None for source in recipe.handed if source.name not in inputs}
         result = recipe.transform(**{**absent, **inputs, **_further_arguments(self.task, self._previous())})
         if not isinstance(result, DataFrame):
-            what = "a DataFrame of pandas" if _is_of_pandas(result) else type(result).__name__
+            what, cure = type(result).__name__, "Return one."
+            if _is_of_pandas(result):
+                spark = f"{next(iter(inputs))}.sparkSession" if inputs else "spark"
+                what, cure = "a DataFrame of pandas", f"Return `{spark}.createDataFrame(…)` of it."
             raise InvalidDefinition(
-                f"{recipe.feed}: the function returned {what}: expected a DataFrame of pyspark.sql. Return one."
+                f"{recipe.feed}: the function returned {what}: expected a DataFrame of pyspark.sql. {cure}"
             )
+        _refuse_twice(recipe, result)
         if is_tagged(result) != any(source.tagged and source.name in inputs for source in recipe.sources):
             raise InvalidDefinition(
                 f"{recipe.feed}: a function with a tagged input returns its rows with _raw, _file and _reasons, one "
@@ -211,6 +215,18 @@ def _of_file(values: Mapping[str, object]) -> Column:
     """Return the value of the path that a row's file is below."""
     file = sf.col("_file")
     return sf.coalesce(*(sf.when(file.startswith(f"{path}/"), sf.lit(value)) for path, value in values.items()))
+
+
+def _refuse_twice(recipe: Recipe, rows: DataFrame) -> None:
+    """Raise InvalidDefinition for two columns of one name: Spark's own error is about SQL of ours."""
+    alike = [[each for each in rows.columns if each.lower() == name.lower()] for name in rows.columns]
+    twice = next((names for names in alike if len(names) > 1), None)
+    if twice and (len({*twice}) < len(twice) or rows.sparkSession.conf.get("spark.sql.caseSensitive") != "true"):
+        named = " and ".join(f"`{name}`" for name in dict.fromkeys(twice))
+        raise InvalidDefinition(
+            f"{recipe.feed}: the function returned {len(twice)} columns {named}: expected each name once. "
+            "Rename or drop one."
+        )
 
 
 def _is_of_pandas(result: object) -> bool:

@@ -46,8 +46,14 @@ _LASTING = (
 )
 """Spark's words for an expression that it cannot resolve, or compute of these rows: it says the same each time."""
 
-_MAY_PASS = re.compile(r"\[(?:TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND|USER_RAISED_EXCEPTION)")
-"""What a function looks up elsewhere, or judges by itself, may be there the next time."""
+_MAY_PASS = re.compile(
+    r"\[(?:TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND|USER_RAISED_EXCEPTION"
+    r"|UNABLE_TO_INFER_SCHEMA|FAILED_JDBC|UNABLE_TO_FETCH_HIVE_TABLES)|HiveException|MetaException"
+)
+"""What a function looks up elsewhere, or judges by itself, may be there the next time.
+
+A folder of another team has no files yet, or a database or a metastore does not answer.
+"""
 
 UNREADABLE = "feed_assets cannot read "
 """How the text begins with which an action fails for a value that it could not read; the file's key follows."""

@@ -3,10 +3,12 @@
 import re
 from contextlib import suppress
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 from obstore import exceptions
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 
 from feed_assets.core.attempts import needs_a_change
@@ -216,11 +218,19 @@ def test_a_second_run_of_an_output_is_refused_while_the_first_goes_on(lake):
     assert lake.states() == [updates.PUBLISHED]
 
 
-@each_case(("made", "called"), [(None, "NoneType"), ([1], "list")])
-def test_a_function_that_returns_no_frame_is_told_so(lake, made, called):
+@each_case(
+    ("transform", "says"),
+    [
+        (lambda raw: None, r"NoneType: expected a DataFrame of pyspark\.sql\. Return one\."),
+        (lambda raw: [1], r"list: expected a DataFrame of pyspark\.sql\. Return one\."),
+        (lambda raw: raw.select("id", "id", "at"), "2 columns `id`: expected each name once. Rename or drop one."),
+        (lambda raw: raw.selectExpr("id", "at", "id AS ID"), "2 columns `id` and `ID`: expected each name once"),
+    ],
+)
+def test_a_function_whose_result_no_dataset_can_hold_is_refused(lake, transform, says):
     lake.drop(ONE)
-    with pytest.raises(InvalidDefinition, match=f"ads/clean/v1.0: the function returned {called}: expected"):
-        lake.clean(transform=lambda raw: made)
+    with pytest.raises(InvalidDefinition, match=f"ads/clean/v1.0: the function returned {says}"):
+        lake.clean(transform=transform)
     assert lake.bad_ends()[0][0] == runs.FAILED
 
 
@@ -270,6 +280,19 @@ def of_another_table(raw):
     return raw.join(raw.sparkSession.table("not_there_now"), "id")
 
 
+def of_a_folder_without_files(raw):
+    with TemporaryDirectory() as folder:
+        return raw.join(raw.sparkSession.read.parquet(folder), "id")
+
+
+def of_a_database_that_is_down(raw):
+    raise AnalysisException("[FAILED_JDBC.CONNECTION] Failed JDBC jdbc:derby: Couldn't connect to the database")
+
+
+def of_a_metastore_that_is_down(raw):
+    raise AnalysisException("org.apache.hadoop.hive.ql.metadata.HiveException: Unable to instantiate SessionHive")
+
+
 def refuse_any(number):
     raise Mistake(f"no {number}")
 
@@ -282,6 +305,9 @@ def refuse_any(number):
         ({"transform": of_a_worker}, FunctionFailed, "+2: Mistake: no 1"),
         ({"transform": of_a_name}, FunctionWrong, "+1: NameError: name 'missing_name' is not defined"),
         ({"transform": of_a_service}, FunctionFailed, "+3: UnboundLocalError: "),
+        ({"transform": of_a_folder_without_files}, FunctionFailed, "+2: AnalysisException: [UNABLE_TO_INFER_SCHEMA]"),
+        ({"transform": of_a_database_that_is_down}, FunctionFailed, "+1: AnalysisException: [FAILED_JDBC.CONNECTION]"),
+        ({"transform": of_a_metastore_that_is_down}, FunctionFailed, "+1: AnalysisException: org.apache.hadoop.hive"),
         ({"transform": of_another_table}, FunctionFailed, "+1: AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]"),
         (
             {"checks": (replace(MAYBE, passes=refuse_any),)},
