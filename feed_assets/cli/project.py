@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from feed_assets.home import module_in, project_here, project_in
 
 _TWICE = re.compile(r"Asset key \S+ is defined multiple times\. Definitions found in modules: (?P<modules>[\w., ]+)\.")
 """How Dagster says that modules below `defs` declare an asset twice."""
+
+_NO_DATE = re.compile(r"time data '(?P<value>.*)' does not match format '(?P<form>.*?)(?:%z)?'")
+_NO_TEXT = re.compile(r"Expected <class 'str'>\. Got (?P<value>.+) of type <class '(?P<kind>\w+)'>")
+"""How Dagster says that a date of partitions has another form, and that a key is no text."""
 
 
 def module_of_project() -> tuple[str, Path]:
@@ -95,6 +100,12 @@ def _said(cause: BaseException, error: BaseException) -> str:
         return "; ".join(_mistake(each, place) for each in cause.errors(include_url=False))
     if isinstance(cause, ZoneInfoNotFoundError):
         return f"{place}: {_unknown_zone(cause)}"
+    if date := _NO_DATE.fullmatch(str(cause)):
+        value, form = date["value"], date["form"]
+        example = datetime(2026, 1, 31, tzinfo=UTC).strftime(form)
+        return f"{place}: the date is {value!r}: expected the form {form}, such as {example!r}. Correct it."
+    if value := _NO_TEXT.search(str(cause)):
+        return f"{place}: a value is {value['value']} ({value['kind']}): expected a text. Write {value['value']!r}."
     text = " ".join((cause.msg if isinstance(cause, SyntaxError) else str(cause)).split())
     return f"{place}: {type(cause).__name__}: {text}"
 

@@ -120,7 +120,12 @@ MISTAKES = {
     "\n\nprint(unknown)": "ice/defs/orders.py:3: NameError: name 'unknown' is not defined",
     "import feed_assets as f\nf.Late(grwth=1)": "ice/defs/orders.py:2: Late(): there is no parameter grwth",
     "import feed_assets as f\nf.Late(growth=5)": "ice/defs/orders.py:2: Late(): growth is 5 (int), expected a share",
-    "import dagster as dg\ndg.DailyPartitionsDefinition('x')": "ice/defs/orders.py:2: ValueError: time data 'x'",
+    "import dagster as dg\ndg.DailyPartitionsDefinition('01.02.2026')": (
+        "ice/defs/orders.py:2: the date is '01.02.2026': expected the form %Y-%m-%d, such as '2026-01-31'. Correct it."
+    ),
+    "import dagster as dg\ndg.StaticPartitionsDefinition([1, 2])": (
+        "ice/defs/orders.py:2: a value is 1 (int): expected a text. Write '1'."
+    ),
     "import dagster as dg\ndg.DailyPartitionsDefinition('2021-01-01', timezone='Europe/Berlinn')": (
         "ice/defs/orders.py:2: there is no time zone Europe/Berlinn: expected Europe/Berlin. Correct it."
     ),

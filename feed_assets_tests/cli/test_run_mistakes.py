@@ -39,12 +39,19 @@ JUDGED = 'checks.Check("odd", "odd rows", passes=judged, aggregate="count(1)")'
 MEASURED = 'checks.Check("own", "own rows", passes=bool, measure=measured)'
 UDF = 'return rows.withColumn("n", sf.udf(lambda item: int(item), "int")("item"))'
 
+MAKE_ONE = "a DataFrame of pyspark.sql. Return `rows.sparkSession.createDataFrame(…)` of it."
+
 IN_FUNCTIONS = [
     ("forgets", "rows.where('pieces > 0')", '"shop/forgets', "the function returned NoneType: expected a DataFrame of"),
     ("misspells", 'return rows.select("piecs")', "piecs", "name `piecs` cannot be resolved. Did you mean one of the"),
     ("divides", "return rows.limit(1 / 0)", "1 / 0", "ZeroDivisionError: division by zero"),
     ("casts", 'return rows.selectExpr("int(item)")', '"shop/casts', "The value 'lemon' of the type \"STRING\" cannot"),
-    ("collects", "return rows.toPandas()", '"shop/collects', "a DataFrame of pandas: expected a DataFrame of pyspark"),
+    (
+        "collects",
+        "return rows.toPandas()",
+        '"shop/collects',
+        "pandas: expected a DataFrame of pyspark.sql. " + MAKE_ONE,
+    ),
     ("calls", UDF, "sf.udf", "ValueError: invalid literal for int() with base 10: 'lemon'"),
 ]
 """Name, body, text of the line that is named, and words of the message."""

@@ -44,6 +44,17 @@ def made(feed: str = "t/sums/v1.0", function: Any = None, **options: Any) -> dg.
 def plain(): ...
 
 
+async def waits(raw): ...
+
+
+def yields(raw):
+    yield raw
+
+
+async def waits_and_yields(raw):
+    yield raw
+
+
 def together(*assets: Any) -> dg.Definitions:
     return with_automation(dg.Definitions(assets=assets))
 
@@ -165,6 +176,12 @@ REFUSED = {
         lambda: made(function=lambda raws: raws),
         "takes raws, its inputs are raw: expected one parameter for each input, by the same name",
     ),
+    "a coroutine": (
+        lambda: made(function=waits),
+        "t/sums/v1.0: waits() is `async`: expected a plain function that returns a DataFrame. Write `def`.",
+    ),
+    "a generator": (lambda: made(function=yields), "yields() has a `yield`: expected a plain function that returns"),
+    "a generator of coroutines": (lambda: made(function=waits_and_yields), "waits_and_yields() is `async`: expected"),
     "no version of a dataset": (lambda: made("t/sums"), "t/sums has no version: expected one, such as 't/sums/v1.0'."),
     "a zone": (lambda: Cadence("0 6 * * *", timezone="CEST"), "expected a time zone such as 'Europe/Berlin'"),
     "a cron": (lambda: Cadence("0 25 * * *"), "Cadence: the cron is '0 25 * * *': Bad hour. Expected one such as"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from inspect import getdoc
+from inspect import getdoc, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, unwrap
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -46,6 +46,7 @@ def recipe_of(
     """A dataset as a run needs it. Raises InvalidName and InvalidDefinition for what cannot be declared like this."""
     if feed.version is None:
         raise InvalidName(f"{feed} has no version: expected one, such as '{feed}/v1.0'.")
+    _refuse_no_plain_function(feed, function)
     handed = tuple(given.source(name) for name, given in read.items())
     sources = (*handed, *(_waited_for(feed, name, given) for name, given in waited_for.items()))
     _refuse_twice(feed, "input", [str(source.feed) for source in sources])
@@ -55,6 +56,17 @@ def recipe_of(
     wants = frozenset(match_parameters(function, set(read)))
     code = code_version or source_digest(function)  # Who mends it and materializes again gets new data.
     return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
+
+
+def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:
+    """Raise InvalidDefinition for a function whose call gives a coroutine or a generator, and no rows."""
+    bare = unwrap(function)
+    is_async = iscoroutinefunction(bare) or isasyncgenfunction(bare)
+    if is_async or isgeneratorfunction(bare):
+        found, cure = ("is `async`", "Write `def`") if is_async else ("has a `yield`", "Write `return`")
+        raise InvalidDefinition(
+            f"{feed}: {function.__qualname__}() {found}: expected a plain function that returns a DataFrame. {cure}."
+        )
 
 
 def _waited_for(feed: Feed, name: str, given: Input) -> Source:
