@@ -138,7 +138,8 @@ def _alone(folder: Path) -> Generator[None]:
 
 
 def _write(name: str, folder: Path, content: Content) -> None:
-    words = {"name": name, "key": content.key, "folder": content.feed, **content.named(name)}
+    words = {"name": name, "key": content.key, "folder": content.feed, "asset": f"{name}/{content.dataset}"}
+    words |= content.named(name)
     left_out = _OF_ORDERS if content.files else _OF_FILES
     for source in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
         at = source.relative_to(_TEMPLATE)
