@@ -166,20 +166,23 @@ def encode(marker: Marker) -> str:
     if isinstance(marker, datetime):
         if marker.tzinfo is None:
             raise InvalidEvent(f"marker {marker} has no time zone: expected one, such as {marker}+00:00.")
-        return _in_utc(marker)
+        return _text_of(_in_utc(marker))
     if not 0 <= marker < 10**_DIGITS:
         raise InvalidEvent(f"marker {marker} is out of range: expected 0 to {10**_DIGITS - 1}.")
     return f"{marker:0{_DIGITS}d}"
 
 
-@lru_cache(maxsize=16_384)  # Of one event each is asked for several times, and a source is read 5,000 at a time.
-def _in_utc(moment: datetime) -> str:
+def _in_utc(moment: datetime) -> datetime:
     try:
-        utc = moment.astimezone(UTC)
+        return moment.astimezone(UTC)
     except OverflowError:
         raise InvalidEvent(
             f"marker {moment}: in UTC it is before the year 1 or after 9999: expected a moment in between."
         ) from None
+
+
+@lru_cache(maxsize=16_384)  # Takes UTC alone: of a zone's doubled hour both moments are equal, and one key.
+def _text_of(utc: datetime) -> str:
     return update_id(utc) + (f".{utc.microsecond:06d}" if utc.microsecond else "")
 
 

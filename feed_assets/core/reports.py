@@ -70,9 +70,14 @@ def version_shown(version: str) -> str:
     return version.lstrip("0") or "0" if version.isdigit() else version
 
 
-@lru_cache(maxsize=16_384)  # Of a batch of reports many name the same windows.
 def key_of(start: datetime) -> str:
     """Return what such a text calls a window, by its start."""
+    return _key_in_utc(start.astimezone(UTC))
+
+
+@lru_cache(maxsize=16_384)  # Of a batch of reports many name the same windows.
+def _key_in_utc(start: datetime) -> str:
+    """Return the key of a start in UTC: of a zone's doubled hour both moments are equal, and one key of the cache."""
     return start.strftime("%Y-%m-%d-%H:%M")
 
 

@@ -70,7 +70,12 @@ def _given(connection: sa.Connection, table: sa.Table, names: tuple[str, ...]) -
     return sa.select(*columns).select_from(rows)
 
 
-@lru_cache(maxsize=16_384)  # Rows that are written together have mostly the same moments.
 def _text(moment: datetime | None) -> str | None:
     """Return a moment as SQLAlchemy keeps it on SQLite, and as PostgreSQL reads it."""
-    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    return None if moment is None else _text_in_utc(moment.astimezone(UTC))
+
+
+@lru_cache(maxsize=16_384)  # Rows that are written together have mostly the same moments.
+def _text_in_utc(moment: datetime) -> str:
+    """Return the text of a moment in UTC: of a zone's doubled hour both moments are equal, and one key of the cache."""
+    return moment.replace(tzinfo=None).isoformat(" ", "microseconds")

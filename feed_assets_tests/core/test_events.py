@@ -71,8 +71,11 @@ def test_the_marker_of_a_whole_second_is_an_update_id():
     assert encode(MOMENT) == update_id(MOMENT) == "20240101.060000"
 
 
-def test_a_marker_is_the_same_moment_in_every_zone():
+def test_a_marker_is_the_same_moment_in_every_zone_also_in_an_hour_that_comes_twice():
     assert encode(MOMENT.astimezone(timezone(timedelta(hours=9)))) == encode(MOMENT)
+    twice = datetime(2024, 11, 3, 1, 30, tzinfo=ZoneInfo("America/New_York"))
+    texts = [encode(twice), encode(twice.replace(fold=1))]
+    assert texts == ["20241103.053000", "20241103.063000"]
 
 
 @each_case("bad", [-1, 10**20, datetime(2024, 1, 1)])  # noqa: DTZ001

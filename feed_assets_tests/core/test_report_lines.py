@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -37,12 +38,15 @@ def refusal(record, **changed):
     return str(refused.value)
 
 
-def test_a_part_is_one_report_with_the_counts_of_its_windows():
+def test_a_part_is_one_report_with_the_counts_of_its_windows_also_of_an_hour_that_comes_twice():
     (report,) = parsed(PART)
     assert report == Report(
         FOO, "region=utc", "s3://lake/foo/part-1", ((AT, 7), (NEXT, 1234)), offsets='{"0": [10, 20]}'
     )
     assert report.tier == ""
+    twice = datetime(2024, 11, 3, 1, 30, tzinfo=ZoneInfo("America/New_York"))
+    counts = Report(FOO, "", "part", ((twice, 1), (twice.replace(fold=1), 2))).counts
+    assert counts == '[["2024-11-03-05:30", 1], ["2024-11-03-06:30", 2]]'
 
 
 def test_what_else_is_said_of_it_is_kept():
