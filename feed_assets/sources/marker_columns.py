@@ -14,9 +14,8 @@ from feed_assets.core.slices import Slice
 MOMENT = "feed_assets_moment"
 """The function of `moment` in each connection to SQLite."""
 
-_DAY = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
-_DIGITS = "[0-9][0-9]"
-_DATE, _TIME = f"{_DIGITS}{_DIGITS}-{_DIGITS}-{_DIGITS}", f"{_DIGITS}:{_DIGITS}:{_DIGITS}"
+_FORM = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
+"""The forms of moments; markers have no digits behind microseconds."""
 _MOST_ZONE = timedelta(days=1)
 """A day that a text names is so far, at most, from the one in UTC."""
 
@@ -58,11 +57,11 @@ class MarkerColumn:
 
 
 def moment(value: object) -> str | None:
-    """Return a moment's text of SQLite as UTC with microseconds. Return None if it is in none of the ISO forms.
+    """Return a moment's text of SQLite as UTC with microseconds. Return None if it is in none of the forms.
 
     Without a zone it is in UTC.
     """
-    if not isinstance(value, str) or not _DAY.match(value):
+    if not isinstance(value, str) or not _FORM.fullmatch(value):
         return None
     try:
         found = datetime.fromisoformat(value)
@@ -87,7 +86,7 @@ def marker_column(
     for separator in (" ", "T"):
         if _first(connection, table, sql, f"NOT ({_sorts(sql, separator)})") is None:
             return MarkerColumn(by.name, sql, separator)
-    forms = "moments as 2024-01-31 06:00:00, 2024-01-31T06:00:00Z or 2024-01-31T06:00:00.5+02:00"
+    forms = "moments as 2024-01-31 06:00:00, 2024-01-31T06:00:00Z or 2024-01-31T06:00:00.123456+02:00"
     _refuse_values(connection, table, by, f"{MOMENT}({sql}) IS NULL", forms)
     return MarkerColumn(by.name, sql, is_mixed=True)
 
@@ -99,9 +98,15 @@ def quoted_for(connection: sa.Connection, *names: str) -> str:
 
 
 def _sorts(sql: str, separator: str) -> str:
-    """Return a condition for texts that sort as their moments do, beside a literal with the same separator."""
-    time = f"{sql} GLOB '{_DATE}{separator}{_TIME}*' AND substr({sql}, 20) NOT GLOB '*[^.0-9]*'"
-    return f"typeof({sql}) = 'text' AND ({time} OR {sql} GLOB '{_DATE}')"
+    """Return a condition for texts that `moment` reads and that sort as moments, beside literals with this separator.
+
+    It is SQL throughout, as each read looks at all rows: `moment` would take three times as long.
+    """
+    # Without `+0 days` SQLite takes 2024-02-31 for a day. IS gives no NULL.
+    second = f"replace(datetime(substr({sql}, 1, 19), '+0 days'), ' ', '{separator}')"
+    fraction = f"length({sql}) <= 26 AND substr({sql}, 20) GLOB '.[0-9]*' AND substr({sql}, 21) NOT GLOB '*[^0-9]*'"
+    time = f"{sql} IS {second} || substr({sql}, 20) AND (length({sql}) = 19 OR {fraction})"
+    return f"typeof({sql}) = 'text' AND {sql} >= '0001' AND ({sql} IS date({sql}, '+0 days') OR {time})"
 
 
 def _first(connection: sa.Connection, table: sa.TableClause, sql: str, condition: str) -> Any:

@@ -1,5 +1,6 @@
 """Columns of markers: rows of a slice are found by whatever form their moments have, or the column is refused."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -31,11 +32,15 @@ def piece(after, upto):
     return Slice(Partition(Feed.parse("shop/orders"), ""), start, encode(upto), frozenset({Operation.UPSERT}))
 
 
+def column_of(connection, by, cut):
+    kind = columns_of(connection, "orders", None, (by,))[by]
+    return marker_column(connection, sa.table("orders"), sa.column(by, kind), cut)
+
+
 def found(url, by, cut):
     """Return the numbers of the rows of a slice."""
     with reading(url) as connection:
-        kind = columns_of(connection, "orders", None, (by,))[by]
-        column = marker_column(connection, sa.table("orders"), sa.column(by, kind), cut)
+        column = column_of(connection, by, cut)
         query = sa.select(sa.column("n")).select_from(sa.table("orders")).where(sa.literal_column(column.where(cut)))
         return sorted(connection.execute(query).scalars())
 
@@ -56,9 +61,13 @@ def database(tmp_path):
     return make
 
 
-@each_case(("kind", "form"), [(kind, form) for kind in ("TEXT", "TIMESTAMP") for form in FORMS.values()])
+@each_case(("kind", "form"), [(kind, form) for kind in ("TEXT", "TIMESTAMP") for form in FORMS])
 def test_each_slice_has_its_rows_whatever_form_their_moments_have(database, kind, form):
-    url = database(kind, map(form, ROWS))
+    """Those without a zone are compared as text."""
+    url = database(kind, map(FORMS[form], ROWS))
+    with reading(url) as connection:
+        separator = column_of(connection, "at", piece(None, START)).separator
+    assert separator == {"as SQLAlchemy writes it": " ", "with T": "T"}.get(form)
     ends = [None, *ROWS, datetime(2026, 1, 1, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)]
     for after in ends:
         for upto in [*ROWS, datetime.max.replace(tzinfo=UTC)]:
@@ -66,6 +75,7 @@ def test_each_slice_has_its_rows_whatever_form_their_moments_have(database, kind
             assert found(url, "at", piece(after, upto)) == expected, (after, upto)
 
 
+@each_case("good", ["2025-12-31", "2025-12-31 00:00:00", "2025-12-31T00:00:00", "2025-12-31T00:00:00Z"])
 @each_case(
     ("kind", "value", "upto"),
     [
@@ -74,13 +84,27 @@ def test_each_slice_has_its_rows_whatever_form_their_moments_have(database, kind
         ("TIMESTAMP", "20260101T000000", START),
         ("TIMESTAMP", 1767225600, START),
         ("TIMESTAMP", "2026-02-30T00:00:00Z", START),
+        ("TEXT", "2023-02-29", START),
+        ("TIMESTAMP", "2024-02-31 00:00:00", START),
+        ("TIMESTAMP", "2024-02-31T00:00:00", START),
+        ("TEXT", "2024-01-01 25:61:61", START),
+        ("TEXT", "2024-01-01 00:00:007", START),
+        ("TEXT", "2024-01-01 00:00:00.", START),
+        ("TEXT", "2024-01-01 00:00:00.1.2", START),
+        ("TEXT", "2024-01-01 00:00:00.1234567", START),
+        ("TEXT", "2024-01-01T00:00:00,5", START),
+        ("TEXT", "2024-01-01x06:00", START),
+        ("TEXT", "2024-01-01 06:00:00 +02:00", START),
+        ("TEXT", "2024-01-01+02:00", START),
+        ("TEXT", "0000-00-00", START),
+        ("TEXT", "0000-01-01 00:00:00", START),
         ("", "7", 9),
     ],
 )
-def test_a_value_that_is_no_marker_is_refused_with_its_column_and_what_to_do(database, kind, value, upto):
+def test_a_value_that_is_no_marker_is_refused_with_its_column_and_what_to_do(database, kind, value, upto, good):
     expected = "whole numbers" if upto == 9 else "moments as 2024-01-31 06:00:00, 2024-01-31T06:00:00Z"
-    with pytest.raises(SourceUnavailable, match=rf"orders: column at has '?{value}'?,.*{expected}.*Correct such rows"):
-        found(database(kind, [f"{START:%Y-%m-%d}" if upto is START else 1, value]), "at", piece(None, upto))
+    with pytest.raises(SourceUnavailable, match=rf"orders: column at has '?{re.escape(str(value))}'?,.*{expected}.*Correct such rows"):
+        found(database(kind, [1 if upto == 9 else good, value]), "at", piece(None, upto))
 
 
 def test_of_postgresql_a_date_is_a_moment_and_a_text_is_refused(postgresql):
