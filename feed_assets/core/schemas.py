@@ -22,6 +22,14 @@ SCALARS = ("string", "boolean", *_NUMBERS, "date", "timestamp", "timestamp_ltz",
 
 _NESTED = {"array": 1, "map": 2}
 TYPES = (*SCALARS, "binary", "variant", "void", *_NESTED, "struct")
+_ELSEWHERE = {
+    **dict.fromkeys(("str", "text"), "string"),
+    "float64": "double",
+    "int64": "bigint",
+    "bool": "boolean",
+    "datetime": "timestamp",
+}
+"""Types of Python, pandas and SQL, and what they are in Spark."""
 TAKEN = {"_raw", "_file", "_reasons", "_corrupt", "_metadata"}
 """Columns that reading adds."""
 
@@ -115,7 +123,7 @@ def _type(tokens: _Tokens, what: str) -> str:
     if kind in ("", ","):
         raise ValueError(f"{what} has no type, expected such as 'id string, at timestamp'")
     if kind not in TYPES:
-        near = get_close_matches(kind, TYPES, 1)
+        near = [_ELSEWHERE[kind]] if kind in _ELSEWHERE else get_close_matches(kind, TYPES, 1)
         hint = f": is {near[0]} meant?" if near else f", expected one of {', '.join(TYPES)}"
         raise ValueError(f"{what} has the type {tokens[0] if tokens else ''!r}, which Spark has not{hint}")
     _take(tokens)

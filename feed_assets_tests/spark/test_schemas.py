@@ -31,7 +31,12 @@ READ = [
 ]
 REFUSED = {
     "n integr": "column 'n' has the type 'integr', which Spark has not: is integer meant?",
-    "n text": "column 'n' has the type 'text', which Spark has not",
+    "n text": "column 'n' has the type 'text', which Spark has not: is string meant?",
+    "n str": "column 'n' has the type 'str', which Spark has not: is string meant?",
+    "n Float64": "column 'n' has the type 'Float64', which Spark has not: is double meant?",
+    "n int64": "'int64', which Spark has not: is bigint meant?",
+    "n bool": "'bool', which Spark has not: is boolean meant?",
+    "n datetime": "'datetime', which Spark has not: is timestamp meant?",
     "n xyz": "which Spark has not, expected one of string, ",
     "größe int": "column 'gr' has the type 'ö'",
     "": "it has no columns, expected such as 'id string, at timestamp'",
