@@ -135,8 +135,14 @@ def _add_moment(connection: Any, _record: ConnectionPoolEntry) -> None:
     connection.create_function(MOMENT, 1, moment, deterministic=True)
 
 
-def columns_of(connection: sa.Connection, table: str, schema: str | None, needed: Iterable[str]) -> Types:
-    """The columns of a table or view with their types. Raises SourceUnavailable if one that is needed is not there."""
+def columns_of(
+    connection: sa.Connection,
+    table: str,
+    schema: str | None,
+    needed: Iterable[str],
+    cure: str = "Declare the name of one that is there.",
+) -> Types:
+    """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed one is not there."""
     inspector, name = sa.inspect(connection), f"{schema}.{table}" if schema else table
     where = shown(connection.engine.url.render_as_string())
     try:
@@ -150,7 +156,6 @@ def columns_of(connection: sa.Connection, table: str, schema: str | None, needed
         ) from None
     if missing := [column for column in needed if column not in found]:
         raise SourceUnavailable(
-            f"{where}: table {name} has no column {', '.join(missing)}: found {', '.join(found)}. Declare what "
-            "their columns are called; None for what they do not have."
+            f"{where}: table {name} has no column {', '.join(missing)}: found {', '.join(found)}. {cure}"
         )
     return found

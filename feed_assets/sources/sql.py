@@ -39,6 +39,8 @@ _RANGES: Mapping[Any, tuple[str, str]] = {
 }
 """Between what a column orders by type; NaN is above infinity."""
 
+_CURE = "Declare what they are called, and None for what events do not have: columns=Columns(event_marker=None, …)."
+
 ROWS_PER_FETCH = 100
 """Rows that are fetched at a time: each may have a cell of `ROW_BYTES`."""
 
@@ -158,7 +160,7 @@ class SqlEvents:
         if self._types:
             return
         needed = tuple(dict.fromkeys((*self.columns.named, self.order_by)))
-        found = columns_of(connection, self.table, self.schema, (*needed, *self.where))
+        found = columns_of(connection, self.table, self.schema, (*needed, *self.where), _CURE)
         self._types.update(found if self.columns.others_in_context else {name: found[name] for name in needed})
 
     def _in_range(self) -> list[sa.ColumnElement[bool]]:

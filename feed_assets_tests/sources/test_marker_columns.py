@@ -103,7 +103,9 @@ def test_each_slice_has_its_rows_whatever_form_their_moments_have(database, kind
 )
 def test_a_value_that_is_no_marker_is_refused_with_its_column_and_what_to_do(database, kind, value, upto, good):
     expected = "whole numbers" if upto == 9 else "moments as 2024-01-31 06:00:00, 2024-01-31T06:00:00Z"
-    with pytest.raises(SourceUnavailable, match=rf"orders: column at has '?{re.escape(str(value))}'?,.*{expected}.*Correct such rows"):
+    with pytest.raises(
+        SourceUnavailable, match=rf"orders: column at has '?{re.escape(str(value))}'?,.*{expected}.*Correct such rows"
+    ):
         found(database(kind, [1 if upto == 9 else good, value]), "at", piece(None, upto))
 
 
