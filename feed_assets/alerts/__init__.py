@@ -28,7 +28,7 @@ from feed_assets.alerts.by_apprise import Apprise, services
 from feed_assets.core.deadlines import Opened, in_time, noting
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
 from feed_assets.ledger import alerts
-from feed_assets.ledger.alerts import OPENED, REPORTED, Notice
+from feed_assets.ledger.alerts import OPENED, REPORT, REPORTED, Notice
 from feed_assets.ledger.database import Ledger
 from feed_assets.settings import Settings
 
@@ -74,7 +74,8 @@ def _send(service: Apprise, notice: Notice, _now: datetime, _: list[Opened]) -> 
 
 
 def _title(notice: Notice) -> str:
-    return f"[feed_assets] {notice.state}: {' '.join(notice.name.split())}"
+    name = notice.name.removeprefix(REPORT).replace("|", " ") if notice.state == REPORTED else notice.name
+    return f"[feed_assets] {notice.state}: {' '.join(name.split())}"
 
 
 def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_of_time: Callable[[], bool]) -> None:

@@ -68,11 +68,11 @@ class Read:
 
     @property
     def rows(self) -> tuple[Compared, ...]:
-        """Its bytes and files; of windows, which have neither, its records."""
+        """Its bytes and files; of windows, which have neither, its records; of an event table none of them."""
         sizes = sum(pin.size for pin in self.before), sum(pin.size for pin in self.after)
         files = sum(pin.files for pin in self.before), sum(pin.files for pin in self.after)
         if not any(files):
-            return (Compared(f"{self.feed}: records", *sizes),)
+            return () if not any(sizes) else (Compared(f"{self.feed}: records", *sizes),)
         return Compared(f"{self.feed}: bytes", *sizes), Compared(f"{self.feed}: files", *files)
 
 

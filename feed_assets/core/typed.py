@@ -90,8 +90,8 @@ def _refuse_missing(owner: str, declared: Signature, args: tuple[Any, ...], give
     if missing := [name for name in _required(declared) if name not in there]:
         first = next((shown(repr(value)) for value in args if isinstance(value, str)), "")
         raise InvalidDefinition(
-            f"{owner}({first}): there is no {' and no '.join(missing)}: expected "
-            f"{owner}({', '.join(_required(declared))}). Give {'it' if len(missing) == 1 else 'them'}."
+            f"{owner}({first}): found no {' and no '.join(missing)}: expected "
+            f"{owner}({', '.join(_required(declared))}). Add {'it' if len(missing) == 1 else 'them'}."
         )
 
 

@@ -76,10 +76,11 @@ def test_what_opens_again_is_sent_again_and_what_is_over_leaves_nothing(ledger, 
 def test_what_is_resolved_is_told_as_success_and_a_report_with_its_owners(receiver):
     (channel,) = by_apprise(json_url(receiver.url)).values()
     channel(Notice("a", NAME, NOW, RESOLVED, NOW, "late"), NOW, [])
-    channel(Notice("a", NAME, NOW, "report", NOW, "3 rows more", ("team:ads",)), NOW, [])
+    channel(Notice("a", "report:ads/a/v1.0| 20261127.054106", NOW, "report", NOW, "more", ("team:ads",)), NOW, [])
     resolved, report = (json.loads(body) for _, body in receiver.posted)
     assert (resolved["type"], report["type"]) == ("success", "info")
     assert report["message"].endswith("For team:ads")
+    assert report["title"] == "[feed_assets] report: ads/a/v1.0 20261127.054106"
 
 
 def test_no_url_is_shown_whatever_happens(ledger, receiver, caplog):

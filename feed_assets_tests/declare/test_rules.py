@@ -216,7 +216,7 @@ REFUSED = {
     ),
     "no inputs": (
         lambda: feed_asset("t/sums/v1.0"),
-        "feed_asset('t/sums/v1.0'): there is no inputs: expected feed_asset(feed, inputs). Give it.",
+        "feed_asset('t/sums/v1.0'): found no inputs: expected feed_asset(feed, inputs). Add it.",
     ),
     "a misspelt parameter": (
         lambda: foreign_feed("t/raw/v1.0", shema="k int"),

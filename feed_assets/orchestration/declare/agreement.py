@@ -115,6 +115,13 @@ def _refuse_two_versions(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
     """Raise InvalidDefinition for two versions of one feed that have the same asset key."""
     found = [each for spec in (one, other) if (each := declaration_of(spec))]
     older, newer = min(found, key=lambda each: each.feed), max(found, key=lambda each: each.feed)
+    table = next((each for each in found if isinstance(each, EventTable) and each.loaded), None)
+    if table and older.feed != newer.feed:
+        raise _placed(
+            f"the warehouse table {table.feed} has the asset key of {older.feed if table is newer else newer.feed}: "
+            f"expected a name of its own, such as main/{table.feed.name}. Rename it.",
+            table.declared_at,
+        )
     if older.feed != newer.feed:
         raise _placed(
             f"{older.feed} and {newer.feed} have one asset key, {one.key.to_user_string()}, where the older has its "
