@@ -197,9 +197,7 @@ def test_a_sqlite_database_that_is_not_there_is_not_made(tmp_path):
 def test_a_table_that_is_not_there_is_told_with_those_that_are(by_id):
     with pytest.raises(SourceUnavailable, match=r"has no table event: found events\. Correct the name"):
         SqlEvents(by_id.url, "event", order_by="id").read(None, 10)
-    with pytest.raises(
-        SourceUnavailable, match=r"no column ids: .*columns=Columns\(event_marker=None, …\)"
-    ):
+    with pytest.raises(SourceUnavailable, match=r"no column ids: .*columns=Columns\(event_marker=None, …\)"):
         SqlEvents(by_id.url, "events", order_by="ids").read(None, 10)
 
 
