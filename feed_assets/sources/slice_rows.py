@@ -4,6 +4,7 @@ Both read ranges of the marker's column side by side, batch by batch: nothing of
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -244,10 +245,18 @@ def _exact(values: Sequence[Any], kind: Any) -> Sequence[Any]:
         return [value if value is None or isinstance(value, Decimal) else Decimal(str(value)) for value in values]
     if pa.types.is_integer(kind) and any(isinstance(value, float) for value in values):
         raise TypeError("it is a float")
-    if pa.types.is_temporal(kind):
-        parse = date.fromisoformat if pa.types.is_date(kind) else datetime.fromisoformat
-        return [parse(value) if isinstance(value, str) else value for value in values]
-    return values
+    return [_temporal(value, kind) for value in values] if pa.types.is_temporal(kind) else values
+
+
+def _temporal(value: Any, kind: Any) -> date | None:
+    """Return a day or moment. Raise ValueError for a number: Arrow would count it as days or microseconds from 1970."""
+    is_day = pa.types.is_date(kind)
+    if value is None or isinstance(value, date):
+        return value
+    with suppress(TypeError, ValueError):
+        return (date if is_day else datetime).fromisoformat(value)
+    noun, example = ("a day", "2024-01-31") if is_day else ("a moment", "2024-01-31 06:00:00")
+    raise ValueError(f"found {value!r}, expected {noun} of the years 1 to 9999, as {example}")
 
 
 def _kind_of(kind: types.TypeEngine[Any], dialect: str) -> DataType:

@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from pyspark.errors import PySparkException
@@ -54,6 +55,7 @@ def piece(start: int | None, end: int) -> Slice:
 
 def test_spark_reads_the_rows_of_a_slice_in_ranges_with_their_values(spark, postgresql, tmp_path, monkeypatch):
     monkeypatch.setattr(slice_rows, "ROWS_PER_TASK", 7)
+    numbers = sa.select(sa.column("number")).select_from(sa.table("orders"))
     for url in (f"sqlite:///{tmp_path / 'shop.db'}", str(postgresql.database())):
         made(url)
         monkeypatch.setenv("SHOP_URL", url)
@@ -64,10 +66,20 @@ def test_spark_reads_the_rows_of_a_slice_in_ranges_with_their_values(spark, post
             assert sorted(found) == [(*row(each)[:-1], f"{row(each)[-1]:%Y-%m-%d %H:%M:%S}") for each in expected]
         tasks = piece(4, 30).read(spark, url, "orders", by="at :%x").selectExpr("spark_partition_id()")
         assert tasks.distinct().count() == 4
+        with monkeypatch.context() as limits:
+            limits.setattr(slice_rows, "MOST_TASKS", 2)
+            limits.setattr(slice_rows, "ROWS_PER_BATCH", 15)
+            assert piece(4, 30).read(spark, url, "orders", by="at :%x").rdd.getNumPartitions() == 2
+            read = slice_rows._reader(url, "orders", [numbers], StructType().add("number", LongType()))
+            assert [batch.num_rows for batch in read([pa.record_batch([[0]], names=["id"])])] == [15, 15, 10]
         with pytest.raises(
             SourceUnavailable, match=r"orders has no column changed_at: found number, It`em.*Declare the name of one"
         ):
             piece(4, 30).read(spark, url, "orders", by="changed_at")
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("INSERT INTO orders (day, \"at :%%x\") VALUES ('-infinity', '2024-01-03')")
+    with pytest.raises(PySparkException, match=r"column day .*: found '-infinity', expected a day.*Correct the row"):
+        piece(60, 9_999).read(spark, url, "orders", by="at :%x").collect()
 
 
 def test_spark_reads_moments_of_sqlite_in_each_form_and_names_the_column_of_one_that_is_none(spark, tmp_path):
@@ -85,7 +97,9 @@ def test_spark_reads_moments_of_sqlite_in_each_form_and_names_the_column_of_one_
             (2, "2024-01-01 12:02:00.5", date(2024, 1, 1)),
             (3, "2024-01-01 12:03:00", date(2024, 1, 1)),
         ]
-    with pytest.raises(PySparkException, match=r"orders: column day has a value that is no date32.*Correct the row"):
+    with pytest.raises(
+        PySparkException, match=r"orders: column day .* found '0000-01-01', expected a day .*Correct the row"
+    ):
         piece(3, 9).read(spark, url, "orders", by="at").collect()
 
 
@@ -135,9 +149,21 @@ def test_where_the_driver_is_the_jvm_reads_each_range_by_a_predicate(monkeypatch
     }
 
 
-@each_case(("kind", "value"), [("int64", "one"), ("int64", 2.5), ("decimal128(10, 2)", 9.999)])
-def test_a_value_of_another_type_than_its_column_is_refused_with_table_and_column(kind, value):
-    types = {"int64": slice_rows.pa.int64(), "decimal128(10, 2)": slice_rows.pa.decimal128(10, 2)}
-    schema = slice_rows.pa.schema([("number", types[kind])])
-    with pytest.raises(SourceUnavailable, match=r"column number has a value that is no .*Correct the row"):
-        slice_rows._batch("orders", schema, [(value,)])
+@each_case(
+    ("kind", "value", "expected"),
+    [
+        (pa.int64(), "one", "column number has a value that is no int64: .*"),
+        (pa.int64(), 2.5, "column number has a value that is no int64: .*"),
+        (pa.decimal128(10, 2), 9.999, "column number has a value that is no decimal.*: .*"),
+        (pa.timestamp("us", "UTC"), 1706680800, "found 1706680800, expected a moment .* as 2024-01-31 06:00:00"),
+        (pa.timestamp("us", "UTC"), 1706680800.5, "found 1706680800.5, expected a moment .*"),
+        (pa.date32(), 19753, "column number .*: found 19753, expected a day .* as 2024-01-31"),
+        (pa.date32(), "infinity", "column number .*: found 'infinity', expected a day of the years 1 to 9999.*"),
+    ],
+)
+def test_a_value_of_another_type_than_its_column_is_refused_with_table_and_column(kind, value, expected):
+    schema = pa.schema([("number", kind)])
+    with pytest.raises(
+        SourceUnavailable, match=rf"orders: .*{expected}\. Correct the row, or read a view that casts it"
+    ):
+        slice_rows._batch("orders", schema, [(None,), (value,)])
