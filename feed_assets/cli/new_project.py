@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from feed_assets.core.errors import InvalidName, TargetNotEmpty
 from feed_assets.core.project_names import check_project_name
+from feed_assets.infer.python_text import literal
 
 if TYPE_CHECKING:
     from feed_assets.infer.declaration import Inferred
@@ -138,7 +139,7 @@ def _alone(folder: Path) -> Generator[None]:
 
 
 def _write(name: str, folder: Path, content: Content) -> None:
-    words = {"name": name, "key": content.key, "folder": content.feed, "asset": f"{name}/{content.dataset}"}
+    words = {"name": name, "key": literal(content.key), "folder": content.feed, "asset": f"{name}/{content.dataset}"}
     words |= content.named(name)
     left_out = _OF_ORDERS if content.files else _OF_FILES
     for source in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):

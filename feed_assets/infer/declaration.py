@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from feed_assets.core.feeds import Feed
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.schemas import check_schema
 from feed_assets.infer.files import sample_of
 from feed_assets.infer.paths import PathPartitions, feed_name, partitions_of
+from feed_assets.infer.python_text import comment, literal
 from feed_assets.infer.sample import Sample
 
 LINE = 88
@@ -51,22 +52,23 @@ class Inferred:
     @property
     def code(self) -> str:
         """Return the declaration in Python, without its imports."""
-        unnamed = [] if self.is_named else ["    # The paths do not name the feed: give it a name."]
-        lines = [*unnamed, f"    {self._text(str(self.feed))},", *self._partitions()]
+        unnamed = [] if self.is_named else [comment("The paths do not name the feed: give it a name.", indent=4)]
+        lines = [*unnamed, f"    {literal(str(self.feed))},", *self._partitions()]
         lines += [f'    format="{self.sample.format}",'] if self.sample.format != "csv" else []
-        lines += [f"    {name}={self._text(value)}," for name, value in self.sample.dialect.given.items()]
+        lines += [f"    {name}={literal(value)}," for name, value in self.sample.dialect.given.items()]
         lines += self._schema()
-        notes = [f"# {note}\n" for note in self.sample.notes]
+        notes = [f"{comment(note)}\n" for note in self.sample.notes]
         body = "\n".join(lines)
         return f"{''.join(notes)}{self.name} = foreign_feed(\n{body}\n)\n"
 
     def _partitions(self) -> list[str]:
         if self.partitions is None:
-            return ["    # The paths have no date: the feed is one partition."] if len(self.files) > 1 else []
-        return ["    # A guess, by the paths.", f"    partitions_def={self.partitions.code},"]
+            note = comment("The paths have no date: the feed is one partition.", indent=4)
+            return [note] if len(self.files) > 1 else []
+        return [comment("A guess, by the paths.", indent=4), f"    partitions_def={self.partitions.code},"]
 
     def _schema(self) -> list[str]:
-        line = f"    schema={self._text(self.sample.schema)},"
+        line = f"    schema={literal(self.sample.schema)},"
         if len(line) > LINE or any(column.note for column in self.sample.columns):
             return ["    schema=(", *self._columns(), "    ),"]
         return [line]
@@ -75,25 +77,22 @@ class Inferred:
         last = len(self.sample.columns) - 1
         lines: list[str] = []
         for number, column in enumerate(self.sample.columns):
-            lines += [f"        # {repr(column.name)[1:-1]}: {column.note}"] if column.note else []
-            lines.append(f"        {self._text(column.ddl + (', ' if number < last else ''))}")
+            lines += [comment(f"{column.name}: {column.note}", indent=8)] if column.note else []
+            lines.append(f"        {literal(column.ddl + (', ' if number < last else ''))}")
         return lines
-
-    @staticmethod
-    def _text(value: object) -> str:
-        """Return a value in Python, a text between double quotes where that is the same."""
-        shown = repr(value)
-        return f'"{shown[1:-1]}"' if isinstance(value, str) and shown[0] == "'" and '"' not in shown else shown
 
 
 def infer(files: Sequence[Path], *, above: str = "") -> Inferred:
     """Return the feed that files look like; `above` is the first part of its name.
 
-    Raises InvalidName for files that no feed can have, or that differ, and InvalidDefinition for columns of which
-    there is no schema.
+    Raises InvalidName for files and partitions that no feed can have, and for files that differ; InvalidDefinition for
+    columns of which there is no schema.
     """
     sample = sample_of(files)
     name = feed_name(files)
     feed = Feed.parse("/".join(filter(None, (above, f"{name or UNNAMED}/v1.0"))))
     check_schema(feed, sample.schema, sample.format)
-    return Inferred(feed, name is not None, tuple(files), sample, partitions_of(files))
+    inferred = Inferred(feed, name is not None, tuple(files), sample, partitions_of(files))
+    for key in inferred.keys:
+        Partition(feed, key)  # It refuses a key that no feed has.
+    return inferred

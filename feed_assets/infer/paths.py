@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from feed_assets.infer.python_text import literal
+
 _DATE = re.compile(r"(?<!\d)(\d{4})([-/_.]?)(\d{2})\2(\d{2})(?!\d)")
 _MONTH = re.compile(r"(?<!\d)(\d{4})[-/_](\d{2})(?![-/_]?\d)")
 _HOUR = re.compile(r"[-T_/ ](\d{2})(?:[:-]?00)?(?![\d-])")
@@ -32,12 +34,12 @@ class PathPartitions:
     def code(self) -> str:
         """Return the value of `partitions_def`."""
         first = min(self.moments).strftime(_FORMS[self.every])
-        time = f'dg.{_CLASSES[self.every]}("{first}")'
+        time = f"dg.{_CLASSES[self.every]}({literal(first)})"
         if self.dimension is None:
             return time
-        keys = ", ".join(f'"{value}"' for value in sorted({*self.values}))
+        keys = ", ".join(map(literal, sorted({*self.values})))
         static = f"dg.StaticPartitionsDefinition([{keys}])"
-        return f'dg.MultiPartitionsDefinition({{"{self.every}": {time}, "{self.dimension}": {static}}})'
+        return f"dg.MultiPartitionsDefinition({{{literal(self.every)}: {time}, {literal(self.dimension)}: {static}}})"
 
     @property
     def keys(self) -> list[str]:

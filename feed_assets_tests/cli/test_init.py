@@ -92,6 +92,7 @@ def test_a_project_around_files_of_ones_own_declares_their_feed_and_has_them_on_
     assert names == {f"corner_shop/{name}" for name in ("orders", "orders_clean", "orders_clean_rejects")}
     made = files(here / "corner_shop")
     assert "sold" not in "".join(made)
+    assert b'\nKEY = "2024-01-01"\n' in made["tests/test_sample.py"]
     subprocess.run([BIN / "ruff", "check", "--isolated", "."], cwd=here / "corner_shop", check=True)
 
 

@@ -1,18 +1,27 @@
 """Sample files become the declaration of a feed, with comments where a person has to decide."""
 
+import ast
+import sys
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet as pq
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.core.csv_dialect import HEAD_BYTES
 from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.feeds import Feed
 from feed_assets.infer import first_texts
-from feed_assets.infer.declaration import infer
-from feed_assets.infer.paths import feed_name, partitions_of
+from feed_assets.infer.columns import Column
+from feed_assets.infer.declaration import Inferred, infer
+from feed_assets.infer.paths import PathPartitions, feed_name, partitions_of
+from feed_assets.infer.python_text import LONGEST_COMMENT
+from feed_assets.infer.sample import Sample
 from feed_assets_tests.support.each_case import each_case
 
 ONE, TWO = "orders/2024-01-01/part-1.csv", "orders/2024-01-02/part-1.csv"
@@ -154,6 +163,14 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
         ({"a.csv": "May\na,b\n1,2\n"}, "1 line stands before its header: expected none"),
         ({"a.parquet": "PAR1"}, r"a\.parquet: .*[^.]\. Correct the file, or declare it by hand"),
         ({"a.csv": ""}, r"a\.csv is empty: expected a file with records\. Leave it out\.$"),
+        (
+            {'day=2024-01-01/k=a"]+[exec("x")/a.csv': "a,b\n1,2\n"},
+            r"partition key .* cannot be a path segment.* Rename it\.$",
+        ),
+        (
+            {"day=2024-01-01/k=a\nb/a.csv": "a,b\n1,2\n"},
+            r"partition key 'a\\nb' cannot be a path segment.* Rename it\.$",
+        ),
         ({"a.csv": "\n \n"}, r"a\.csv has blank lines only: expected a file with records\. Leave it out\.$"),
     ],
 )
@@ -184,3 +201,63 @@ def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch)
     inferred(tmp_path, {"day=2024-01-31/x.csv": "a,b\n1,x\n"})
     code = infer([Path("day=2024-01-31/x.csv")]).code
     assert '    # The paths do not name the feed: give it a name.\n    "feed/v1.0",\n' in code
+
+
+CODE = "import sys; sys.infer_ran_text_of_a_file = True"
+
+
+def constants(code: str) -> list[object]:
+    return [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+
+
+def shape(code: str) -> str:
+    """Return the syntax tree without the values of its literals."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant):
+            node.value = "x"
+    return ast.dump(tree)
+
+
+@each_case(
+    ("name", "data", "comment"),
+    [
+        ("a.jsonl", '{"k": 1}\n{"k\\nCODE #": 1, "k\\nCODE #": 2}\n', r"the field k\nCODE # stands twice"),
+        ("a.jsonl", '{"k\\nCODE #": "a"}\n{"k\\nCODE #": 2}\n', r"line 2 of a.jsonl: k\nCODE # is no text"),
+        ("a.csv", 'id,"n\nCODE #"\n1,a\n2,"b\n3,c\n4,d"\n5,e\n6,f\n', r"n\nCODE # holds what looks like another"),
+        ("day=2024-01-01\rCODE #/a.csv", "a,b\n1,2\n3\n4,5\n", r"line 3 of day=2024-01-01\rCODE #/a.csv: 1 fields"),
+        ("on 2024-01-01\u2028CODE/a.csv", "a,b\n1,2\n3\n4,5\n", r"on 2024-01-01\u2028CODE/a.csv: 1 fields"),
+        ("a.csv", "a,é\n1,\n", "# é: the files have no value of it\n"),
+    ],
+)
+def test_text_of_a_file_or_a_path_is_no_code_in_the_printed_declaration(tmp_path, monkeypatch, name, data, comment):
+    monkeypatch.chdir(tmp_path)
+    path = Path(name.replace("CODE", CODE))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(data.replace("CODE", CODE), encoding="utf-8")
+    found = infer([path])
+    assert comment.replace("CODE", CODE) in found.code
+    statements = [type(node) for node in ast.parse(found.code).body]
+    assert statements == [ast.Assign]
+    exec(found.imports + found.code, {})  # noqa: S102  (what the test has just made)
+    assert not hasattr(sys, "infer_ran_text_of_a_file")
+
+
+HARMLESS = ("a", "b", "c", "d", "e")
+TEXTS = st.text() | st.sampled_from(
+    ['"', "'", '"]+[exec("', "\\", "\n", "\r", "\f", "\u2028", "\udcff", "#", "\0", "`"]
+)
+
+
+@given(st.lists(TEXTS, min_size=len(HARMLESS), max_size=len(HARMLESS)))
+def test_a_declaration_has_the_same_syntax_whatever_the_names_values_and_paths(texts):
+    def declared(name: str, note: str, column_note: str, dimension: str, value: str) -> Inferred:
+        sample = Sample("csv", (Column(name, "string", column_note),), notes=(note,))
+        partitions = PathPartitions("day", (datetime(2024, 1, 1),), dimension, (value,))  # noqa: DTZ001
+        return Inferred(Feed.parse("t/x/v1.0"), True, (Path("x.csv"),), sample, partitions)
+
+    name, note, column_note, dimension, value = texts
+    odd = declared(name, note, column_note, dimension, value)
+    assert shape(odd.code) == shape(declared(*HARMLESS).code)
+    assert {odd.sample.schema, dimension, value} <= {*constants(odd.code)}
+    assert all(len(line) <= LONGEST_COMMENT for line in odd.code.splitlines() if line.lstrip().startswith("#"))
