@@ -73,6 +73,8 @@ def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
         raise ValueError(f"column {twice[0]!r} is there twice, expected each once")
     if taken := sorted(TAKEN.intersection(names)):
         raise ValueError(f"columns {taken} are what reading adds: rename them")
+    if odd := [name for name, _ in columns if form == "json" and ('"' in name or "\\" in name)]:
+        raise ValueError(f"columns {odd} cannot be found in JSON: rename them without quotes and backslashes")
     for name, kind in columns:
         if form != "parquet" and kind not in SCALARS:
             raise ValueError(

@@ -21,7 +21,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.words import with_article
 from feed_assets.spark import plain_json
 from feed_assets.spark.parse import collected, complaint, missing, once, value
@@ -49,7 +48,6 @@ def read_json(
 
     Lines with the fields in `order` may be plain.
     """
-    _check(schema)
     raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
     found = plain_json.values(sf.when(is_plain, raw), schema)
     judged = sf.when(~is_plain, _judged(raw, sf.col("_utf8"), schema, required))
@@ -59,11 +57,6 @@ def read_json(
     values = [_value(field).alias(field.name) for field in schema]
     reasons = sf.when(is_plain, sf.array().cast("array<string>")).otherwise(sf.col("_odd.reasons"))
     return lines.select(*values, "_raw", "_file", reasons.alias("_reasons"))
-
-
-def _check(schema: st.StructType) -> None:
-    if odd := [field.name for field in schema if '"' in field.name or "\\" in field.name]:
-        raise InvalidDefinition(f"columns {odd} cannot be found in JSON: rename them without quotes and backslashes.")
 
 
 def _lines(spark: SparkSession, paths: list[str], file: Column, is_plain: Column) -> DataFrame:

@@ -145,6 +145,10 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
         ({"a.csv": "a,b\n1,2\n", "b.jsonl": "{}\n"}, "the files are csv and json: expected one format"),
         ({"a.xlsx": "x"}, r"a\.xlsx: its name does not say its format: expected one that ends in \.csv"),
         ({"a.jsonl": '{"a": [1]}\n'}, "a holds arrays, which a feed of JSON cannot have: .* flat, or Parquet"),
+        (
+            {"a.jsonl": '{"a\\\\b": 1}\n'},
+            r"columns \['a\\\\b'\] cannot be found in JSON: rename them without quotes and",
+        ),
         ({"a.jsonl": "[1]\n"}, r"a\.jsonl holds no JSON objects: expected one object a line\. Correct the file\.$"),
         ({"a.csv": "a,a\n1,2\n"}, r"a\.csv: its header has the name a twice: expected .* once\. Have .* rename one\.$"),
         ({"a.csv": "a,A\n1,2\n"}, r"a\.csv: its header has a and A: expected .* Have the producer rename one\.$"),

@@ -126,9 +126,23 @@ def test_types_that_text_cannot_hold_are_refused_by_name(kind, form):
     assert refused(f"c {kind}") is None
 
 
-@each_case("name", ["_raw", "_FILE", "_reasons", "_corrupt", "_metadata"])
-def test_columns_that_reading_adds_cannot_be_declared(name):
-    assert f"columns ['{name.lower()}'] are what reading adds: rename them" in str(refused(f"k int, {name} string"))
+ADDED, NOT_FOUND = (
+    "are what reading adds: rename them",
+    "cannot be found in JSON: rename them without quotes and backslashes.",
+)
+
+
+@each_case(
+    ("name", "form", "why"),
+    [
+        *((name, "parquet", ADDED) for name in ("_raw", "_FILE", "_reasons", "_corrupt", "_metadata")),
+        ("a\\b", "json", NOT_FOUND),
+        ('a"b', "json", NOT_FOUND),
+    ],
+)
+def test_columns_that_a_run_adds_or_cannot_find_are_not_declared(name, form, why):
+    assert f"columns {[name.lower()]} {why}" in str(refused(f"k int, `{name}` string", form))
+    assert form == "parquet" or refused(f"k int, `{name}` string", "csv") is None
 
 
 @each_case("schema", ["k string, k int", "k string, n int, K int", "`k` int, k int"])
