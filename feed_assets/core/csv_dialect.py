@@ -169,7 +169,8 @@ def beginning_of(data: bytes, names: Sequence[str], dialect: CsvDialect = RFC_41
     try:
         fields = next(_reader(text, dialect), list[str]())
     except csv.Error as error:
-        return Beginning(f"its header is no CSV: {error}" if dialect.header else None, line_end)
+        cure = "have the producer close each quote, and double those within a name"
+        return Beginning(f"its header is no CSV: {error}: {cure}" if dialect.header else None, line_end)
     problem_of = _header_problem if dialect.header else _no_header_problem
     return Beginning(problem_of(fields, names, dialect), line_end)
 

@@ -17,6 +17,10 @@ LONG_INTEGER = f"decimal({MOST_DIGITS},0)"
 MONEY_DIGITS, MONEY_SCALE = 18, 4
 """Precision of decimals that are proposed, and the largest scale of them."""
 
+NO_VALUE = "the files have no value of it"
+
+_WORDS = "(?i:true|false|yes|no|y|n)"
+_WITH_COMMA = "-?[0-9]+([.][0-9]{3})*,[0-9]+"
 
 _FRACTION_OF_SECOND = r"(?:\.[0-9]{1,6})?"
 _OFFSET_IN_RANGE = "(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|[+-]18(?::?00)?)"
@@ -55,11 +59,13 @@ class Facts:
     moments: int
     offsets: int
     slashed: int
+    commas: int
+    words: int
 
     def column(self, name: str, *, keeps_digits: bool) -> Column:
         """Return the column; `keeps_digits` is true where `1.50` is written with its last digit."""
         if not self.texts:
-            return Column(name, "string", "the files have no value of it")
+            return Column(name, "string", NO_VALUE)
         of_all = {"boolean": self.booleans, "date": self.days, "timestamp": self.moments}
         kind = next((kind for kind, count in of_all.items() if count == self.texts), None)
         if kind == "timestamp" and self.offsets < self.texts:
@@ -84,9 +90,21 @@ class Facts:
         return Column(name, "double", lost if is_cut else "for money take decimal, which is exact")
 
     def _text(self, name: str) -> Column:
-        if self.slashed == self.texts:
-            return Column(name, "string", "dates of another form than YYYY-MM-DD: the function has to convert them")
-        for kind, count in (("a timestamp", self.moments), ("a date", self.days), ("a number", self.fractions)):
+        others = {
+            "dates of another form than YYYY-MM-DD": self.slashed,
+            "numbers with a comma": self.commas + self.fractions if self.commas else 0,
+            "booleans of another form than true and false": self.words,
+        }
+        for form, count in others.items():
+            if count == self.texts:
+                return Column(name, "string", f"{form}: the function has to convert them")
+        typed = {
+            "a timestamp": self.moments,
+            "a date": self.days,
+            "a number": self.fractions,
+            "a boolean": self.booleans,
+        }
+        for kind, count in typed.items():
             if count * 2 > self.texts:
                 return Column(name, "string", f"{self.texts - count} of {self.texts} values are not {kind}")
         return Column(name, "string")
@@ -133,4 +151,6 @@ def _counts(column: str) -> list[str]:
         of_form(text_forms.TIMESTAMP, moment),
         of_form(text_forms.TIMESTAMP_NTZ + text_forms.OFFSET, moment),
         of_form("[0-9]{1,4}[/.-][0-9]{1,2}[/.-][0-9]{1,4}", f"NOT {is_iso}"),
+        of_form(_WITH_COMMA),
+        of_form(_WORDS),
     ]

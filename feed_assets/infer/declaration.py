@@ -8,7 +8,7 @@ from pathlib import Path
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.schemas import check_schema
 from feed_assets.infer.files import sample_of
-from feed_assets.infer.paths import PathPartitions, feed_name, partitions_of
+from feed_assets.infer.paths import PathPartitions, feed_name, name_with_two_dates, partitions_of
 from feed_assets.infer.python_text import comment, literal
 from feed_assets.infer.sample import Sample
 
@@ -62,10 +62,21 @@ class Inferred:
         return f"{''.join(notes)}{self.name} = foreign_feed(\n{body}\n)\n"
 
     def _partitions(self) -> list[str]:
-        if self.partitions is None:
-            note = comment("The paths have no date: the feed is one partition.", indent=4)
-            return [note] if len(self.files) > 1 else []
-        return [comment("A guess, by the paths.", indent=4), f"    partitions_def={self.partitions.code},"]
+        if self.partitions is not None:
+            return [
+                comment(self._guess(self.partitions.every), indent=4),
+                f"    partitions_def={self.partitions.code},",
+            ]
+        if name_with_two_dates(self.files):
+            return [comment("A file's name has two dates: choose the partitions.", indent=4)]
+        note = comment("The paths have no date: the feed is one partition.", indent=4)
+        return [note] if len(self.files) > 1 else []
+
+    @staticmethod
+    def _guess(every: str) -> str:
+        if every != "hour":
+            return "A guess, by the paths."
+        return "A guess, by the paths: the number behind the date is its hour. If it counts parts, declare days."
 
     def _schema(self) -> list[str]:
         line = f"    schema={literal(self.sample.schema)},"

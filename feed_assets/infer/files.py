@@ -1,5 +1,6 @@
 """Sample files of one feed, each by the format that its name says."""
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.readable import Format
 from feed_assets.core.words import sentence
-from feed_assets.infer.columns import Column
+from feed_assets.infer.columns import NO_VALUE, Column
 from feed_assets.infer.csv_sample import csv_sample
 from feed_assets.infer.json_sample import json_sample
 from feed_assets.infer.sample import Sample
@@ -63,11 +64,29 @@ def _parquet(files: Sequence[Path]) -> Sample:
     from feed_assets.feeds.parquet_columns import columns_of
 
     read: Any = pq.read_metadata  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    types = [columns_of(str(file), read(file)).types for file in files]
+    footers = [read(file) for file in files]
+    types = [columns_of(str(file), footer).types for file, footer in zip(files, footers, strict=True)]
     if others := [file for file, each in zip(files, types, strict=True) if {*each} != {*types[0]}]:
         raise InvalidName(
             f"{others[0]} has other columns than {files[0]}: expected equal ones. Give those of one feed."
         )
     in_spark: Any = spark_types  # Its stubs leave types of Arrow open.
     fields = in_spark.from_arrow_schema(types[0], prefer_timestamp_ntz=True).fields
-    return Sample("parquet", tuple(Column(field.name, field.dataType.simpleString()) for field in fields))
+    empty = set[str].intersection(*map(_without_type, footers))
+    kinds = {field.name: field.dataType.simpleString() for field in fields}
+    return Sample(
+        "parquet",
+        tuple(Column(name, kind, NO_VALUE if name in empty else _map_note(kind)) for name, kind in kinds.items()),
+    )
+
+
+def _without_type(footer: Any) -> set[str]:
+    """Return the columns of which a writer that knows no type wrote NULLs alone."""
+    return {field.name for field in footer.schema.to_arrow_schema() if str(field.type) == "null"}
+
+
+def _map_note(kind: str) -> str | None:
+    """Return what a dataset has to do with a column that holds a map."""
+    if not re.search(r"(?:^|[<,:])map<", kind):
+        return None
+    return "a dataset cannot return a map: write array_sort(map_entries(…)) in its place, or drop it"

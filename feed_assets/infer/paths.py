@@ -49,7 +49,9 @@ class PathPartitions:
 
 
 def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
-    """Return the partitions that all paths have; None if there is no date in one of them."""
+    """Return the partitions that all paths have; None if there is no date in one of them, or two in a file's name."""
+    if name_with_two_dates(files):
+        return None
     plain = [_KEY.sub("", file.as_posix()) for file in files]
     for every, read in (("hour", _hour), ("day", _day), ("month", _month)):
         moments = tuple(moment for path in plain if (moment := read(path)))
@@ -57,6 +59,11 @@ def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
             dimension, values = _dimension(files)
             return PathPartitions(every, moments, dimension, values)
     return None
+
+
+def name_with_two_dates(files: Sequence[Path]) -> str | None:
+    """Return the first name of a file that has two different dates, of which none is more likely its partition."""
+    return next((file.name for file in files if len({moment for moment, _ in _dates(file.name)}) > 1), None)
 
 
 def feed_name(files: Sequence[Path]) -> str | None:
@@ -79,12 +86,15 @@ def _plain(name: str) -> str | None:
     return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower() or None
 
 
-def _date(path: str) -> "tuple[datetime, str] | None":
+def _dates(path: str) -> list[tuple[datetime, str]]:
+    """Return the dates in a path, and the text behind each."""
+    matches = [(_moment(f"{match[1]}-{match[3]}-{match[4]}", "%Y-%m-%d"), match) for match in _DATE.finditer(path)]
+    return [(moment, path[match.end() :]) for moment, match in matches if moment]
+
+
+def _date(path: str) -> tuple[datetime, str] | None:
     """Return the last date in a path, and the text behind it."""
-    for match in reversed([*_DATE.finditer(path)]):
-        if moment := _moment(f"{match[1]}-{match[3]}-{match[4]}", "%Y-%m-%d"):
-            return moment, path[match.end() :]
-    return None
+    return next(reversed(_dates(path)), None)
 
 
 def _day(path: str) -> datetime | None:

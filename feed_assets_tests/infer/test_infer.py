@@ -55,6 +55,10 @@ def notes(found) -> dict[str, str | None]:
         (["1e999", "2"], "string", None),
         (["true", "FALSE"], "boolean", None),
         (["1", "yes"], "string", None),
+        (["true", "yes", "N"], "string", "booleans of another form than true and false: the function has to convert"),
+        (["true", "False", "maybe"], "string", "1 of 3 values are not a boolean"),
+        (['"12,5"', "7", '"-1.234,50"'], "string", "numbers with a comma: the function has to convert them"),
+        (['"12,5"', "x"], "string", None),
         (["2024-02-29", ""], "date", None),
         (["2023-02-29", "2023-01-01", "2023-01-02"], "string", "1 of 3 values are not a date"),
         (["31/12/2024", "1/1/2025"], "string", "another form than YYYY-MM-DD"),
@@ -100,9 +104,17 @@ def test_json_and_parquet_have_their_own_types_and_a_field_of_two_is_said(tmp_pa
     assert kinds(found) == expected
     assert notes(found)["n"] == "the files have numbers and texts: a run rejects records where it is no text"
     table = pa.table({"id": pa.array([1], pa.int32()), "at": pa.array([0], pa.timestamp("ns", "UTC")), "s": [["x"]]})
+    labels = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))
+    odd = {"n": pa.nulls(1), "m": labels, "t": pa.array([[{"l": [("a", 1)]}]], pa.list_(pa.struct({"l": labels.type})))}
+    for name, each in odd.items():
+        table = table.append_column(name, each)
     pq.write_table(table, tmp_path / "readings.parquet")
     found = infer([tmp_path / "readings.parquet"])
-    assert kinds(found) == {"id": "int", "at": "timestamp", "s": "array<string>"}
+    of_maps = {"m": "map<string,int>", "t": "array<struct<l:map<string,int>>>"}
+    assert kinds(found) == {"id": "int", "at": "timestamp", "s": "array<string>", "n": "int", **of_maps}
+    no_map = "a dataset cannot return a map: write array_sort(map_entries(…)) in its place, or drop it"
+    noted = {name: note for name, note in notes(found).items() if note}
+    assert noted == {"n": "the files have no value of it", "m": no_map, "t": no_map}
 
 
 @each_case(
@@ -127,6 +139,14 @@ def test_json_and_parquet_have_their_own_types_and_a_field_of_two_is_said(tmp_pa
         ),
         (["day=2024-01-31/x.parquet"], None, 'dg.DailyPartitionsDefinition("2024-01-31")', ["2024-01-31"]),
         (["1/y/day=2024-01-31/x.parquet"], "y", 'dg.DailyPartitionsDefinition("2024-01-31")', ["2024-01-31"]),
+        (
+            ["o/2024-01-01_01.csv", "o/2024-01-01_02.csv"],
+            "o",
+            'dg.HourlyPartitionsDefinition("2024-01-01-01:00")',
+            ["2024-01-01-01:00", "2024-01-01-02:00"],
+        ),
+        (["o/data_20240131_20241231.csv"], "data", None, None),
+        (["o_20240131_2024-01-31.csv"], "o", 'dg.DailyPartitionsDefinition("2024-01-31")', ["2024-01-31"]),
         (["1.csv"], None, None, None),
         (["o/2024-13-45.csv"], "o", None, None),
         ([ONE, "orders/old.csv"], "orders", None, None),
@@ -175,6 +195,7 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
             {"day=2024-01-01/k=a\nb/a.csv": "a,b\n1,2\n"},
             r"partition key 'a\\nb' cannot be a path segment.* Rename it\.$",
         ),
+        ({"a.csv": '"a",b,"c\n1,2,3\n'}, "its header is no CSV: unexpected end of data: have the producer close each"),
         ({"a.csv": "\n \n"}, r"a\.csv has blank lines only: expected a file with records\. Leave it out\.$"),
     ],
 )
@@ -205,6 +226,13 @@ def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch)
     inferred(tmp_path, {"day=2024-01-31/x.csv": "a,b\n1,x\n"})
     code = infer([Path("day=2024-01-31/x.csv")]).code
     assert '    # The paths do not name the feed: give it a name.\n    "feed/v1.0",\n' in code
+    guesses = {
+        "o/2024-01-01_01.csv": "A guess, by the paths: the number behind the date is its hour. If it counts parts, "
+        "declare days.",
+        "o/data_20240131_20241231.csv": "A file's name has two dates: choose the partitions.",
+    }
+    for name, guess in guesses.items():
+        assert f"    # {guess}\n" in inferred(tmp_path, {name: "a,b\n1,x\n"}).code
 
 
 CODE = "import sys; sys.infer_ran_text_of_a_file = True"
@@ -241,8 +269,7 @@ def test_text_of_a_file_or_a_path_is_no_code_in_the_printed_declaration(tmp_path
     path.write_text(data.replace("CODE", CODE), encoding="utf-8")
     found = infer([path])
     assert comment.replace("CODE", CODE) in found.code
-    statements = [type(node) for node in ast.parse(found.code).body]
-    assert statements == [ast.Assign]
+    assert [type(node) for node in ast.parse(found.code).body] == [ast.Assign]
     exec(found.imports + found.code, {})  # noqa: S102  (what the test has just made)
     assert not hasattr(sys, "infer_ran_text_of_a_file")
 
