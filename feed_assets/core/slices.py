@@ -78,8 +78,7 @@ class Slice:
             column: The column that the table's markers are made of, quoted if it has to be: a moment, with a zone or
                 in UTC without one, or a version.
         """
-        after = f"{column} > {_literal(self.after)} AND " if self.after is not None else ""
-        return f"{after}{column} <= {_literal(self.upto)}"
+        return condition(self, column)
 
     def read(self, spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None) -> "DataFrame":
         """Read the rows of the slice from a SQL database, in parallel and in bounded batches.
@@ -112,6 +111,12 @@ class Slice:
         return self.reader(self, spark, url, table, by=by, schema=schema)
 
 
-def _literal(marker: Marker) -> str:
+def condition(piece: Slice, column: str, separator: str = " ") -> str:
+    """Return a slice as a condition in SQL, whose literals have this character between day and time."""
+    after = f"{column} > {_literal(piece.after, separator)} AND " if piece.after is not None else ""
+    return f"{after}{column} <= {_literal(piece.upto, separator)}"
+
+
+def _literal(marker: Marker, separator: str) -> str:
     # SQLite compares text: rows as SQLAlchemy writes them, `2024-01-01 00:00:00.000000`, sort right beside the zone.
-    return str(marker) if isinstance(marker, int) else f"'{marker.isoformat(' ', 'microseconds')}'"
+    return str(marker) if isinstance(marker, int) else f"'{marker.isoformat(separator, 'microseconds')}'"

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import types
 
 from feed_assets.core.errors import SourceUnavailable
-from feed_assets.core.slices import Slice
+from feed_assets.core.slices import Slice, condition
 
 MOMENT = "feed_assets_moment"
 """The function of `moment` in each connection to SQLite."""
@@ -17,7 +17,7 @@ MOMENT = "feed_assets_moment"
 _FORM = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
 """The forms of moments; markers have no digits behind microseconds."""
 _MOST_ZONE = timedelta(days=1)
-"""A day that a text names is so far, at most, from the one in UTC."""
+"""Most that a text's own day differs from its day in UTC: offsets are shorter than a day."""
 
 
 @dataclass(frozen=True)
@@ -27,24 +27,20 @@ class MarkerColumn:
     Attributes:
         name: Its name.
         sql: Its name as SQL has it.
-        separator: The character between day and time in texts of SQLite without a zone: they sort as moments do.
+        separator: The character between day and time in the texts of SQLite that sort as moments do.
         is_mixed: Whether they are texts of SQLite in forms that do not sort as moments do.
     """
 
     name: str
     sql: str
-    separator: str | None = None
+    separator: str = " "
     is_mixed: bool = False
 
     def where(self, piece: Slice) -> str:
         """Return the condition for the rows of a slice. A row in which the column is NULL is in no slice."""
         if self.is_mixed:
             return " AND ".join([*self._days(piece), piece.where(f"{MOMENT}({self.sql})")])
-        if self.separator is None:
-            return piece.where(self.sql)
-        ends = {sign: end for sign, end in ((">", piece.after), ("<=", piece.upto)) if isinstance(end, datetime)}
-        texts = {sign: end.isoformat(self.separator, "microseconds") for sign, end in ends.items()}
-        return " AND ".join(f"{self.sql} {sign} '{text}'" for sign, text in texts.items())
+        return condition(piece, self.sql, self.separator)
 
     def _days(self, piece: Slice) -> list[str]:
         """Return bounds by the day that a text names: they use the column's index."""
