@@ -61,6 +61,7 @@ class Facts:
     slashed: int
     commas: int
     words: int
+    minutes: int
 
     def column(self, name: str, *, keeps_digits: bool) -> Column:
         """Return the column; `keeps_digits` is true where `1.50` is written with its last digit."""
@@ -94,6 +95,7 @@ class Facts:
             "dates of another form than YYYY-MM-DD": self.slashed,
             "numbers with a comma": self.commas + self.fractions if self.commas else 0,
             "booleans of another form than true and false": self.words,
+            "times without seconds, which a timestamp has": self.minutes,
         }
         for form, count in others.items():
             if count == self.texts:
@@ -153,4 +155,5 @@ def _counts(column: str) -> list[str]:
         of_form("[0-9]{1,4}[/.-][0-9]{1,2}[/.-][0-9]{1,4}", f"NOT {is_iso}"),
         of_form(_WITH_COMMA),
         of_form(_WORDS),
+        of_form(f"{text_forms.DAY}[ T][0-9]{{2}}:[0-9]{{2}}{text_forms.OFFSET}?"),
     ]

@@ -89,7 +89,7 @@ def _chosen(file: Path, candidates: Sequence[_Candidate], encoding: Encoding) ->
     is_tabs = ".tsv" in [suffix.lower() for suffix in file.suffixes]
     of_many = [each for each in usual if each.fields > 1]
     if of_many:
-        return max(of_many, key=lambda each: (is_tabs and each.delimiter == "\t", each.alike, each.quoted, each.fields))
+        return max(of_many, key=lambda each: (is_tabs and each.delimiter == "\t", each.alike, each.quoted))
     best = max(candidates, key=lambda each: (each.fields > 1, each.alike))
     dialect = CsvDialect(best.delimiter, best.quote, encoding)
     if problem := csv_problem(file, best.records[0].fields, dialect):

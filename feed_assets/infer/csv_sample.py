@@ -85,7 +85,7 @@ def _problem(record: CsvRecord, count: int) -> str | None:
     if record.problem:
         return record.problem
     if len(record.fields) != count:
-        return f"{len(record.fields)} fields, expected {count}"
+        return f"{len(record.fields)} field{'s' if len(record.fields) > 1 else ''}, expected {count}"
     if any("\ufffd" in text for text in record.fields):
         return "bytes of another encoding, or U+FFFD"
     return None
