@@ -83,18 +83,29 @@ def test_what_is_resolved_is_told_as_success_and_a_report_with_its_owners(receiv
     assert report["title"] == "[feed_assets] report: ads/a/v1.0 20261127.054106"
 
 
-def test_no_url_is_shown_whatever_happens(ledger, receiver, caplog):
+def test_no_url_is_shown_whatever_happens(ledger, receiver, caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "apprise")
-    caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
+    for logger in ("connectionpool", "connection", "util.retry"):
+        caplog.set_level(logging.DEBUG, f"urllib3.{logger}")
     raise_alert(ledger, NAME, "late", NOW)
     url = json_url(receiver.url.replace("http://", "http://me:hunter2@"))
     receiver.answers = [500]
     configured = by_apprise(url)
     deliver_alerts(ledger, configured)
     deliver_alerts(ledger, by_apprise("json://me:hunter2@127.0.0.1:9/hunter2"))
+    raising = next(iter(configured.values())).service
+
+    def refuse(**_):
+        for logger in ("connectionpool", "connection", "util.retry"):
+            logging.getLogger(f"urllib3.{logger}").debug("POST %s", url)
+        raise RuntimeError(url)
+
+    monkeypatch.setattr(raising, "notify", refuse)
+    deliver_alerts(ledger, configured)
     settings = Settings(alert_apprise=SecretStr(url))
     assert "did not take it" in caplog.text
+    assert "failed (RuntimeError)" in caplog.text
     assert "hunter2" not in f"{caplog.text} {settings!r} {settings.model_dump_json()} {configured}"
 
 

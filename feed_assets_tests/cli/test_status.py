@@ -154,7 +154,7 @@ def test_the_page_is_one_file_and_what_others_have_said_stays_text(filled, tmp_p
     assert f"{DAY}-03:00: invalid: no_bots: {NASTY}" in [attrs.get("title") for _, attrs in page.tags]
 
 
-def test_without_a_day_each_dataset_has_its_newest_periods_the_worst_first(filled):
+def test_without_a_day_each_dataset_has_its_newest_periods_the_worst_first(filled, tmp_path):
     """Long after the day, of which it was the last that came."""
     found = json.loads(newest("--json"))
     assert (found["start"], found["end"]) == (None, None)
@@ -166,6 +166,11 @@ def test_without_a_day_each_dataset_has_its_newest_periods_the_worst_first(fille
     foo = next(each for each in lines if each.startswith("web/foo"))
     assert foo.split()[1].endswith("===X=w===-==w-")
     assert foo.split()[2] == shown[-1]["partition"]
+    newest("--html", str(tmp_path / "newest.html"))
+    page = (tmp_path / "newest.html").read_text()
+    assert f"<small>a hole at {DAY} 03:00</small>" in page
+    assert page.count(' apart"') == 1, "the newest period of foo does not follow the one before it"
+    assert "@media (prefers-color-scheme: dark)" in page
 
 
 def test_one_dataset_has_a_page_with_its_partitions_which_lead_to_dagster(filled, tmp_path):

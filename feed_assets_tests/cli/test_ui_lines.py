@@ -47,6 +47,9 @@ def test_what_needs_a_person_is_a_line_when_it_opens_and_when_it_is_over(ledger)
     assert new_lines(ui_lines, said) == ["ALERT   person:ads/effectiveness/v1.0: 1 partition waits."]
     alerts.keep(ledger, "person", {str(EFFECT.feed): "2 partitions wait."}, NOW)
     assert new_lines(ui_lines, said) == []
+    alerts.keep(ledger, "person", {}, NOW + timedelta(minutes=30))
+    alerts.keep(ledger, "person", {str(EFFECT.feed): "3 partitions wait."}, NOW + timedelta(minutes=40))
+    assert new_lines(ui_lines, said) == ["ALERT   person:ads/effectiveness/v1.0: 3 partitions wait."]
     alerts.keep(ledger, "person", {}, NOW + timedelta(hours=1))
     assert new_lines(ui_lines, said) == ["over    person:ads/effectiveness/v1.0"]
 

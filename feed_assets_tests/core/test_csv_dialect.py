@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+from dataclasses import replace
 from datetime import date
 
 import dagster as dg
@@ -59,7 +60,7 @@ def test_a_declaration_keeps_its_dialect_and_rfc_4180_is_none():
     assert Input(foreign_feed("shop/orders/v1.0", schema=SCHEMA)).source("raw").dialect is None
 
 
-def test_a_mended_dialect_is_another_recipe_and_rfc_4180_the_same_as_before():
+def test_a_mended_dialect_or_a_move_to_deps_is_another_recipe_and_rfc_4180_the_same_as_before():
     def digest(**options: object) -> str:
         source = Input(foreign_feed("shop/orders/v1.0", schema=SCHEMA, **options)).source("raw")
         return Recipe(Feed.parse("shop/clean/v1.0"), (source,), print).digest
@@ -67,7 +68,8 @@ def test_a_mended_dialect_is_another_recipe_and_rfc_4180_the_same_as_before():
     plain = Recipe(
         Feed.parse("shop/clean/v1.0"), (Source("raw", Feed.parse("shop/orders/v1.0"), "csv", SCHEMA),), print
     )
-    assert digest() == digest(delimiter=",") == plain.digest
+    moved = replace(plain, sources=(replace(plain.sources[0], is_handed=False),))
+    assert digest() == digest(delimiter=",") == plain.digest != moved.digest
     assert len({digest(), digest(delimiter=";"), digest(header=False), digest(null_value="x")}) == 4
 
 

@@ -64,6 +64,8 @@ def test_the_page_is_read_at_once_and_needs_nothing_from_elsewhere(browser, file
     assert page.locator(".grid").get_by_role("row", name="web/feature/v1.0").locator("td.late").count() == 1
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
         assert min(each.evaluate(CONTRAST) for each in page.locator(".legend .sign, body").all()) >= 4.5, scheme
     page.locator("td.invalid a").first.click()
     assert NASTY in page.locator("tr:target").inner_text()

@@ -106,6 +106,7 @@ SETTINGS = [
     ("FEED_ASSETS_LEDGER", "sqlite:///there.db"),
     ("FEED_ASSETS_EVENTS_TO", "blackboard:events"),
     ("FEED_ASSETS_ALERT_SMTP", "smtp://mail.example"),
+    ("FEED_ASSETS_ALERT_APPRISE", "json://alerts.example"),
 ]
 
 
