@@ -20,7 +20,7 @@ MONEY_DIGITS, MONEY_SCALE = 18, 4
 NO_VALUE = "the files have no value of it"
 
 _WORDS = "(?i:true|false|yes|no|y|n)"
-_WITH_COMMA = "-?[0-9]+([.][0-9]{3})*,[0-9]+"
+WITH_COMMA = "-?[0-9]+([.][0-9]{3})*,[0-9]+"
 
 _FRACTION_OF_SECOND = r"(?:\.[0-9]{1,6})?"
 _OFFSET_IN_RANGE = "(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|[+-]18(?::?00)?)"
@@ -153,7 +153,7 @@ def _counts(column: str) -> list[str]:
         of_form(text_forms.TIMESTAMP, moment),
         of_form(text_forms.TIMESTAMP_NTZ + text_forms.OFFSET, moment),
         of_form("[0-9]{1,4}[/.-][0-9]{1,2}[/.-][0-9]{1,4}", f"NOT {is_iso}"),
-        of_form(_WITH_COMMA),
+        of_form(WITH_COMMA),
         of_form(_WORDS),
         of_form(f"{text_forms.DAY}[ T][0-9]{{2}}:[0-9]{{2}}{text_forms.OFFSET}?"),
     ]

@@ -11,7 +11,7 @@ from feed_assets.core import text_forms
 from feed_assets.core.csv_dialect import CsvDialect, Encoding
 from feed_assets.core.errors import InvalidName
 from feed_assets.feeds.local_files import csv_problem
-from feed_assets.infer.columns import NULLS
+from feed_assets.infer.columns import NULLS, WITH_COMMA
 from feed_assets.infer.csv_parser import CsvRecord, count_quoted, csv_records
 
 DELIMITERS = ("\t", ";", "|", ",")
@@ -22,7 +22,7 @@ QUOTES = ('"', "'")
 FORM_CHARACTERS = 1 << 20
 """Characters of a file by which its form is chosen."""
 
-_VALUE = re.compile(f"{text_forms.FRACTION}|{text_forms.BOOLEAN}|{text_forms.DAY}|{text_forms.TIMESTAMP}")
+_VALUE = re.compile(f"{text_forms.FRACTION}|{WITH_COMMA}|{text_forms.BOOLEAN}|{text_forms.DAY}|{text_forms.TIMESTAMP}")
 """A text that is rather a value than a name."""
 
 

@@ -94,7 +94,7 @@ def test_no_url_is_shown_whatever_happens(ledger, receiver, caplog, monkeypatch)
     configured = by_apprise(url)
     deliver_alerts(ledger, configured)
     deliver_alerts(ledger, by_apprise("json://me:hunter2@127.0.0.1:9/hunter2"))
-    raising = next(iter(configured.values())).service
+    (raising,) = (each.args[0].service for each in configured.values())
 
     def refuse(**_):
         for logger in ("connectionpool", "connection", "util.retry"):

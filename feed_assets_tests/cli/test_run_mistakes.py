@@ -39,7 +39,7 @@ JUDGED = 'checks.Check("odd", "odd rows", passes=judged, aggregate="count(1)")'
 MEASURED = 'checks.Check("own", "own rows", passes=bool, measure=measured)'
 UDF = 'return rows.withColumn("n", sf.udf(lambda item: int(item), "int")("item"))'
 
-MAKE_ONE = "a DataFrame of pyspark.sql. Return `rows.sparkSession.createDataFrame(…)` of it."
+MAKE_ONE = "Return `rows.sparkSession.createDataFrame(…)` of it."
 
 IN_FUNCTIONS = [
     ("forgets", "rows.where('pieces > 0')", '"shop/forgets', "the function returned NoneType: expected a DataFrame of"),

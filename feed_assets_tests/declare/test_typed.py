@@ -312,7 +312,7 @@ def test_where_in_a_value_it_is_is_said():
 
 def test_a_missing_argument_is_named_and_an_unknown_one_has_the_nearest_name():
     with pytest.raises(
-        InvalidDefinition, match=r"foreign_feed\(.*: there is no schema: expected foreign_feed\(feed, schema\)"
+        InvalidDefinition, match=r"foreign_feed\(.*: found no schema: expected foreign_feed\(feed, schema\)"
     ):
         feed_assets.foreign_feed("t/raw")
     with pytest.raises(InvalidDefinition, match=r"Late\(\): there is no parameter grwth: is growth meant\?"):

@@ -260,8 +260,8 @@ def shape(code: str) -> str:
         ("a.jsonl", '{"k": 1}\n{"k\\nCODE #": 1, "k\\nCODE #": 2}\n', r"the field k\nCODE # stands twice"),
         ("a.jsonl", '{"k\\nCODE #": "a"}\n{"k\\nCODE #": 2}\n', r"line 2 of a.jsonl: k\nCODE # is no text"),
         ("a.csv", 'id,"n\nCODE #"\n1,a\n2,"b\n3,c\n4,d"\n5,e\n6,f\n', r"n\nCODE # holds what looks like another"),
-        ("day=2024-01-01\rCODE #/a.csv", "a,b\n1,2\n3\n4,5\n", r"line 3 of day=2024-01-01\rCODE #/a.csv: 1 fields"),
-        ("on 2024-01-01\u2028CODE/a.csv", "a,b\n1,2\n3\n4,5\n", r"on 2024-01-01\u2028CODE/a.csv: 1 fields"),
+        ("day=2024-01-01\rCODE #/a.csv", "a,b\n1,2\n3\n4,5\n", r"line 3 of day=2024-01-01\rCODE #/a.csv: 1 field"),
+        ("on 2024-01-01\u2028CODE/a.csv", "a,b\n1,2\n3\n4,5\n", r"on 2024-01-01\u2028CODE/a.csv: 1 field"),
         ("a.csv", "a,é\n1,\n", "# é: the files have no value of it\n"),
     ],
 )

@@ -145,7 +145,7 @@ def test_it_prints_each_build_and_nothing_of_what_its_processes_say(built: Site)
     def builds(word: str) -> list[str]:
         return [line for line in built.said().splitlines() if line.startswith(f"{word}  ads/effectiveness/v1.0 ")]
 
-    wait_until(lambda: builds("built ") and builds("FAILED"), "the lines of both partitions", 30)
+    wait_until(lambda: builds("built ") and builds("FAILED"), "the lines of both partitions", 120)
     assert f" {DAY}/{BAD}: clicked_in_shown: at least 95.0%" in builds("FAILED")[0]
     assert [line for line in built.said().splitlines() if re.search("DEBUG|INFO|Warning", line)] == []
     assert "DEBUG" in (built.folder / "home" / "ui" / "daemon.log").read_text(), "it is there"

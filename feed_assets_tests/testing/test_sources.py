@@ -215,8 +215,8 @@ def test_rows_of_a_slice_are_read_from_a_database_of_the_test_alone(spark, tmp_p
         assert built(driven.tick()) == ["shop/customers"]
         assert driven.rows("shop/customers/v1.0") == [{"n": 1, "at": "2020-01-02T00:30:00Z"}]
         driven.send("crm", [row(2)])
-        with environment.noted_environment():
-            refused = driven.tick()[0].error
+        monkeypatch.setattr(environment, "_ENVIRONMENTS", [{VARIABLE.removeprefix("env:"): url}])
+        refused = driven.tick()[0].error
     assert "a Harness reads only what the test gives, and not the SQL table visits at env:CRM_OF_SOMEBODY" in refused
 
 

@@ -6,8 +6,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
+from feed_assets.core.chunks import key_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
+from feed_assets.kafka.files import FOLDER
 from feed_assets.kafka.messages import OFFSET, OPERATION
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse.engines import Engine, engine_of
@@ -42,9 +44,9 @@ def signalled(board: Blackboard, name: str, files: int, rows: int, keys: int) ->
     """Put chunks; their signals."""
     found: list[Signalled] = []
     for number in range(files):
-        content, key = lines(number * rows, rows, keys), f"chunks/{name}/{number}.csv"
-        board.put(key, content)
-        first, size, digest = number * rows, len(content), sha256(content).hexdigest()
+        content, first = lines(number * rows, rows, keys), number * rows
+        board.put(key := f"{FOLDER}/{key_of(name, 0, first, is_packed=False)}", content)
+        size, digest = len(content), sha256(content).hexdigest()
         facts = (rows, 0, dialect.NAME, f"{board.url}/{key}", size, digest, SCHEMA)
         found.append(Signalled(Signal(name, 0, first, first + rows - 1, *facts), number + 1))
     return found
