@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import functions as sf
 
-from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
+from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import read
 from feed_assets_tests.support.spark_updates import put_update
@@ -99,12 +99,6 @@ def test_an_empty_file_has_no_lines_but_an_empty_packed_one_was_cut(spark, local
     update = put_update(local_board, {"a.json.gz": gzip.compress(b'{"i": 1}\n' * 1000)[:-12]})
     with pytest.raises(UnreadableUpdate, match=r"a\.json\.gz cannot be read"), reading([update]):
         read(spark, local_board, [update], "json", "i int").collect()
-
-
-def test_names_that_no_path_can_hold_are_refused(spark, local_board):
-    update = put_update(local_board, {"a.json": "{}"})
-    with pytest.raises(InvalidDefinition, match="rename them without quotes"):
-        read(spark, local_board, [update], "json", '`a"b` int')
 
 
 def test_no_name_is_taken_for_one_of_ours(spark, local_board):
