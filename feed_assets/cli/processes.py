@@ -110,16 +110,20 @@ def group(
 
 def end(groups: "Sequence[Started]") -> None:
     """End some groups at the same time, so that each still has what it needs of the others for what it finishes."""
+    for _ in range(2):  # What is just being started has no environment yet, by which it could be known.
+        _end_families({each.process.pid: _all_of(each) for each in groups})
+    for each in groups:
+        each.process.wait()
 
-    families = {each.process.pid: _all_of(each) for each in groups}
+
+def _end_families(families: "Mapping[int, list[psutil.Process]]") -> None:
+    """Interrupt all processes, by their leaders, and kill those that live on when the time is over."""
     for leader, family in families.items():
         _signal(leader, family, signal.SIGTERM)
     alive = _wait([each for family in families.values() for each in family])
     for leader in families:
         _signal(leader, alive, signal.SIGKILL)
     _wait(alive)
-    for each in groups:
-        each.process.wait()
 
 
 def _wait(family: "Sequence[psutil.Process]") -> "list[psutil.Process]":
