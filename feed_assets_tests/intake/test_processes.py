@@ -191,6 +191,7 @@ def test_eight_small_bodies_that_unpack_to_much_take_little_memory_and_others_ar
     home, spool, receivers, monkeypatch, name
 ):
     monkeypatch.setenv("FEED_ASSETS_RECEIVER_EVENTS_PER_SECOND", "1e9")
+    monkeypatch.setenv("FEED_ASSETS_RECEIVER_FLUSH_SECONDS", "3600")  # Of bodies alone: a segment has 32 MiB.
     begin, piece, times, media = BOMBS[name]
     packed, headers = gzip.compress(begin + piece * times, mtime=0), {**media, "Content-Encoding": "gzip"}
     partner = partner_of(home, port := free_port())

@@ -143,7 +143,7 @@ def test_a_backfill_is_one_run_for_neighbours_which_fails_as_one_of_them_does(bu
 
 def test_it_prints_each_build_and_nothing_of_what_its_processes_say(built: Site) -> None:
     def builds(word: str) -> list[str]:
-        return [line for line in built.said().splitlines() if line.startswith(f"{word}  ads/effectiveness/v1.0 ")]
+        return [line for line in built.said().splitlines() if line.startswith(f"{word}  ads/effectiveness ")]
 
     wait_until(lambda: builds("built ") and builds("FAILED"), "the lines of both partitions", 120)
     assert f" {DAY}/{BAD}: clicked_in_shown: at least 95.0%" in builds("FAILED")[0]
