@@ -13,7 +13,7 @@ from feed_assets.feeds.local_files import open_bytes
 SAMPLE_BYTES = 33_554_432
 """Unpacked bytes that are looked at, of all files together."""
 
-_MARKS = (b"\xff\xfe", b"\xfe\xff")
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = re.compile(b"[\x80-\x9f]")
 
 
@@ -61,7 +61,7 @@ def encoding_of(beginnings: Sequence[FirstBytes]) -> Encoding:
 
 def _encoding_of_one(beginning: FirstBytes) -> Encoding:
     data = beginning.data
-    encoding: Encoding = "UTF-16" if data.startswith(_MARKS) else "UTF-8"
+    encoding: Encoding = "UTF-16" if data.startswith(UTF_16_MARKS) else "UTF-8"
     if problem := encoding_problem(data, CsvDialect(encoding=encoding)):
         raise InvalidName(f"{beginning.file}: {problem}.")
     if encoding == "UTF-16":

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 from feed_assets.core.csv_dialect import RFC_4180, encoding_problem
 from feed_assets.core.errors import InvalidName
 from feed_assets.infer.columns import LONG_INTEGER, Column, facts_of
-from feed_assets.infer.first_texts import FirstBytes, first_bytes_of, size_notes
+from feed_assets.infer.first_texts import UTF_16_MARKS, FirstBytes, first_bytes_of, size_notes
 from feed_assets.infer.sample import Rejects, Sample
 from feed_assets.infer.text_table import TextTable
 
@@ -60,7 +61,7 @@ def json_sample(files: Sequence[Path]) -> Sample:
 def _lines(beginnings: Sequence[FirstBytes]) -> Iterator[tuple[str, bytes]]:
     """Yield the lines that are not blank, and where each stands; of a file that is cut off not the last one."""
     for each in beginnings:
-        if each.data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        if each.data.startswith(UTF_16_MARKS):
             raise InvalidName(f"{each.file}: it is UTF-16: expected JSON in UTF-8. Have the producer write UTF-8.")
         if problem := encoding_problem(each.data, RFC_4180):
             raise InvalidName(f"{each.file}: {problem}.")
@@ -76,8 +77,8 @@ def _object(line: bytes) -> dict[str, Any] | str:
     def without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         row = dict(pairs)
         if len(row) < len(pairs):
-            names = [name for name, _ in pairs]
-            repeated = next(name for name in names if names.count(name) > 1)
+            counts = Counter(name for name, _ in pairs)
+            repeated = next(name for name, count in counts.items() if count > 1)
             raise _Rejected(f"the field {repeated} stands twice")
         return row
 

@@ -19,7 +19,7 @@ from feed_assets.core.feeds import UNREADABLE, Feed, File, Partition
 from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.keys import checked
+from feed_assets.feeds.keys import checked, is_key
 from feed_assets.feeds.write import invalidate
 from feed_assets.intake.publish import Batch, publish
 from feed_assets.ledger import intake_files, updates
@@ -222,7 +222,7 @@ class _Look:
         feed = self.source.feed
         with self.services.ledger.read() as connection:
             found = intake_files.wrong(connection, {feed: self.source.pull.told_since(self.now)}).get(feed, [])
-        return [each for each in found if _is_readable(each.file)]
+        return [each for each in found if UNREADABLE not in each.file.key and is_key(each.file.key)]
 
     def _forget_gone(self, day: date, wrong: Sequence[Pulled]) -> None:
         """Nothing is wrong any more with files of a day that are gone; of those that were pulled the batch stays.
@@ -249,15 +249,6 @@ class _Look:
     @property
     def _board(self) -> Blackboard:
         return self.services.board_named(self.source.pull.blackboard)
-
-
-def _is_readable(file: File) -> bool:
-    """Return whether anything can be asked of a file by its name."""
-    try:
-        checked(file.key)
-    except InvalidName:
-        return False
-    return UNREADABLE not in file.key
 
 
 def _place(source: Source) -> str:
