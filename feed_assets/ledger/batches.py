@@ -22,8 +22,7 @@ def known(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Parti
     """The batches of partitions of appendable feeds, valid or not, sorted; () of one that the ledger knows none of."""
     found: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
     if parents:
-        query = wanted.all_of(connection.dialect.name, batch)
-        for row in connection.execute(query, wanted.given(wanted.keys(parents))):
+        for row in wanted.matching(connection, batch, wanted.keys(parents)):
             feed = Feed.parse(row.feed)
             found[Partition(feed, row.partition)].append(Partition(feed, row.key))
     return {parent: tuple(sorted(each)) for parent, each in found.items()}

@@ -38,8 +38,7 @@ def _greater(known: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.Col
 
 def upto(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
     """By table and partition the greatest marker that was removed."""
-    asked = wanted.rows(connection, ("feed", "partition"), sorted(keys))
-    rows = connection.execute(sa.select(forgotten).join(asked, wanted.same(forgotten, asked)))
+    rows = wanted.matching(connection, forgotten, sorted(keys))
     return {(row.feed, row.partition): row.marker for row in rows}
 
 

@@ -37,9 +37,7 @@ def take(connection: sa.Connection, asked: Sequence[Taken], now: datetime) -> di
     """Take keys that nobody has, or that are too old; who has each of them now."""
     forget(connection, now)
     insert_missing(connection, idempotency, [{**vars(each), "at": now} for each in asked])
-    names = ("feed", "key")
-    these = wanted.rows(connection, names, (each.at for each in asked))
-    rows = connection.execute(sa.select(idempotency).join(these, wanted.same(idempotency, these)))
+    rows = wanted.matching(connection, idempotency, (each.at for each in asked), ("feed", "key"))
     return {(row.feed, row.key): Taken(row.feed, row.key, row.digest, row.receiver, row.answer) for row in rows}
 
 

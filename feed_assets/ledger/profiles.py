@@ -23,6 +23,5 @@ def keep(
 
 def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Mapping[str, float]]:
     """The newest profiles of some partitions, numbers by name: one seek for each."""
-    asked = wanted.partitions(connection, partitions)
-    rows = connection.execute(sa.select(profile).join(asked, wanted.same(profile, asked)))
+    rows = wanted.matching(connection, profile, wanted.keys(partitions))
     return {Partition(Feed.parse(row.feed), row.partition): json.loads(row.measures) for row in rows}

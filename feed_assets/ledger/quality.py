@@ -164,8 +164,7 @@ class CheckState:
 
 def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[tuple[Partition, str], CheckState]:
     """The state of each check of some partitions, by partition and check."""
-    asked = wanted.partitions(connection, partitions)
-    rows = connection.execute(sa.select(quality).join(asked, wanted.same(quality, asked)))
+    rows = wanted.matching(connection, quality, wanted.keys(partitions))
     return {
         (Partition(Feed.parse(row.feed), row.partition), row.check): CheckState(row.state, row.reason) for row in rows
     }

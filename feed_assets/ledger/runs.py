@@ -158,8 +158,8 @@ def ended_last(connection: sa.Connection, outputs: Iterable[Partition], state: s
 
 def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
     """Those of some runs that are known, by id."""
-    asked = wanted.rows(connection, ("id",), [[each] for each in sorted(run_ids)])
-    return {row.id: _of(row) for row in connection.execute(sa.select(run).join(asked, wanted.same(run, asked)))}
+    ids = [[each] for each in sorted(run_ids)]
+    return {row.id: _of(row) for row in wanted.matching(connection, run, ids, ("id",))}
 
 
 def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:

@@ -68,6 +68,16 @@ def all_of(dialect: str, source: sa.Table, names: tuple[str, ...] = PARTITION) -
     return sa.select(source).join(asked, same(source, asked))
 
 
+def matching(
+    connection: sa.Connection,
+    source: sa.Table,
+    values: Iterable[Sequence[str | int | None]],
+    names: tuple[str, ...] = PARTITION,
+) -> sa.CursorResult[Any]:
+    """Return the rows of a table that have the wanted keys."""
+    return connection.execute(all_of(connection.dialect.name, source, names), given(values))
+
+
 def same(table: sa.FromClause, wanted: sa.CTE) -> sa.ColumnElement[bool]:
     """The condition that joins a table with wanted rows: equality of each column that both have by one name."""
     return sa.and_(sa.true(), *(table.c[name] == wanted.c[name] for name in wanted.c.keys()))  # noqa: SIM118

@@ -234,8 +234,7 @@ def _near(connection: sa.Connection, dataset: Feed, moved: Iterable[tuple[_Line,
 
 def _known(connection: sa.Connection, dataset: Feed, addresses: Iterable[WindowAddress]) -> _Windows:
     values = [(str(dataset), at.sub_partition, at.grain, at.key) for at in addresses]
-    asked = wanted.rows(connection, ("dataset", "sub_partition", "grain", "key"), values)
-    rows = connection.execute(sa.select(window_offsets).join(asked, wanted.same(window_offsets, asked)))
+    rows = wanted.matching(connection, window_offsets, values, ("dataset", "sub_partition", "grain", "key"))
     return _loaded(dataset, None, rows)
 
 

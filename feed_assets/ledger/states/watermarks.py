@@ -99,8 +99,7 @@ def move(connection: sa.Connection, tracked: Tracked, changed: Iterable[Row]) ->
 
 
 def _known(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, _Marks]:
-    asked = wanted.rows(connection, _LINE, ((str(dataset), *rest) for dataset, *rest in lines))
-    rows = connection.execute(sa.select(watermark).join(asked, wanted.same(watermark, asked)))
+    rows = wanted.matching(connection, watermark, ((str(dataset), *rest) for dataset, *rest in lines), _LINE)
     return {
         (Feed.parse(row.dataset), row.sub_partition, row.grain): _Marks(
             row.first, row.contiguous, row.reached, row.latest
