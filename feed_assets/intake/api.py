@@ -153,7 +153,7 @@ def _post_events(door: Door) -> Callable[[Request, str], Awaitable[Response]]:
         if named is not None and not 0 < len(named) <= KEY_BYTES:
             raise Refused(422, f"the Idempotency-Key has {len(named)} characters: expected 1 to {KEY_BYTES}")
         return await _taken(
-            door, request, key, feed, lambda data, kind: door.receiver.accept(declared, data, kind, named)
+            door, request, key, feed, lambda data, kind: door.receiver.accept(declared, data, kind, named, key)
         )
 
     return post_events
@@ -207,7 +207,7 @@ async def _taken(
         events = answer.accepted + answer.rejected
     finally:
         body.let_go()
-        door.rates.count(key, max(events, body.cost))
+        door.rates.count(key, max(events, body.cost, 1))
     door.metrics.count(what, answer)
     headers = {"Idempotency-Replayed": "true"} if answer.is_repeated else None
     return Response(answer.text, media_type=ARRAY, headers=headers)

@@ -17,6 +17,9 @@ LINES, ARRAY = "application/x-ndjson", "application/json"
 KINDS = {LINES: "lines", "application/jsonl": "lines", "application/jsonlines": "lines", ARRAY: "array"}
 """What a body may be: an event a line, or an array of events."""
 
+VALUES = 100_000
+"""Values of an event, with those of its lists: no feed has so many columns. As objects they take 20 times the text."""
+
 SLICE_BYTES = 256 << 10
 """Bytes of events that are judged before others have their turn; one event may have more."""
 
@@ -44,6 +47,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = JSONDecoder(parse_constant=_no_number, parse_float=Number, object_pairs_hook=_each_once)
 _LONG_NUMBER = re.compile(rb"[:\s]-?" + LONG_NUMBER)
 _KEY = re.compile(rb'"[ \t\r\n]*:')
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 class Sent(NamedTuple):
@@ -68,6 +72,8 @@ def sent(raw: bytes) -> Sent:
     """The event of a line, which may begin with a byte order mark, as it may for a run."""
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
+    if raw.count(b",") >= VALUES and _TEXT.sub(b"", raw).count(b",") >= VALUES:
+        return Sent(raw, broken=f"it has more than {VALUES} values: expected one of each column")
     try:
         text = raw.removeprefix(BOM_UTF8)
         value = from_json(text, allow_inf_nan=False, cache_strings="keys")

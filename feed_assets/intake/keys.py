@@ -137,24 +137,25 @@ def check_scope(row: KeyRow, scope: str) -> None:
 
 @dataclass
 class Rates:
-    """Events a second of each key: who has sent more waits until he is even again.
+    """Events a second of each key, or what else is counted: who has sent more waits until he is even again.
 
     A request is taken whole, so it may bring more than there is room for; the next one waits the longer.
     """
 
     per_second: float
+    what: str = "events"
     _left: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     def check(self, key: str) -> None:
         """Raise Refused while a key has sent too much."""
         if (left := self._now(key)) <= 0:
             wait = 1 + int(-left / self.per_second)
-            why = f"more than {self.per_second:g} events a second with this key: wait"
+            why = f"more than {self.per_second:g} {self.what} a second with this key: wait"
             raise Refused(429, why, retry_after=wait)
 
     def count(self, key: str, events: int) -> None:
-        """Count the events of a request, at least one."""
-        self._left[key] = self._now(key) - max(events, 1), monotonic()
+        """Count the events of a request."""
+        self._left[key] = self._now(key) - events, monotonic()
 
     def _now(self, key: str) -> float:
         left, then = self._left.get(key, (self._most, 0.0))

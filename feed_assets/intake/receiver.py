@@ -11,6 +11,7 @@ from hashlib import sha256
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.events import Rejected
 from feed_assets.intake.bodies import Sent, events, in_slices, lines_of, sent
+from feed_assets.intake.keys import Rates
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.spool import Frame, Piece, Spool, frames
@@ -21,6 +22,12 @@ from feed_assets.runs.services import Services
 
 EVENTS_PER_REQUEST = 50_000
 """Events of one request: more are refused before anything is judged."""
+
+HOURS_PER_REQUEST = 1_000
+"""Hours of which a request may have events: each becomes a batch, with files of its own."""
+
+HOURS_PER_SECOND = 100
+"""Hours that one key may add in a second to those to be published, and ten times as many at once."""
 
 REASONS_TOLD = 100
 """Rejected events of a request that its answer names; all of them are kept."""
@@ -59,6 +66,7 @@ class Receiver:
     spool: Spool
     ahead: timedelta
     spooled: dict[At, str | None] = field(default_factory=dict[At, str | None])
+    hours: Rates = field(default_factory=lambda: Rates(HOURS_PER_SECOND, "hours to publish"))
 
     def __post_init__(self) -> None:
         self._append = Together(self.spool.append)
@@ -75,7 +83,9 @@ class Receiver:
             raise Refused(404, f"no feed {name!r} is pushed to here: ask who runs this receiver")
         return self.feeds[name]
 
-    async def accept(self, feed: PushedFeed, body: bytes, kind: str, key: str | None = None) -> Answer:
+    async def accept(
+        self, feed: PushedFeed, body: bytes, kind: str, key: str | None = None, api_key: str = ""
+    ) -> Answer:
         """Have the events of a body on disk, and say what became of them. Raises Refused, DiskFull and SpoolBroken.
 
         Of what is answered nothing is lost: frames are synced before. A kill before the answer may leave them, too;
@@ -84,6 +94,8 @@ class Receiver:
         judging = _Judging(feed, (self.services.now() + self.ahead).timestamp())
         await judging.judge(body, kind)
         frame, answer = judging.frame(), judging.answer()
+        self.hours.check(api_key)
+        self.hours.count(api_key, self.spool.note_hours(frame))
         if key is None:
             await self._append(frame)
             return answer
@@ -146,7 +158,7 @@ class _Judging:
     told: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
 
     async def judge(self, body: bytes, kind: str) -> None:
-        """Judge all events of a body; others have their turn meanwhile. Raises Refused for too many."""
+        """Judge all events of a body; others have their turn meanwhile. Raises Refused for too many events or hours."""
         if kind == "lines":
             for lines in in_slices(lines_of(body), len, EVENTS_AT_A_TIME):
                 await _let_others(self.count)
@@ -155,6 +167,10 @@ class _Judging:
             for elements in in_slices(events(body, kind), lambda each: len(each.raw), EVENTS_AT_A_TIME):
                 await _let_others(self.count)
                 self._each(elements)
+        hours = len({start // 3600 for start in self.accepted})
+        if hours > HOURS_PER_REQUEST:
+            why = f"the body has events of {hours} hours: expected at most {HOURS_PER_REQUEST}"
+            raise Refused(413, f"{why}. Send it in several requests")
 
     def _lines(self, group: Sequence[bytes]) -> None:
         windows = self.feed.windows(group, self.latest)

@@ -157,6 +157,7 @@ class Spool:
     """Why nothing can be written any more, until the receiver is started again."""
     _open: "_Segment | None" = None
     _number: int = 0
+    _hours: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
@@ -192,6 +193,12 @@ class Spool:
             if segment.size >= self.segment_bytes:
                 self._seal()
         return [None] * len(group)
+
+    def note_hours(self, frame: Frame) -> int:
+        """Note of which feeds and hours the next flush has events. Return how many of them are new."""
+        before = len(self._hours)
+        self._hours.update((frame.feed, piece.key) for piece in frame.pieces)
+        return len(self._hours) - before
 
     def seal(self, older_than: float = 0) -> None:
         """End the segment that is written, if its first frame is so many seconds old: it can be flushed."""
@@ -262,7 +269,7 @@ class Spool:
     def _seal(self) -> None:
         """Close the segment, whose frames are synced: an error of closing it says nothing of what was accepted."""
         if segment := self._open:
-            self._open = None
+            self._open, self._hours = None, set()
             try:
                 os.close(segment.file)
             except OSError as error:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,8 +37,13 @@ _DEFAULT = re.compile(r"^[ \t]*spark\.local\.dir[ \t]*[ \t=:][ \t]*(\S.*?)[ \t]*
 class Scratch:
     """Scratch folders of one JVM, one on each disk, and the descriptors that hold them locked."""
 
-    folders: tuple[Path, ...]
-    locks: tuple[int, ...]
+    folders: tuple[Path, ...] = ()
+    locks: tuple[int, ...] = ()
+
+    def with_one_on(self, disk: Path) -> "Scratch":
+        """Make a folder on one more disk. Raises OSError."""
+        folder, lock = _made(disk)
+        return Scratch((*self.folders, folder), (*self.locks, lock))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -70,15 +76,17 @@ def disks(conf: Mapping[str, str]) -> list[Path]:
 
 def make_scratch(conf: Mapping[str, str]) -> Scratch:
     """Make the scratch folders of a JVM with a configuration. Raises InvalidSetting where one cannot be made."""
-    made = list[tuple[Path, int]]()
+    made = Scratch()
     try:
-        made += [_made(disk) for disk in disks(conf)]
+        for disk in disks(conf):
+            made = made.with_one_on(disk)
     except OSError as error:
+        made.remove()
         raise InvalidSetting(
             f"Spark's scratch folder cannot be made: {error}. Expected a disk that this user may write to. Name one in "
             f'{LOCAL_DIRS}, or as {LOCAL_DIR} in FEED_ASSETS_SPARK_CONF: {{"{LOCAL_DIR}": "/mnt/fast"}}.'
         ) from error
-    return Scratch(tuple(folder for folder, _ in made), tuple(lock for _, lock in made))
+    return made
 
 
 @contextmanager
@@ -105,7 +113,8 @@ def remove_at_exit(made: Scratch, end_jvm: Callable[[], object]) -> None:
 
 def sweep_scratch(conf: Mapping[str, str]) -> list[Path]:
     """Remove the scratch folders of this user that no process holds any more; return them."""
-    found = [each for disk in {*disks(conf), _at_home()} for each in sorted(disk.glob(f"{_PREFIX}*"))]
+    places = {*disks(conf), _at_home()}
+    found = [each for disk in places for name in (_PREFIX, _UNLOCKED) for each in sorted(disk.glob(f"{name}*"))]
     return [each for each in found if _is_let_go(each) and not shutil.rmtree(each, ignore_errors=True)]
 
 
@@ -134,10 +143,12 @@ def _made(disk: Path) -> tuple[Path, int]:
 
 
 def _is_let_go(folder: Path) -> bool:
-    """Return whether a folder is one of this user's that no process holds locked."""
+    """Return whether a folder is one of this user's that no process holds locked, or is about to."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
             return False
+        if folder.name.startswith(_UNLOCKED):  # Whoever makes it locks and renames it at once, unless it was killed.
+            return time.time() - folder.stat().st_mtime > 3600
         with (folder / _LOCK).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -203,6 +203,12 @@ def test_an_event_of_many_fields_with_one_twice_takes_no_longer_than_its_length(
     assert time.process_time() - started < 5, "of CPU, where the other way takes 30"
 
 
+@each_case(("text", "is_read"), [(b'"' + b"," * 200_000 + b'"', True), (b"[" + b"1," * 100_000 + b"1]", False)])
+def test_an_event_of_more_values_than_any_feed_has_columns_is_one_reject(text, is_read):
+    found = next(events(b'{"id": ' + text + b"}", "lines"))
+    assert found.broken == ("" if is_read else "it has more than 100000 values: expected one of each column")
+
+
 def test_a_list_that_is_longer_than_any_event_is_not_read():
     with pytest.raises(Refused, match="or it has more than 2097152 bytes"):
         raws(b"[[" + b"[]," * ROW_BYTES + b"0]]", "array")

@@ -11,8 +11,8 @@ from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake import flush as module
-from feed_assets.intake import spool
-from feed_assets.intake.flush import flush, flush_all
+from feed_assets.intake import keys, spool
+from feed_assets.intake.flush import _Gathered, flush, flush_all
 from feed_assets.intake.receiver import Receiver
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.spool import Spool
@@ -48,8 +48,8 @@ def receiver_of(board, ledger, folder, name="spool") -> Receiver:
     return Receiver(services, FEEDS, Spool(folder / name), timedelta(hours=24))
 
 
-def push(receiver: Receiver, *events, feed=MEN, key=None) -> dict[str, object]:
-    answer = asyncio.run(receiver.accept(FEEDS[feed], lines(*events), "lines", key))
+def push(receiver: Receiver, *events, feed=MEN, key=None, api_key="") -> dict[str, object]:
+    answer = asyncio.run(receiver.accept(FEEDS[feed], lines(*events), "lines", key, api_key))
     return {"accepted": answer.accepted, "rejected": answer.rejected, "repeated": answer.is_repeated}
 
 
@@ -93,6 +93,38 @@ def test_events_are_batches_of_their_hours_whenever_they_come(receiver):
     assert counted == '[["2026-01-02-11:00", 1], ["2026-01-02-11:45", 1]]'
     assert [(source, each.raw, each.reason) for source, each, _ in rejected] == [(MEN, '{"id": 7}', "id: not a string")]
     assert [*receiver.spool.folder.glob("*.spool")] == []
+
+
+def test_a_feed_with_events_of_few_hours_is_published_before_one_with_many(quiet):
+    history = [event(number, f"2026-01-01T{number:02}:00:00Z") for number in range(24)]
+    push(quiet, *history, feed=MEN)
+    push(quiet, event(99), feed=WOMEN)
+    quiet.spool.seal()
+    batches = [*_Gathered.of(*quiet.spool.sealed(), "a").batches("name")]
+    assert [str(each.partition.feed) for each in batches] == [WOMEN, *[MEN] * 24]
+
+
+def test_one_key_may_add_so_many_hours_to_those_to_be_published(quiet, monkeypatch):
+    monkeypatch.setattr(keys, "monotonic", lambda: 0.0)
+    quiet.hours.per_second = 1
+    tens = [[event(hour, f"2026-01-01T{hour:02}:00:00Z") for hour in range(first, first + 10)] for first in (0, 10)]
+    push(quiet, *tens[0])
+    with pytest.raises(Refused, match="more than 1 hours to publish a second") as refused:
+        push(quiet, *tens[1])
+    assert (refused.value.status, refused.value.retry_after) == (429, 1)
+    assert push(quiet, *tens[1], api_key="another") == {"accepted": 10, "rejected": 0, "repeated": False}
+
+
+def test_hours_that_the_next_flush_has_anyway_cost_nothing_until_it_is_over(quiet, monkeypatch):
+    monkeypatch.setattr(keys, "monotonic", lambda: 0.0)
+    quiet.hours.per_second = 0.3
+    for _ in range(5):
+        push(quiet, event(1))
+    quiet.spool.seal()
+    push(quiet, event(1))
+    push(quiet, event(1, "2026-01-01T03:00:00Z"))
+    with pytest.raises(Refused, match="hours to publish"):
+        push(quiet, event(1))
 
 
 def test_wherever_a_flush_is_killed_the_next_one_publishes_every_event_once(quiet):

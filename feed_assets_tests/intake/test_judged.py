@@ -2,19 +2,22 @@
 
 import asyncio
 import json
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from feed_assets.intake.bodies import SLICE_BYTES
-from feed_assets.intake.receiver import EVENTS_PER_REQUEST, REASONS_TOLD, _Judging
+from feed_assets.intake.receiver import EVENTS_PER_REQUEST, HOURS_PER_REQUEST, REASONS_TOLD, _Judging
 from feed_assets.intake.refused import Refused
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.receivers import FEEDS, MEN, NOW, event, lines
 
 
-async def judged(body: bytes, kind: str) -> tuple[_Judging, int]:
+async def judged(body: bytes, kind: str, feed=FEEDS[MEN]) -> tuple[_Judging, int]:
     """Judge a body, and count how often others had their turn meanwhile."""
-    judging, turns = _Judging(FEEDS[MEN], NOW.timestamp()), 0
+    judging, turns = _Judging(feed, NOW.timestamp()), 0
     task = asyncio.create_task(judging.judge(body, kind))
     while not task.done():
         await asyncio.sleep(0)
@@ -37,6 +40,15 @@ def test_as_many_usual_events_as_a_request_may_have_are_kept_if_all_are_rejected
     wrong = {**event(1), "n": "1", "id": "x" * 100}
     judging, _ = asyncio.run(judged(lines(wrong) * EVENTS_PER_REQUEST, "lines"))
     assert (len(judging.rejected), len(judging.told)) == (EVENTS_PER_REQUEST, REASONS_TOLD)
+
+
+@each_case(("hours", "is_refused"), [(HOURS_PER_REQUEST, False), (HOURS_PER_REQUEST + 1, True)])
+def test_a_request_has_events_of_a_thousand_hours_at_most(hours, is_refused):
+    last = datetime(2026, 1, 2, 10, tzinfo=UTC)
+    sent = [event(hour, f"{last - timedelta(hours=hour):%Y-%m-%dT%H:59:00Z}") for hour in range(hours)]
+    feed = replace(FEEDS[MEN], first=datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(Refused, match="events of 1001 hours") if is_refused else nullcontext():
+        asyncio.run(judged(lines(*sent), "lines", feed))
 
 
 def test_what_is_kept_of_rejected_events_is_bounded():

@@ -41,8 +41,8 @@ SMALL_DISK = (
 """Run a command with a folder on a disk of its own, which goes with it; where the kernel lets us, no root is needed."""
 
 BLOB, SMALL = "x" * 20_000, 10_000
-BOMBS_MB, LARGE_MB = (160 << 20) / 1e6, 400
-"""MB beside a receiver at rest: 8 small bodies that unpack to much take 48 to 137, and 24 large ones of events 240."""
+BOMBS_MB, LARGE_MB = (128 << 20) / 1e6, 400
+"""MB beside a receiver at rest: 8 small bodies that unpack to much take less, and 24 large ones of events 240."""
 
 MIB = 1 << 20
 BOMBS = {

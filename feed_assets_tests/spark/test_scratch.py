@@ -155,6 +155,25 @@ def test_a_sweep_leaves_alone_what_is_held_and_what_is_no_folder_of_ours(tmp_pat
     assert sorted(disk.iterdir()) == sorted([link, theirs])
 
 
+def test_a_sweep_takes_what_was_killed_before_it_had_its_name_once_nobody_can_be_making_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    conf = {"spark.local.dir": str(tmp_path / "disk")}
+    killed, new = (tmp_path / "disk" / f".feed-assets-spark-{name}" for name in ("killed", "new"))
+    for folder in (killed, new):
+        folder.mkdir(parents=True)
+    os.utime(killed, (0, 0))
+    assert sweep_scratch(conf) == [killed]
+    assert [*(tmp_path / "disk").iterdir()] == [new]
+
+
+def test_where_one_of_two_disks_refuses_nothing_is_left_on_the_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'good'},{tmp_path / 'file' / 'below'}")
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidSetting, match="cannot be made"):
+        make_scratch({})
+    assert [*(tmp_path / "good").iterdir()] == []
+
+
 @each_case("disk", ["FILE/below", "a home with a comma"])
 def test_a_disk_that_cannot_be_used_is_refused_with_what_to_set(disk):
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
