@@ -1,6 +1,7 @@
 """Bounds of connections, before any request of theirs is looked at: how many, how long, and the size of a head.
 
-uvicorn limits connections when a head is complete, and neither its size nor the time it takes.
+uvicorn limits connections when a head is complete, and neither its size nor the time it takes. Its protocol has no
+place for more, so this overrides methods that may change with each minor version: pyproject.toml allows one.
 """
 
 import asyncio
