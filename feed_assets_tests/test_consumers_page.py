@@ -28,12 +28,16 @@ NEEDED = {SUMS, PICKED}
 
 
 @pytest.fixture(scope="module")
-def page() -> SimpleNamespace:
-    """The names that the page's code makes, all but the dataset at its end."""
+def page() -> Iterator[SimpleNamespace]:
+    """The names that the page's code makes, all but the dataset at its end; its databases are closed, as by an exit."""
     names: dict[str, Any] = {}
     for block in BLOCKS[:-1]:
         exec(compile(block, "<docs/consumers.md>", "exec"), names)  # noqa: S102
-    return SimpleNamespace(**names)
+    opened, marker = list[Any](), names["Marker"]
+    names["Marker"] = lambda path: opened.append(made := marker(path)) or made
+    yield SimpleNamespace(**names)
+    for each in opened:
+        each.state.close()
 
 
 def makes(*, picks: bool = True, give: Callable[[Task], Given] | None = None) -> Harness:
@@ -203,8 +207,7 @@ def told(table: str, marker: str, consumed: int = 0, correlation: str = "X", **c
 
 
 def test_the_query_of_the_page_finds_what_is_complete_by_tables_as_they_are_made(page: SimpleNamespace) -> None:
-    engine = sa.create_engine("sqlite://")
-    with engine.begin() as connection:
+    with sa.create_engine("sqlite://", poolclass=sa.NullPool).begin() as connection:
         for statement in (DDL + ";" + page.SCHEMA).split(";"):
             connection.exec_driver_sql(statement)
         for number, tables in enumerate([(RAW, SUMS), (RAW, SUMS, PICKED)]):

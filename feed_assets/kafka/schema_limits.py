@@ -45,7 +45,7 @@ def loaded(text: str) -> Any:
     try:
         found = json.loads(text)
     except RecursionError as error:
-        raise InvalidSchema(f"brackets too deep within each other: expected at most {JSON_LEVELS}") from error
+        raise InvalidSchema(f"too many brackets within each other: expected at most {JSON_LEVELS}") from error
     level, depth = [found], 0
     while level := [below for each in level for below in _parts(each)]:
         depth += 1

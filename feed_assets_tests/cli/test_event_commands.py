@@ -212,7 +212,7 @@ def test_our_events_are_published_besides_where_the_settings_say(tmp_path, monke
     board = open_board(settings())
     lines = [line for file in board.files("events") for line in board.get(file.key).splitlines()]
     assert [json.loads(line)["marker"][:10] for line in lines] == ["2024-01-01", "2024-01-02"]
-    with sa.create_engine(table.split("#")[0]).connect() as connection:
+    with sa.create_engine(table.split("#")[0], poolclass=sa.NullPool).connect() as connection:
         rows = connection.execute(sa.text("SELECT table_name, correlation_id FROM told ORDER BY id")).all()
     assert rows == [("shop/orders", "X")] * 2
 

@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import subprocess
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from zlib import crc32
@@ -126,7 +127,7 @@ def test_increments_of_the_crm_come_to_a_fold_of_its_rows(played) -> None:
     wednesday, *_, taxed = counts = [int(count) for *_, count in found]
     assert [how for _, how, _ in found] == ["reload", *["incremental"] * 3, "reload"]
     assert counts[2] == counts[1] - 1
-    with sqlite3.connect(home / "crm.db") as crm:
+    with closing(sqlite3.connect(home / "crm.db")) as crm:
         assert crm.execute("SELECT count(DISTINCT customer) FROM visits").fetchone() == (taxed,)
     assert wednesday < counts[1] < taxed
 

@@ -112,7 +112,7 @@ def test_the_mend_of_the_page_takes_a_wrong_event_back(team, seen, wrong):
     delete_as_the_page_says()
     again(world_)
     assert len(numbers("W")) == 1  # Its row is still there.
-    with sa.create_engine(team.sink.url).begin() as connection:
+    with sa.create_engine(team.sink.url, poolclass=sa.NullPool).begin() as connection:
         connection.exec_driver_sql("DELETE FROM events WHERE correlation_id = 'W'")
     delete_as_the_page_says()
     again(world_)

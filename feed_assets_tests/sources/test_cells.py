@@ -112,7 +112,7 @@ def test_a_read_of_a_table_gives_no_more_rows_than_fit(url, execute, kind):
 
 def test_texts_by_which_a_table_is_ordered_may_be_long_and_alike_where_they_are_cut(sqlite_url):
     columns = Columns(event_marker=None, write_operation=None, partition_key=None, context=None)
-    with sa.create_engine(sqlite_url).begin() as connection:
+    with sa.create_engine(sqlite_url, poolclass=sa.NullPool).begin() as connection:
         connection.exec_driver_sql("CREATE TABLE events (at TEXT, table_name TEXT, correlation_id TEXT, marker INT)")
         for number in range(6):
             at = f"printf('%.*c', {LONG}, 'x') || '{number}'"

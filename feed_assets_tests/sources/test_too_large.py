@@ -170,7 +170,7 @@ def read_one(url, kind, marker, context="text", value="'{}'"):
 
 
 def test_text_that_is_not_utf_8_and_a_long_one_are_one_reject_each_of_sqlite(sqlite_url):
-    with sa.create_engine(sqlite_url).begin() as connection:
+    with sa.create_engine(sqlite_url, poolclass=sa.NullPool).begin() as connection:
         connection.exec_driver_sql("CREATE TABLE events (id INT, table_name TEXT, correlation_id TEXT, marker INT)")
         for number, text in enumerate(["'c-0'", "CAST(x'63ff' AS TEXT)", "printf('%.*c', 20000000, 'x')", "'c-3'"]):
             connection.exec_driver_sql(f"INSERT INTO events VALUES ({number}, 'a', {text}, {number})")  # noqa: S608

@@ -170,7 +170,7 @@ def test_given_rows_are_events_and_further_ones_may_follow():
 def test_a_file_a_url_and_a_variable_of_the_test_are_read_in_place_of_the_source(tmp_path):
     (tmp_path / "events.csv").write_text("table_name,marker,correlation_id\nvisits,2020-01-02T01:00:00Z,load 1\n")
     url = f"sqlite:///{tmp_path / 'crm.db'}"
-    with sa.create_engine(url).begin() as database:
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as database:
         database.exec_driver_sql("CREATE TABLE events (id INTEGER, table_name TEXT, marker TEXT, correlation_id TEXT)")
         database.exec_driver_sql("INSERT INTO events VALUES (1, 'visits', '2020-01-02T01:00:00Z', 'load 1')")
     of_test = EventSource("crm", (SqlTable("env:CRM_OF_THE_TEST", "events", "id", COLUMNS),))
@@ -201,7 +201,7 @@ def test_a_blackboard_of_others_is_given_as_a_folder_until_the_end(tmp_path):
 
 def test_rows_of_a_slice_are_read_from_a_database_of_the_test_alone(spark, tmp_path, monkeypatch):
     url, table = f"sqlite:///{tmp_path / 'crm.db'}", visits()
-    with sa.create_engine(url).begin() as database:
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as database:
         database.exec_driver_sql("CREATE TABLE visits (n INTEGER, at TEXT)")
         database.exec_driver_sql("INSERT INTO visits VALUES (1, '2020-01-02T00:30:00Z')")
 
