@@ -2,6 +2,8 @@
 
 import warnings
 from argparse import ArgumentParser
+from os import environ
+from tempfile import gettempdir
 
 from benchmarks import (
     HEADER,
@@ -31,6 +33,7 @@ from benchmarks import (
     windows,
 )
 from feed_assets.cli import collect_rarely
+from feed_assets.spark.scratch import LOCAL_DIRS
 
 BENCHMARKS = [
     *feeds.BENCHMARKS,
@@ -71,6 +74,7 @@ def main() -> None:
         parser.error(f"there is no case {', '.join(sorted(unknown))}: see --help.")
     warnings.simplefilter("ignore")
     collect_rarely()  # as each command of ours does
+    environ.setdefault(LOCAL_DIRS, gettempdir())  # The JVM is there for longer than the home of a benchmark.
     print(HEADER)
     asked = options.cases or [each.name for each in BENCHMARKS if options.full or not each.large]
     for benchmark in (each for each in BENCHMARKS if each.name in asked):
