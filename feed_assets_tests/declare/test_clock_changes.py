@@ -103,7 +103,7 @@ def windows(kind: str, zone: str, day: str) -> dg.TimeWindowPartitionsDefinition
 
 
 def near(definition: dg.TimeWindowPartitionsDefinition, zone: str, day: str, around: timedelta = 2 * DAY) -> list[str]:
-    """The partitions that have a moment within a day of the change."""
+    """Return the partitions that have a moment near the change."""
     midnight = datetime.combine(date.fromisoformat(day), time(), ZoneInfo(zone)).astimezone(UTC)
     keys = keys_between(definition, midnight - around, midnight + around)
     return [key for key in keys if is_there(definition, key, datetime.now(UTC))]
@@ -118,7 +118,7 @@ def test_an_output_needs_what_affects_it_and_nothing_else(zone, day):
 
 def agree(zone: str, day: str, parent: str, child: str) -> None:
     above, below = windows(parent, zone, day), windows(child, zone, day)
-    around = 3 * HOUR if parent == "10 minutes" else 2 * DAY
+    around = 3 * HOUR if parent == "10 minutes" else 14 * HOUR if parent == child == "hours" else DAY
     inputs, outputs = ({*near(each, zone, day, around)} for each in (above, below))
     assert inputs
     assert outputs
