@@ -56,7 +56,7 @@ _SAID = {
     413: "The body, or what it unpacks to, is too large.",
     415: "Another media type or packing.",
     422: "The Idempotency-Key came with another body before.",
-    429: "Too many events with this key.",
+    429: "Too many events, or hours of events, with this key.",
     503: "The receiver, its ledger or its disk cannot take it now.",
     507: "The disk is full.",
 }

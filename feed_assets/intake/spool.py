@@ -195,10 +195,11 @@ class Spool:
         return [None] * len(group)
 
     def note_hours(self, frame: Frame) -> int:
-        """Note of which feeds and hours the next flush has events. Return how many of them are new."""
-        before = len(self._hours)
-        self._hours.update((frame.feed, piece.key) for piece in frame.pieces)
-        return len(self._hours) - before
+        """Add a frame's feeds and hours to those of the next flush. Return how many of them are new."""
+        hours = self._hours  # A flush may begin a new set meanwhile.
+        before = len(hours)
+        hours.update((frame.feed, piece.key) for piece in frame.pieces)
+        return len(hours) - before
 
     def seal(self, older_than: float = 0) -> None:
         """End the segment that is written, if its first frame is so many seconds old: it can be flushed."""
