@@ -343,7 +343,7 @@ def test_a_browser_shows_it_without_a_script_or_anything_from_elsewhere(partner)
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
     for call in ("POST /v1/{feed}/events", "POST /events/{source}", "POST /wake/{feed}", "GET /health"):
         assert f"<code>{call}</code>" in page.text
-    assert "<code>429</code></td><td>Too many events with this key." in page.text
+    assert "<code>429</code></td><td>Too many events, or hours of events, with this key." in page.text
     assert not re.search(r"<script|src=|url\(|https?://", page.text)
     assert (partner.get("/redoc").status_code, partner.get("/openapi.json").ok) == (404, True)
 
