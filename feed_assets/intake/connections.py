@@ -7,11 +7,12 @@ place for more, so this overrides methods that may change with each minor versio
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from ipaddress import IPv6Address, ip_address, ip_network
+from types import MappingProxyType
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from feed_assets.intake.limited_log import ConnectionLog, LimitedLog
 
@@ -31,7 +32,7 @@ CONNECTIONS = 1000
 """Connections at a time: requests of those beyond are answered with 503."""
 
 WITHOUT_KEY = 200
-"""Connections that have not shown a valid key: one more ends the oldest of them. Partners have the other 800."""
+"""Connections without a valid key: one more ends the oldest of them. Partners have the other 800."""
 
 PER_ADDRESS = 100
 """Connections of one address, or of one IPv6 network of 64 bits, unless it is a trusted proxy's."""
@@ -48,12 +49,12 @@ class Admission:
     def __init__(self, trusted: Container[str], log: LimitedLog) -> None:
         self._trusted, self.log = trusted, log
         self._of_address = Counter[str]()
-        self._without_key = dict[BoundedHttp, None]()  # In the order in which they came.
+        self._open = dict[BoundedHttp, None]()  # In the order in which they came.
 
     def admit(self, connection: "BoundedHttp") -> bool:
         """Count a connection, and end the oldest one without a key for it; False if it is one too many."""
         network, connection.is_counted = connection.network, True
-        self._without_key[connection] = None
+        self._open[connection] = None
         self._of_address[network] += 1
         if connection.address not in self._trusted and self._of_address[network] > PER_ADDRESS:
             self.log.add(f"more than {PER_ADDRESS} connections from one address", network)
@@ -61,7 +62,7 @@ class Admission:
             if oldest is connection:
                 return False
             self._end(oldest)
-        elif len(self._without_key) > WITHOUT_KEY and len(keyless := self._keyless()) > WITHOUT_KEY:
+        elif len(self._open) > WITHOUT_KEY and len(keyless := self._keyless()) > WITHOUT_KEY:
             self.log.add(f"more than {WITHOUT_KEY} connections without a valid key", network)
             self._end(keyless[0])
         return True
@@ -72,16 +73,15 @@ class Admission:
         connection.abort()
 
     def _keyless(self) -> "list[BoundedHttp]":
-        """Return the connections that have not shown a key, the oldest first; the new one is the last."""
-        self._without_key = {each: None for each in self._without_key if not each.has_key}
-        return [*self._without_key]
+        """Return the connections without a valid key, the oldest first; the new one is the last."""
+        return [each for each in self._open if not each.has_key]
 
     def release(self, connection: "BoundedHttp") -> None:
         """Count a connection no longer."""
         if not connection.is_counted:
             return
         connection.is_counted = False
-        self._without_key.pop(connection, None)
+        del self._open[connection]
         self._of_address[connection.network] -= 1
         if not self._of_address[connection.network]:
             del self._of_address[connection.network]
@@ -93,6 +93,8 @@ class BoundedHttp(HttpToolsProtocol):
     address = network = ""
     is_counted = False
     _has_key = _is_over = False
+    _state: Mapping[str, Any] = MappingProxyType({})
+    """State of the request that is under way: other requests may have come behind it."""
     _timer: asyncio.TimerHandle | None = None
     _unread = 0
     """Bytes since the last head or piece of a body: the parser keeps those of heads and trailers until they end."""
@@ -104,8 +106,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def has_key(self) -> bool:
-        """Whether a request of it came with a valid key."""
-        return self._has_key or (self.scope is not None and "partner" in self.scope["state"])  # pyright: ignore[reportTypedDictNotRequiredAccess, reportUnnecessaryComparison]
+        """Return whether the request that was answered last came with a valid key, or the one that is under way."""
+        return self._has_key or "partner" in self._state
 
     @property
     def _is_answering(self) -> bool:
@@ -139,7 +141,6 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin the time of a request, and of its head."""
-        self._has_key = self.has_key
         super().on_message_begin()
         self.scope["state"]["deadline"] = self.loop.time() + REQUEST_SECONDS  # pyright: ignore[reportTypedDictNotRequiredAccess]
         self._end_in(HEAD_SECONDS)
@@ -166,8 +167,14 @@ class BoundedHttp(HttpToolsProtocol):
         self._unread = 0
         super().on_message_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Note whose state the application gets, which has the partner once a key is valid."""
+        self._state = cycle.scope["state"]  # pyright: ignore[reportTypedDictNotRequiredAccess]
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
         """Wait for the next request, or end the connection if the body of this one was not read."""
+        self._has_key = "partner" in self._state
         is_unread = not self.pipeline and self.cycle.more_body
         is_last = not self.pipeline
         super().on_response_complete()
@@ -179,10 +186,6 @@ class BoundedHttp(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's own words)
         """Say what is wrong with a request that cannot be parsed."""
         self._refuse(*self._refusal)
-
-    def timeout_keep_alive_handler(self) -> None:
-        """End a connection without a next request, also if its client does not read."""
-        self.abort()
 
     def pause_writing(self) -> None:
         """Begin to wait for a client that does not read."""

@@ -3,18 +3,31 @@
 import asyncio
 import gzip
 import json
+import re
 import time
 import zlib
 from collections.abc import AsyncIterable, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from feed_assets.core.limits import ROW_BYTES
-from feed_assets.intake.bodies import events
+from feed_assets.intake.api import HELD_BYTES, HELD_OF_KEY
+from feed_assets.intake.bodies import VALUES, events
+from feed_assets.intake.connections import (
+    CONNECTIONS,
+    HEAD_BYTES,
+    HEAD_SECONDS,
+    PER_ADDRESS,
+    REQUEST_SECONDS,
+    WITHOUT_KEY,
+)
+from feed_assets.intake.receiver import EVENTS_PER_REQUEST, HOURS_PER_REQUEST, HOURS_PER_SECOND, REJECTED_BYTES
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.unpacking import (
     BODY_BYTES,
     EVENT_BYTES,
+    LARGE_BYTES,
     LARGE_EVENTS,
     MOST_LINES,
     UNPACKED_BYTES,
@@ -239,5 +252,27 @@ def test_a_long_event_of_an_array_is_one_reject_wherever_it_stands(before):
     assert [each.broken[:7] for each in found if each.broken] == ["it has "]
 
 
-def test_the_limits_are_those_that_the_docs_say():
-    assert (BODY_BYTES, UNPACKED_BYTES, ROW_BYTES) == (8 << 20, 16 << 20, 1 << 20)
+@each_case(
+    ("bounded", "bounds"),
+    [
+        ("head of a request", f"{HEAD_BYTES >> 10} KiB"),
+        ("body, as sent and unpacked", f"{BODY_BYTES >> 20} MiB, {UNPACKED_BYTES >> 20} MiB"),
+        ("event", f"{ROW_BYTES >> 20} MiB, and {VALUES:,} values"),
+        ("events of a request, and its lines with blank ones", f"{EVENTS_PER_REQUEST:,}, {MOST_LINES:,}"),
+        ("hours of which a request has events", f"{HOURS_PER_REQUEST:,}"),
+        ("hours that one key adds to those to be published", f"{HOURS_PER_SECOND} a second"),
+        ("rejected events of a request, with their reasons", f"{REJECTED_BYTES >> 20} MiB"),
+        ("time for the head of a request, and for all of it", f"{HEAD_SECONDS} s, {REQUEST_SECONDS} s"),
+        (
+            "bodies in memory, with one key and of all",
+            f"{HELD_OF_KEY >> 20} MiB and {HELD_BYTES >> 20} MiB as sent, then 503; "
+            f"of more than {LARGE_BYTES >> 10} KiB or {LARGE_EVENTS:,} events one by one",
+        ),
+        ("connections", f"{CONNECTIONS:,}"),
+        ("connections whose last answered request had no valid key, or that had none yet", f"{WITHOUT_KEY}"),
+        ("connections of one address, or of one IPv6 network of 64 bits", f"{PER_ADDRESS}"),
+    ],
+)
+def test_the_limits_are_those_that_the_docs_say(bounded, bounds):
+    page = (Path(__file__).parents[2] / "docs" / "receiver.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| {re.escape(f'{bounded} | {bounds}')}(?![\d,]*\d)", page, re.MULTILINE)

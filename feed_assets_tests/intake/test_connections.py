@@ -3,16 +3,18 @@
 import logging
 import re
 import socket
+from http.client import parse_headers
 from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 import requests
 
-from feed_assets.intake import connections, limited_log
-from feed_assets.intake.connections import Admission
+from feed_assets.intake import connections, keys, limited_log
+from feed_assets.intake.connections import Admission, BoundedHttp
 from feed_assets.intake.limited_log import LimitedLog
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.support.receivers import LINES, MEN, Partner, door_of, event, lines, listening
+from feed_assets_tests.support.receivers import LINES, MEN, NOW, Partner, door_of, event, lines, listening
 from feed_assets_tests.support.servers import wait_until
 
 READ_BYTES = 1 << 18
@@ -22,14 +24,19 @@ HEAD = b"POST /v1/%s/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-n
 
 
 @pytest.fixture
-def partner(local_board, ledger, tmp_path):
-    with listening(door_of(local_board, ledger, tmp_path / "spool")) as partner:
+def door(local_board, ledger, tmp_path):
+    return door_of(local_board, ledger, tmp_path / "spool")
+
+
+@pytest.fixture
+def partner(door):
+    with listening(door) as partner:
         yield partner
 
 
 def connected(partner: Partner, source: str = "127.0.0.1") -> socket.socket:
-    host, port = partner.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0))
+    port = int(partner.url.rsplit(":", 1)[1])
+    return socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
 
 
 def answer_of(connection: socket.socket) -> bytes:
@@ -104,12 +111,30 @@ def test_a_request_for_another_protocol_is_refused_and_its_body_is_neither_lost_
     assert answer.count(b"HTTP/1.1 ") == 1, "one answer"
 
 
-def test_line_breaks_between_requests_hold_no_connection(partner, monkeypatch):
+@each_case("sent", [b"GET /health HTTP/1.1\r\n\r\n", b"GET /openapi.json HTTP/1.1\r\n\r\n" * 1000])
+def test_line_breaks_hold_no_connection_behind_an_answer_or_many_that_nobody_reads(partner, monkeypatch, sent):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     with connected(partner) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert connection.recv(65_536)
-        wait_until(lambda: is_ended(connection, b"\r\n"), "the end of the connection", seconds=10)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(sent)
+        wait_until(lambda: is_ended(connection, b"\r\n"), "the end of the connection", seconds=20)
+
+
+def test_of_a_body_that_cannot_be_parsed_nothing_is_waited_for_and_its_sender_is_answered(partner, monkeypatch):
+    monkeypatch.setattr(connections, "LINGER_SECONDS", 60)
+    head = HEAD + b"Authorization: Bearer %b\r\nTransfer-Encoding: chunked\r\n\r\n" % partner.key.encode()
+    refused = 'feed_assets_receiver_refused_total{partner="men",status="400"} 1.0'
+    with connected(partner) as connection:
+        connection.sendall(head + b"%x\r\n%b" % (100_000, bytes(100_000)) + b"nonsense")
+        connection.sendall(bytes(16 << 20))
+        wait_until(lambda: refused in partner.get("/metrics").text, "the end of the request")
+        assert b"found no request of HTTP/1.1" in connection.recv(65_536)
+
+
+def test_what_cannot_be_parsed_behind_requests_is_answered_in_place_of_none_of_them(partner):
+    with connected(partner) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 2 + b"nonsense\r\n\r\n")
+        assert answer_of(connection) == b""
 
 
 def test_strangers_hold_connections_of_strangers_alone(partner, monkeypatch):
@@ -127,6 +152,36 @@ def test_strangers_hold_connections_of_strangers_alone(partner, monkeypatch):
         ]
         for stranger in strangers:
             stranger.close()
+
+
+def status_of_next(answers: BinaryIO) -> int:
+    status = int(answers.readline().split()[1])
+    answers.read(int(parse_headers(answers)["content-length"]))
+    return status
+
+
+def test_a_connection_is_a_partner_s_from_its_first_answer_on_until_its_key_is_revoked(
+    door, partner, ledger, monkeypatch
+):
+    """Strangers end it neither while another head comes nor before the next key is looked at."""
+    monkeypatch.setattr(connections, "WITHOUT_KEY", 1)
+    admitted, states, admit, look_up = list[BoundedHttp](), list[bool](), Admission.admit, door.keys.of
+    monkeypatch.setattr(Admission, "admit", lambda all_, new: (admitted.append(new), admit(all_, new))[1])
+    monkeypatch.setattr(door.keys, "of", lambda *key: (states.append(admitted[0].has_key), look_up(*key))[1])
+    request = HEAD + b"Content-Length: 1\r\nAuthorization: Bearer %b\r\n\r\n1" % partner.key.encode()
+    with connected(partner) as theirs, theirs.makefile("rb") as answers:
+        theirs.sendall(request * 2 + HEAD)
+        assert [status_of_next(answers) for _ in range(2)] == [200, 200]
+        assert partner.get("/health").ok, "of a stranger"
+        theirs.sendall(request.removeprefix(HEAD))
+        assert status_of_next(answers) == 200
+        keys.revoke(ledger, "men", None, NOW)
+        door.keys.load()
+        theirs.sendall(request)
+        assert (status_of_next(answers), states) == (401, [False, True, True, True])
+        assert partner.get("/health").ok
+        theirs.setblocking(False)
+        assert theirs.recv(1) == b"", "it was the oldest without a valid key"
 
 
 class Connection(SimpleNamespace):
@@ -215,12 +270,16 @@ def test_a_client_has_a_whole_network_of_ipv6(address, network):
     assert connections._network(address) == network
 
 
-def test_nonsense_of_a_stranger_is_one_line_of_the_log(partner, caplog):
-    for _ in range(20):
-        with connected(partner) as connection:
-            connection.sendall(b"nonsense\r\n\r\n")
-            assert b"found no request of HTTP/1.1" in answer_of(connection)
-    assert [each.getMessage() for each in caplog.records] == ["Invalid HTTP request received. (from '127.0.0.1')"]
+def test_nonsense_of_a_stranger_is_one_line_of_the_log_and_its_count_when_the_minute_is_over(door, monkeypatch, caplog):
+    monkeypatch.setattr(limited_log, "monotonic", lambda: 0.0)
+    with listening(door) as partner:
+        for _ in range(20):
+            with connected(partner) as connection:
+                connection.sendall(b"nonsense\r\n\r\n")
+                assert b"found no request of HTTP/1.1" in answer_of(connection)
+        monkeypatch.setattr(limited_log, "monotonic", lambda: 100.0)
+    line = "Invalid HTTP request received. (from '127.0.0.1')"
+    assert [each.getMessage() for each in caplog.records] == [line, f"{line}: 20 times in the last minute"]
 
 
 def test_the_log_counts_what_comes_again_and_knows_no_more_than_some_lines(monkeypatch, caplog):
