@@ -162,10 +162,9 @@ def _fixed(size: Any) -> _Size:
 
 
 def _check_digits(schema: Mapping[str, Any]) -> None:
-    """Raise InvalidSchema for a decimal of too many digits; what is no number was refused as it was parsed."""
+    """Raise InvalidSchema for a decimal of too many digits; a wrong scale, or one beyond them, is no parsed schema."""
     if schema.get("logicalType") == "decimal":
-        for name in ("precision", "scale"):
-            check_most(schema.get(name) or 0, DIGITS, f"digits ({name}) of a decimal")
+        check_most(schema.get("precision") or 0, DIGITS, "digits of a decimal")
 
 
 def _check_names(names: list[Any]) -> None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -14,7 +15,16 @@ from feed_assets.core.topics import Topic
 from feed_assets.kafka import avro, schemas
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import DeadLetter, Message, Row
-from feed_assets.kafka.schema_limits import LEVELS, REQUESTS
+from feed_assets.kafka.schema_limits import (
+    BRANCHES,
+    DIGITS,
+    LEVELS,
+    NAMES,
+    NULLS,
+    REPEATED_NULLS,
+    REQUESTS,
+    SCHEMA_BYTES,
+)
 from feed_assets.kafka.schemas import Schemas
 from feed_assets_tests.support.each_case import each_case
 
@@ -51,12 +61,20 @@ def chain(records):
     return [{"type": "record", "name": "C0", "fields": [F]}, *made]
 
 
-def decimal(digits):
-    return {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": digits}
+def decimal(digits, **more):
+    return {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": digits, **more}
+
+
+def nulls(count):
+    """Return a record with so many values that take no bytes."""
+    return record(*(field("null", f"n{n}") for n in range(count)), name="N")
 
 
 class Served:
-    """A registry of these schemas (by id) and versions (by subject), each a text and the subjects that it refers to."""
+    """A registry of these schemas (by id) and versions (by subject), each a text and the subjects that it refers to.
+
+    A subject with None has another version alone.
+    """
 
     def __init__(self, ids, subjects):
         self._ids, self._subjects = ids, subjects
@@ -69,9 +87,10 @@ class Served:
         if kind == "schemas" and int(name) in self._ids:
             return 200, _body(*self._ids[int(name)])
         subject = path.split("/")[2]
-        if kind == "subjects" and subject in self._subjects:
+        if kind == "subjects" and self._subjects.get(subject):
             return 200, {"subject": subject, "version": 1, "id": 9, **_body(*self._subjects[subject])}
-        return 404, {"error_code": 40403 if kind == "schemas" else 40401, "message": "not found"}
+        code = 40403 if kind == "schemas" else 40402 if subject in self._subjects else 40401
+        return 404, {"error_code": code, "message": "not found"}
 
 
 def _body(schema, references=()):
@@ -109,6 +128,10 @@ def decode(made, schema_id, data=b"\x02"):
 
 HOSTILE_SCHEMAS = {
     "nested arrays": (record(field(nested(400))), "101 types within each other: expected at most 100"),
+    "nested arrays by a name": (
+        record(field(record(field(nested(60)), name="A")), field(nested(60, "A"), "h")),
+        "types within each other: expected at most 100",
+    ),
     "brackets": ("[" * 5_000 + "]" * 5_000, "brackets within each other: expected at most 600"),
     "brackets of an attribute": (record(more=json.loads("[" * 700 + "]" * 700)), "601 brackets within each other"),
     "records by their names": (record(field([*reversed(chain(3_000))])), "nknownType|types within each other"),
@@ -116,11 +139,14 @@ HOSTILE_SCHEMAS = {
     "many names": (record(field([{"type": "fixed", "name": f"F{n}", "size": 1} for n in range(10_001)])), "10,000"),
     "a wide union": (record(field([decimal(7)] * 2_000)), "2,000 branches of a union: expected at most 1,000"),
     "values of no bytes": (record(field(diamond(16, "null"))), "values that take no bytes in one message"),
-    "items of few bytes": (record(field({"type": "array", "items": record(*(field("null", f"n{n}") for n in range(17)),
-                                         name="N")})), "17 values that take no bytes in an item"),
+    "values of no bytes in a union": (record(field(["int", nulls(1_500)])), "1,499 values that take no bytes in one"),
+    "items of few bytes": (record(field({"type": "array", "items": nulls(17)})), "17 values that take no bytes in an "),
+    "values of few bytes": (record(field({"type": "map", "values": nulls(17)})), "17 values that take no bytes in an "),
     "a recursive one of them": (record(field(["null", "R"]), *(field("null", f"n{n}") for n in range(17))), "no bytes"),
     "a fixed below 0": (record(field({"type": "fixed", "name": "X", "size": -1})), "a fixed of -1 bytes"),
     "digits": (record(field(decimal(50_000_000))), "50,000,000 digits"),
+    "digits of a fixed": (record(field(decimal(2_000, type="fixed", name="X", size=1_000))), "2,000 digits"),
+    "more digits behind the point than there are": (record(field(decimal(7, scale=50_000_000))), "the precision of 7"),
     "checked already": (record(field("nowhere"), __fastavro_parsed=True), "fastavro's own"),
     "NUL in a name": (record(field("int", "a\0b")), "a field named 'a.x00b'"),
     "half a character": ('{"type":"record","name":"R","fields":[{"name":"\\ud800","type":"int"}]}', "a field named"),
@@ -167,6 +193,7 @@ REFERENCES = {
         "characters of schemas that it refers to", 4,
     ),
     "what is not there": ({}, ["A"], "version 1 of A, which the registry has not", 2),
+    "a version that is not there": ({"A": None}, ["A"], "version 1 of A, which the registry has not", 2),
 }  # fmt: skip
 
 
@@ -230,3 +257,13 @@ def test_schemas_that_cannot_be_used_are_forgotten_one_by_one(monkeypatch):
             assert isinstance(decode(made, schema_id), DeadLetter)
         assert len(registry.requests) == 5
         assert len(made._refused) == 3
+
+
+def test_the_limits_are_those_that_the_docs_say():
+    page = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text(encoding="utf-8")
+    limits = (
+        f"{SCHEMA_BYTES >> 20} MiB of text with all that it refers to, {REQUESTS} requests to the registry, {NAMES:,} "
+        f"named types, {LEVELS} types within each other, {BRANCHES:,} branches of a union, {DIGITS:,} digits of a "
+        f"decimal, {NULLS:,} values that take no bytes in a message and {REPEATED_NULLS} in an item of an array or map."
+    )
+    assert limits in " ".join(page.split())
