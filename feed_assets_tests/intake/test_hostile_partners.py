@@ -26,18 +26,24 @@ class Served:
         self.objects = {GOOD: len(BODY)}
         self.requests = list[str]()
         self.is_endless = False
+        self.empty_pages = 0
+        """Pages without a name before each page with one object; 0 is one page with all."""
 
     def listing(self, query: dict[str, list[str]]) -> bytes:
         prefix, after = query.get("prefix", [""])[0], query.get("start-after", [""])[0]
-        found = [] if self.is_endless else sorted(self.objects.items())
+        listed = [each for each in sorted(self.objects.items()) if each[0].startswith(prefix) and each[0] > after]
+        pages = (
+            [page for each in listed for page in (*[[]] * self.empty_pages, [each])] if self.empty_pages else [listed]
+        )
+        number = int(query.get("continuation-token", ["0"])[0])
         contents = "".join(
             f'<Contents><Key>{key}</Key><Size>{size}</Size><ETag>"1"</ETag>'
             "<LastModified>2024-02-29T05:00:00.000Z</LastModified></Contents>"
-            for key, size in found
-            if key.startswith(prefix) and key > after
+            for key, size in ([] if self.is_endless or not pages else pages[number])
         )
-        more = "<NextContinuationToken>next</NextContinuationToken>" if self.is_endless else ""
-        is_truncated = str(self.is_endless).lower()
+        is_last = not self.is_endless and number + 1 >= len(pages)
+        more = "" if is_last else f"<NextContinuationToken>{number + 1}</NextContinuationToken>"
+        is_truncated = str(not is_last).lower()
         return (
             f"<ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>{contents}{more}</ListBucketResult>".encode()
         )
@@ -101,16 +107,18 @@ def test_it_is_pulled_as_of_any_store(partner):
     [
         ("http://127.0.0.1:9000", "", "true"),
         ("https://s3.partner.example", "", "false"),
-        ("https://s3.partner.example", "http://127.0.0.1:9000", "false"),
+        ("https://s3.partner.example", "AWS_ENDPOINT_URL", "false"),
         (None, "", "false"),
-        (None, "http://127.0.0.1:9000", "true"),
+        (None, "AWS_ENDPOINT_URL", "true"),
+        (None, "AWS_ENDPOINT", "true"),
+        (None, "AWS_ENDPOINT_URL_S3", "true"),
     ],
 )
-def test_a_redirect_to_plain_http_is_followed_only_where_the_endpoint_is_plain(
-    endpoint, variable, is_allowed, monkeypatch
-):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", variable)
-    store = s3_store("s3://bucket", endpoint, keys, PATIENCE)
+def test_a_redirect_to_plain_http_is_followed_only_where_the_endpoint_is_plain(endpoint, variable, is_allowed):
+    with pytest.MonkeyPatch.context() as patch:
+        if variable:
+            patch.setenv(variable, "http://127.0.0.1:9000")
+        store = s3_store("s3://bucket", endpoint, keys, PATIENCE)
     assert (store.client_options or {})["allow_http"] == is_allowed
 
 
@@ -119,6 +127,14 @@ def test_a_listing_of_empty_pages_without_end_is_given_up(partner, served):
     with pytest.raises(BlackboardUnavailable, match="pages without a name"):
         partner.look()
     assert len(served.requests) == s3_pages.EMPTY_PAGES + 1
+
+
+def test_a_listing_with_empty_pages_before_each_file_is_read_to_its_end(partner, served, monkeypatch):
+    monkeypatch.setattr(s3_pages, "EMPTY_PAGES", 2)
+    served.empty_pages = 2
+    served.objects = {f"out/2024-02-29/0{number}/a.csv": len(BODY) for number in range(5)}
+    assert partner.look()
+    assert len(partner.held()["2024-02-29-00:00"]) == 5
 
 
 @each_case("name", ["..", ".", ""])

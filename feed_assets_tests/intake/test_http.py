@@ -199,11 +199,31 @@ def test_too_many_events_wait(local_board, ledger, tmp_path):
     assert 30 <= int(answer.headers["Retry-After"]) <= 45
 
 
-def test_what_has_no_events_counts_by_its_lines(local_board, ledger, tmp_path):
-    packed = gzip.compress(b"\n" * 90_000, mtime=0)
+@each_case(("body", "status"), [(b"\n" * 90_000, 200), (b"\n" * 110_000, 413), (b"1\n" * 60_000, 413)])
+def test_what_has_no_events_counts_by_its_lines_if_it_is_refused_too(local_board, ledger, tmp_path, body, status):
+    packed = gzip.compress(body, mtime=0)
     with listening(door_of(local_board, ledger, tmp_path / "spool", rate=500)) as partner:
-        assert partner.post(packed, headers={**LINES, "Content-Encoding": "gzip"}).json()["accepted"] == 0
+        assert partner.post(packed, headers={**LINES, "Content-Encoding": "gzip"}).status_code == status
         assert partner.post(lines(event(1))).status_code == 429
+
+
+class Turn:
+    """The turn of a large body, before which others with its key are counted."""
+
+    def __init__(self, door: api.Door) -> None:
+        self._door = door
+
+    async def __aenter__(self) -> None:
+        for key in self._door.held_of_keys:
+            self._door.rates.count(key, 10**9)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the next one have it."""
+
+
+def test_a_large_body_waits_for_its_turn_and_is_refused_if_others_were_too_many_meanwhile(door, partner):
+    door.large = Turn(door)
+    assert partner.post(lines(*map(event, range(unpacking.LARGE_EVENTS + 1)))).status_code == 429
 
 
 @each_case("path", ["/v1//events", "/v1/partners/nobody/v1.0/events", "/events/", "/wake/"])
@@ -246,8 +266,9 @@ def test_a_disk_that_fails_ends_what_is_taken_until_a_restart(partner, monkeypat
     assert partner.get("/health").status_code == 503
 
 
-def test_a_body_that_does_not_come_is_given_up(partner, monkeypatch):
+def test_a_body_that_does_not_come_is_given_up_however_long_its_head_may_take(partner, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 3600)
     answer = spoken(partner, head(partner, 1000) + b"{")
     assert b" 408 " in answer.splitlines()[0]
 

@@ -51,7 +51,11 @@ def test_a_request_has_events_of_a_thousand_hours_at_most(hours, is_refused):
         asyncio.run(judged(lines(*sent), "lines", feed))
 
 
-def test_what_is_kept_of_rejected_events_is_bounded():
-    with pytest.raises(Refused, match="rejected, the first with 'malformed") as refused:
-        asyncio.run(judged((b"\xff" * 2000 + b"\n") * 8000, "lines"))
+@each_case(
+    ("line", "count", "reason"),
+    [(b"\xff" * 2000, 8000, "malformed"), (b'{"%b": 1}' % (b"x" * 900), 8000, "unknown fields: x")],
+)
+def test_what_is_kept_of_rejected_events_and_of_their_reasons_is_bounded(line, count, reason):
+    with pytest.raises(Refused, match=f"rejected, the first with '{reason}") as refused:
+        asyncio.run(judged((line + b"\n") * count, "lines"))
     assert refused.value.status == 413

@@ -60,6 +60,7 @@ SIGNALS = {
         {"path": "file:///etc/passwd"},
         "path: found 'file:///etc/passwd', expected",
     ),
+    "a path of a folder that ends alike": ({"path": PATH.replace("/chunks/", "/other-chunks/")}, "path: found"),
     "a path above": ({"path": PATH.replace("://", "://../")}, "path: found"),
     "a path of two lines": ({"path": PATH.replace("://", "://a\n")}, "path: found"),
     "a path of another topic": ({"path": PATH.replace("/t/", "/u/")}, "path: found"),

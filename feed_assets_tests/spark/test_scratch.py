@@ -123,6 +123,7 @@ def test_on_the_user_s_own_disk_too_and_what_a_kill_leaves_is_swept(tmp_path, mo
         ("/a,/b", "/c", "/d", ["/a", "/b"]),
         ("", "/c, /e", "/d", ["/c", "/e"]),
         ("", "", "/d", ["/d"]),
+        ("", "", "/overwritten\nspark.local.dir=/d", ["/d"]),
         ("", "", "", ["HOME/scratch"]),
     ],
 )
@@ -139,7 +140,7 @@ def test_disks_are_those_that_the_user_names_to_spark_else_the_home(variable, co
         assert [str(each).replace(str(home), "HOME") for each in found] == expected
 
 
-def test_a_sweep_leaves_alone_what_is_held_and_what_is_no_folder_of_ours(tmp_path, monkeypatch):
+def test_a_sweep_leaves_alone_what_is_held_and_what_is_no_folder_of_ours_and_looks_at_home_too(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     (disk := tmp_path / "disk").mkdir()
@@ -148,9 +149,10 @@ def test_a_sweep_leaves_alone_what_is_held_and_what_is_no_folder_of_ours(tmp_pat
     (link := disk / "feed-assets-spark-link").symlink_to(theirs)
     with scratch(conf) as held:
         assert held.folders[0].stat().st_mode & 0o777 == 0o700
-        left = make_scratch(conf)
-        os.close(left.locks[0])
-        assert sweep_scratch(conf) == [*left.folders]
+        left, before = make_scratch(conf), make_scratch({})
+        for lock in (*left.locks, *before.locks):
+            os.close(lock)
+        assert sorted(sweep_scratch(conf)) == sorted([*left.folders, *before.folders])
         assert sorted(disk.iterdir()) == sorted([held.folders[0], link, theirs])
     assert sorted(disk.iterdir()) == sorted([link, theirs])
 
@@ -164,6 +166,27 @@ def test_a_sweep_takes_what_was_killed_before_it_had_its_name_once_nobody_can_be
     os.utime(killed, (0, 0))
     assert sweep_scratch(conf) == [killed]
     assert [*(tmp_path / "disk").iterdir()] == [new]
+
+
+FORKS = dedent(
+    """
+    import os, sys
+    from feed_assets.spark.scratch import make_scratch, remove_at_exit
+
+    made = make_scratch({"spark.local.dir": sys.argv[1]})
+    remove_at_exit(made, lambda: None)
+    if child := os.fork():
+        os.waitpid(child, 0)
+        print(made.folders[0].is_dir())
+    """
+)
+
+
+def test_a_process_removes_its_scratch_folders_as_it_ends_and_one_that_it_forked_does_not(tmp_path, monkeypatch):
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    command = [sys.executable, "-P", "-c", FORKS, str(tmp_path)]
+    assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout == "True\n"
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_where_one_of_two_disks_refuses_nothing_is_left_on_the_other(tmp_path, monkeypatch):
