@@ -1,6 +1,6 @@
-"""Alerts: what is wrong now, and who was told; and reports (`reruns`), which are told once.
+"""Open alerts and the channels that delivered them; and reports (`reruns`), which are delivered once.
 
-A row goes once it is resolved and every channel has said so: what was wrong long ago is in the channels, not here.
+A row is deleted once the alert is resolved and every channel has delivered that: old alerts are in the channels.
 """
 
 import json
@@ -18,7 +18,7 @@ from feed_assets.ledger.tables import alert, alert_said
 OPENED, RESOLVED, REPORTED = "opened", "resolved", "report"
 
 NO_ALERTS = AGAIN, REPORT = "again:", "report:"
-"""Begin the names of rows that are no alerts: of partitions that were made again, and of reports of these."""
+"""Prefixes of names of rows that are not alerts: partitions that were made again, and reports about these."""
 
 _OWN = ("log", "webhook", "mail")
 """The channels that have a column of `alert`; others have rows of `alert_said`."""
@@ -29,7 +29,7 @@ _NOTICES = UUID("6f0cf1d4-0f0b-5a53-9d6c-1c2f6a3f7e55")
 
 @dataclass(frozen=True)
 class Alert:
-    """One that is open, and since when (UTC)."""
+    """An open alert; `opened` is in UTC."""
 
     name: str
     opened: datetime
@@ -38,7 +38,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class Notice:
-    """What a channel has yet to say of an alert: that it `opened`, or is `resolved`, and when (UTC); or a `report`."""
+    """One message that a channel has yet to deliver: an alert `opened` or was `resolved` (`at`, UTC), or a `report`."""
 
     channel: str
     name: str
@@ -47,11 +47,11 @@ class Notice:
     at: datetime
     reason: str
     receivers: tuple[str, ...] = ()
-    """Owners whom it is sent to beside those of the settings: `team:ads`, or an address of e-mail."""
+    """Owners that receive it beside those of the settings: `team:ads`, or an e-mail address."""
 
     @property
     def id(self) -> str:
-        """The same at each attempt and on each channel, so that a receiver can drop repeats."""
+        """Return an id that is the same at each attempt and on each channel, so that a receiver can drop repeats."""
         return str(uuid5(_NOTICES, f"{self.name}|{self.opened.isoformat()}|{self.state}"))
 
 
@@ -66,10 +66,10 @@ def keep(
     now: datetime,
     is_ours: Callable[[str], bool] = _anything,
 ) -> None:
-    """Let exactly these be the open alerts of a kind: by what follows `kind:` in their names, the reasons.
+    """Make these the open alerts of a kind. `reasons` are by the part of the name after `kind:`.
 
-    For one place in the code that knows all of a kind that is ours, by what the name has after `kind:` up to a `|`:
-    others on the ledger keep the rest. Nothing is written where nothing has changed.
+    Call it from one place only, which has all alerts of a kind that are ours. `is_ours` gets the name after `kind:`, up
+    to a `|`. Alerts of others on the ledger stay. Write nothing if nothing changed.
     """
     names = {f"{kind}:{key}": reason for key, reason in reasons.items()}
     with ledger.read() as connection:
@@ -83,12 +83,12 @@ def keep(
 
 
 def _of_kind(connection: sa.Connection, kind: str) -> dict[str, str]:
-    """Name and reason of what is open."""
+    """Return name and reason of the open alerts of a kind."""
     return {each.name: each.reason for each in open_alerts(connection) if each.name.startswith(f"{kind}:")}
 
 
 def _open(connection: sa.Connection, reasons: Mapping[str, str], now: datetime) -> None:
-    """Open alerts, by name. Who was not told yet that one had been resolved hears that it opened again, alone."""
+    """Open alerts by name. A channel that has yet to deliver a resolution delivers the new opening instead."""
     insert, is_open = insert_into(connection, alert), alert.c.resolved.is_(None)
     kept = ("opened", *_OWN)
     values = {name: sa.case((is_open, alert.c[name]), else_=insert.excluded[name]) for name in kept}
@@ -109,7 +109,7 @@ def _resolve(connection: sa.Connection, names: Iterable[str], now: datetime) -> 
 
 
 def open_alerts(connection: sa.Connection) -> tuple[Alert, ...]:
-    """The alerts that are open, oldest first."""
+    """Return the open alerts, oldest first."""
     return tuple(Alert(row.name, row.opened, row.reason) for row in connection.execute(_OPEN))
 
 
@@ -117,7 +117,7 @@ _OPEN = sa.select(alert).where(alert.c.resolved.is_(None)).order_by(alert.c.open
 
 
 def undelivered(connection: sa.Connection, channels: Collection[str]) -> tuple[Notice, ...]:
-    """What these channels have yet to say, oldest alerts first; of each alert its opening before its resolution."""
+    """Return what these channels have yet to deliver: oldest alerts first, and an opening before its resolution."""
     rows = connection.execute(sa.select(alert).order_by(alert.c.opened, alert.c.name)).mappings().all()
     others = {(each.name, each.channel): each.state for each in connection.execute(sa.select(alert_said))}
     return tuple(
@@ -138,9 +138,9 @@ def _notices(row: sa.RowMapping, channel: str, said: str | None) -> list[Notice]
 
 
 def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None:
-    """Note that a channel has said this; an alert goes when all of `channels` have said that it is resolved.
+    """Note that a channel delivered this. Delete an alert once all `channels` have delivered its resolution.
 
-    Of an alert that opened again in between nothing is noted.
+    Note nothing of an alert that opened again in between.
     """
     same = (alert.c.name == notice.name) & (alert.c.opened == notice.opened)
     with ledger.write() as connection:

@@ -1,4 +1,4 @@
-"""The write event of each published update of a feed, in the transaction that makes it published."""
+"""Write events of published updates, recorded in the transaction that publishes the update."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -39,9 +39,9 @@ def announce(connection: sa.Connection, row: "Row", now: datetime) -> None:
 
 
 def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """The correlation ids of what is read: of what a run claimed those of its events, of others their last event's.
+    """Return the correlation ids of what is read: those of the events that a run claimed, and those that pins carry.
 
-    An update that a later one went through carries that one's id: it is as new as that.
+    An update that a later propagation passed through carries the id of that one: it is as new.
     """
     carried = propagation.carried(connection, {_at(pin) for pin in told_last(pins)})
     return inbox.correlations(connection, run_id) | {*carried.values()}
@@ -50,10 +50,10 @@ def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) ->
 def to_pass_on(
     connection: sa.Connection, unchanged: Mapping["Row", Collection[Pin]], now: datetime
 ) -> list[WriteEvent]:
-    """The events to record of datasets whose inputs carry other ids by now, and left their newest updates as they are.
+    """Return the events to record for datasets whose inputs carry new ids while their newest updates stay as they are.
 
-    `unchanged` has what the next update would be built from. Once they are recorded there are none any more. What
-    reads one of these datasets comes later: their events wake it, and it is to carry their ids as well.
+    `unchanged` has the pins that the next update would be built from. Once the events are recorded the result is empty.
+    Skip a dataset that reads one of these: the events put it on the list later, and it has to carry their ids, too.
     """
     from feed_assets.ledger import bases, updates
 
@@ -87,9 +87,9 @@ def _without_new_data(row: "Row", at: Partition, incoming: set[str], now: dateti
 
 
 def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[tuple[Partition, str], ...]:
-    """Announce every published update of some feeds whose event is not there; which these were. Repeatable.
+    """Announce every published update of some feeds that has no event, and return these updates. Repeatable.
 
-    Those from before what was removed as it was old had theirs.
+    Skip updates up to the last event that was removed for its age: they had events.
     """
     from feed_assets.ledger import updates
 
@@ -134,7 +134,7 @@ def _event(connection: sa.Connection, row: "Row", now: datetime) -> WriteEvent:
 def _written_as(
     connection: sa.Connection, row: "Row", *, is_batch: bool, is_first: bool
 ) -> tuple[Operation, dict[str, Any]]:
-    """How an update was written, and of an increment what it was added to, or is, and what was read for it."""
+    """Return the operation of an update. For an increment also its base or its batch, and the slices that were read."""
     from feed_assets.ledger import bases
 
     if is_batch:
@@ -148,7 +148,7 @@ def _written_as(
 
 
 def _slices(connection: sa.Connection, row: "Row", base: Pin | None = None) -> dict[str, list[str | None]]:
-    """By partition of an event table the markers that an increment was read after, and up to."""
+    """Return the markers that an increment was read after, and up to, by partition of an event table."""
     from feed_assets.ledger import updates
 
     known = updates.consumed_by(connection, base.partition, base.update_id) if base else ()

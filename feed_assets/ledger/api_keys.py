@@ -1,4 +1,4 @@
-"""Who may write what through the receiver: a row for each key, of which the ledger has the digest alone."""
+"""API keys of the receiver and what each may write. The ledger stores only the digest of a key."""
 
 import json
 from collections.abc import Collection
@@ -22,12 +22,12 @@ class KeyRow:
     ends: datetime | None = None
 
     def holds(self, now: datetime) -> bool:
-        """Whether it is neither revoked nor over."""
+        """Return whether the key is neither revoked nor expired."""
         return self.ends is None or now < self.ends
 
 
 def every(connection: sa.Connection, partner: str | None = None) -> list[KeyRow]:
-    """All keys, or a partner's, those that have ended too, by partner and age."""
+    """Return all keys, or those of a partner, ended ones included, by partner and age."""
     query = sa.select(api_key).order_by(api_key.c.partner, api_key.c.made, api_key.c.id)
     query = query if partner is None else query.where(api_key.c.partner == partner)
     return [

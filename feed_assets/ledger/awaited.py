@@ -1,7 +1,7 @@
-"""Changes that cannot be fanned out yet: looked at again until they can.
+"""Changes that cannot be fanned out yet, and are retried until they can.
 
-A partition that changed before it existed, for each that reads it; or what a partition mapping that raises an error
-keeps from one consumer.
+A row is a partition that changed before it existed, for each reader. Or it is a change that one consumer does not get,
+as its partition mapping raises an error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,23 +19,23 @@ from feed_assets.ledger.tables import awaited
 
 @dataclass(frozen=True)
 class Awaited:
-    """A partition whose changes from `sequence` on a subscriber has not got; `reason` is an error in words."""
+    """A partition whose changes from `sequence` on a subscriber does not have; `reason` is an error in words."""
 
     subscriber: str
     partition: Partition
     sequence: int
     reason: str | None = None
     look_at: datetime | None = None
-    """When it will be mapped (UTC), if that is known; else it is tried again and again."""
+    """When it will be mapped (UTC). None if that is unknown: then it is retried after `LOOK_AGAIN`."""
 
     @property
     def edge(self) -> tuple[str, str]:
-        """The subscription that it belongs to."""
+        """Return the subscription that it belongs to."""
         return self.subscriber, str(self.partition.feed)
 
 
 def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> None:
-    """Look again later; of what waits already the first change stays."""
+    """Schedule a retry. A row that exists keeps its first change."""
     rows = [
         {**_key(each), "sequence": each.sequence, "reason": each.reason, "look_at": each.look_at or now + LOOK_AGAIN}
         for each in absent
@@ -44,7 +44,7 @@ def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> 
 
 
 def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
-    """What to look at now, first changes first."""
+    """Return the rows to retry now, first changes first."""
     rows = connection.execute(sa.select(awaited).where(awaited.c.look_at <= now).order_by(awaited.c.sequence))
     return tuple(
         Awaited(row.subscriber, Partition(Feed.parse(row.feed), row.partition), row.sequence, row.reason)
@@ -53,7 +53,7 @@ def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
 
 
 def drop(connection: sa.Connection, looked: Sequence[Awaited]) -> list[Awaited]:
-    """Forget what could be fanned out; those of it that nobody has forgotten since it was looked at."""
+    """Delete rows in order to fan them out. Return those that nobody else deleted since they were read."""
     names = ("subscriber", "feed", "partition")
     asked = wanted.rows(connection, names, (tuple(_key(each).values()) for each in looked))
     key = [awaited.c[name] for name in names]

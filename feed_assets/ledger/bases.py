@@ -1,7 +1,7 @@
-"""What an increment is added to: the newest update of an output, and with it all that this was added to in turn.
+"""Base of an increment: the newest update of an output, which holds all updates that it was added to in turn.
 
-An update that adds to another one has that in its lineage (table `consumed`, as no input): `position` is what it adds
-to, `slice_from` the update that all began with, which was loaded whole.
+Lineage (table `consumed`, not as an input) has the base of an update. `position` is the update that it adds to,
+`slice_from` the first one, which was loaded whole.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,11 +19,11 @@ ADDS_TO = (
     & (consumed.c.input_partition == consumed.c.partition)
     & ~consumed.c.is_input
 )
-"""The rows of the table that say what an update adds to."""
+"""The rows of `consumed` that name the base of an update."""
 
 
 def base(connection: sa.Connection, output: Partition) -> Pin | None:
-    """What an increment is added to; None if there is nothing, or something in it is no longer valid."""
+    """Return the update that an increment is added to. Return None if there is none, or an update in it is invalid."""
     newest = updates.newest(connection, [output])
     if output not in newest or lost(connection, newest):
         return None
@@ -33,13 +33,13 @@ def base(connection: sa.Connection, output: Partition) -> Pin | None:
 
 
 def has_increments(connection: sa.Connection, output: Partition) -> bool:
-    """Whether an increment was ever added to an update of an output."""
+    """Return whether an increment was ever added to an update of an output."""
     mine = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key)
     return connection.execute(sa.select(sa.exists().where(mine, ADDS_TO))).scalar_one()
 
 
 def beside(connection: sa.Connection, output: Partition, update_id: str) -> str | None:
-    """A valid increment that came after an update, and was added to one before it."""
+    """Return a valid increment that came after an update and was added to one before it, or None."""
     mine = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key) & ADDS_TO
     passed = (consumed.c.position < update_id) & (consumed.c.id > update_id)
     same = (update.c.feed == consumed.c.feed) & (update.c.partition == consumed.c.partition)
@@ -48,17 +48,17 @@ def beside(connection: sa.Connection, output: Partition, update_id: str) -> str 
 
 
 def added_to(connection: sa.Connection, asked: Iterable[tuple[Partition, str]]) -> dict[Partition, Pin]:
-    """What some updates, one of a partition, add to; nothing of those that were loaded whole."""
+    """Return the bases of some updates, one per partition; updates that were loaded whole have none."""
     known = wanted.updates(connection, asked)
     rows = connection.execute(sa.select(consumed).join(known, wanted.same(consumed, known)).where(ADDS_TO))
     return {Partition(Feed.parse(row.feed), row.partition): updates.pin_of(row) for row in rows}
 
 
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> dict[Partition, str]:
-    """Why nothing can be added to the newest updates of some outputs: an invalid one is in them.
+    """Return by output why nothing can be added to its newest update: an invalid update is in it.
 
-    Only what is invalid is looked at, however many increments there are: whether one that is valid, and began with the
-    same update, was added to it. One beside the newest would do, too: then all is loaded once too often.
+    Search invalid updates only, however many increments there are. One counts if a valid increment with the same first
+    update was added to it. That increment may lie beside the newest one: then all is loaded once too often.
     """
     first = added_to(connection, [(output, row.id) for output, row in newest.items()])
     rows = ((str(at.feed), at.key, pin.start, newest[at].id) for at, pin in first.items())
@@ -72,7 +72,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> 
 
 
 def _added_to_it() -> sa.ColumnElement[bool]:
-    """The rows of the table by which a valid update adds to that of the query."""
+    """Return the condition for rows of `consumed` by which a valid or pruned update adds to that of the query."""
     later = update.alias()
     edge = ADDS_TO & (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     edge &= (consumed.c.position == update.c.id) & (consumed.c.id > update.c.id)

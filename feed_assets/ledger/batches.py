@@ -1,4 +1,4 @@
-"""Which partitions are batches: those that were found in an appendable feed, and no others."""
+"""Partitions that are batches: those that were found in an appendable feed, and no others."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from feed_assets.ledger.tables import batch
 
 
 def has_joined(connection: sa.Connection, partition: Partition) -> bool:
-    """Whether a batch is known as one of its parent partition's; what has no parent need not be."""
+    """Return whether a batch is recorded under its parent partition. Return True if it has no parent."""
     if partition.parent is None:
         return True
     mine = (batch.c.feed == str(partition.feed)) & (batch.c.partition == partition.parent.key)
@@ -19,7 +19,7 @@ def has_joined(connection: sa.Connection, partition: Partition) -> bool:
 
 
 def known(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
-    """The batches of partitions of appendable feeds, valid or not, sorted; () of one that the ledger knows none of."""
+    """Return the recorded batches of partitions of appendable feeds, valid or not, sorted; () if there are none."""
     found: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
     if parents:
         for row in wanted.matching(connection, batch, wanted.keys(parents)):
@@ -29,7 +29,7 @@ def known(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Parti
 
 
 def join(connection: sa.Connection, partition: Partition) -> bool:
-    """Make a batch known as one of its parent partition's; False, and nothing is done, if it is."""
+    """Record a batch under its parent partition. Return False if it has no parent, or is recorded."""
     if partition.parent is None or has_joined(connection, partition):
         return False
     row = {"feed": str(partition.feed), "partition": partition.parent.key, "key": partition.key}

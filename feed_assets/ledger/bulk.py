@@ -1,4 +1,4 @@
-"""Many rows in one statement, past SQLAlchemy's own work for each row, which takes longer than the database's."""
+"""Inserts of many rows in one statement, without SQLAlchemy's work per row, which takes longer than the database's."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ class _Statement(NamedTuple):
 def insert(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], replaced: Iterable[str] = ()
 ) -> None:
-    """Insert rows, which all have the same columns; of those whose primary key is there, set the `replaced` ones."""
+    """Insert rows that all have the same columns. If a primary key exists, set the `replaced` columns."""
     if not rows:
         return
     found = _statement(connection, table, tuple(rows[0]), tuple(replaced))
@@ -77,5 +77,5 @@ def _text(moment: datetime | None) -> str | None:
 
 @lru_cache(maxsize=16_384)  # Rows that are written together have mostly the same moments.
 def _text_in_utc(moment: datetime) -> str:
-    """Return the text of a moment in UTC: of a zone's doubled hour both moments are equal, and one key of the cache."""
+    """Return the text of a UTC moment. (In a zone both moments of a doubled hour are equal: one key of the cache.)"""
     return moment.replace(tzinfo=None).isoformat(" ", "microseconds")

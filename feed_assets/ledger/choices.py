@@ -1,4 +1,4 @@
-"""What the outputs that are built by events read and consume: the facts that `core.choosing` wants, for all at once."""
+"""Facts for `core.choosing`, for all outputs at once: what outputs that are built by events read and consume."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ def choices(
     newest: Mapping[Partition, Pin],
     consumed: Mapping[Partition, tuple[Pin, ...]],
 ) -> dict[Partition, Choice]:
-    """By output what is due of it and read by its next run; `consumed` is what its newest update was built from.
+    """Return by output what is due and what its next run reads; `consumed` is what its newest update was built from.
 
     Statements grow with the levels of the lineage, never with outputs or consumers.
     """
@@ -39,7 +39,7 @@ def choices(
 
 
 def _is_judged(consumer: Consumer) -> bool:
-    """Whether it reads several tables of one pipeline."""
+    """Return whether a consumer reads several tables of one pipeline."""
     return any(len(tables) > 1 for tables in consumer.needed.values())
 
 
@@ -48,7 +48,7 @@ def _candidates(each: Inbox) -> Iterable[Pin]:
 
 
 def _chosen(found: _Inboxes) -> Iterable[Pin]:
-    """What would be read by what is known now: that may name updates whose lineage was not asked about yet."""
+    """Return the pins that would be read by the lineage so far. Their own lineage may not be read yet."""
     judged = ((who, each) for who, each in found.values() if _is_judged(who))
     return (pin for who, each in judged for pin in choose(who, each).pins.values() if pin)
 
@@ -85,7 +85,7 @@ def _by_partition(pins: Iterable[Pin]) -> dict[Partition, Pin]:
 def _named(
     found: _Inboxes, consumed: Mapping[Partition, tuple[Pin, ...]], newest: Mapping[Partition, Pin]
 ) -> set[tuple[Partition, str]]:
-    """The updates that events and lineage name, of which only the newest are known to be valid."""
+    """Return the updates that events and lineage name, except the newest ones, which are valid."""
     named = {(pin.partition, pin.update_id) for output in found for pin in consumed.get(output, ())}
     for _, each in found.values():
         named |= {(event.partition, event.marker) for event in each.events if event.partition.feed not in each.tables}

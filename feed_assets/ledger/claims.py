@@ -1,4 +1,4 @@
-"""What a run claims, reads and writes, until its updates are published or given up."""
+"""Claims of a run, with what it reads and writes, until its updates are published or given up."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,9 +32,9 @@ def claim(
 ) -> None:
     """Record claimed updates (the last is the dataset's, those before it its rejects), what they read and go without.
 
-    An increment is added to `base`, which is in the lineage as no input: another one would not make it stale. Where a
-    batch is written, `output` is the partition that holds it, which consumes.
-    The events within `slices` are consumed when the run publishes; UpdateChanged if another one has consumed some.
+    An increment is added to `base`, which is in the lineage but not an input: another base would not make it stale. If
+    a batch is written, `output` is the partition that holds it, which consumes. The events within `slices` are consumed
+    when the run publishes. Raise UpdateChanged if another run consumed some, or if a pin was pruned.
     """
     pins, (written, _) = tuple(pins), outputs[-1]
     output = output or written
@@ -46,7 +46,7 @@ def claim(
             "all of it to be new. Nothing is to be done: the next tick requests what is left."
         )
     inbox.claim(connection, output, run_id, slices)
-    # Of what a batch has read before, others have been told already.
+    # Earlier batches have passed on the ids of what they read.
     taken = inbox.correlations(connection, run_id) if written != output else None
     incoming = taken or correlations(connection, run_id, pins)
     correlation, parents = joined_correlation(incoming or {foreign_correlation(*outputs[-1])})
@@ -67,13 +67,13 @@ def claim(
 
 
 def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """The correlation ids that a run consumes; those of what the published update has read are only carried."""
+    """Return the correlation ids that a run consumes. The ids of what the published update read are only carried."""
     known = sets.consumed(connection, sets.newest(connection, [output])).get(output, ())
     return correlations(connection, run_id, {*pins} - {*known})
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
-    """Refuse what was pruned: the later of a prune and a claim sees the other, as both queue for changes."""
+    """Raise UpdateChanged if a pin was pruned. Prunes and claims queue for changes, so the later one sees the other."""
     row = updates.find(connection, pin.partition, pin.update_id)
     if row and row.state == updates.PRUNED:
         raise UpdateChanged(
@@ -90,9 +90,9 @@ def stage(connection: sa.Connection, written: Update, version: str, **statistics
 def audited(
     connection: sa.Connection, written: Update, found: Mapping[str, CheckState], figures: Mapping[str, float]
 ) -> None:
-    """Record what each check has found in a claimed update, and its key figures.
+    """Record what each check found in a claimed update, and its key figures.
 
-    What checks have found is that of the partition once it is published.
+    The findings count for the partition once the update is published.
     """
     audit = json.dumps({check: [each.state, each.reason] for check, each in found.items()})
     values = {"audit": audit, "figures": json.dumps(figures) if figures else None}
@@ -121,7 +121,7 @@ def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, 
 
 
 def claimed_by(connection: sa.Connection, run_id: str) -> tuple[updates.Row, ...]:
-    """The updates that a run claimed and did neither publish nor give up, rejects first."""
+    """Return the updates that a run claimed and neither published nor gave up, rejects first."""
     mine = (update.c.run == run_id) & (update.c.state == updates.CLAIMED)
     rows = connection.execute(sa.select(*updates.COLUMNS).where(mine).order_by(update.c.feed.desc())).mappings()
     return tuple(updates.row_of(row) for row in rows)

@@ -28,12 +28,12 @@ from feed_assets.ledger.states.rows import backfilling
 from feed_assets.ledger.tables import closure, due
 
 WHOLE = "*"
-"""In place of a partition's key, which it cannot be: all of a dataset."""
+"""The key that stands for all of a dataset. No partition can have it."""
 
 
 @dataclass(frozen=True)
 class Closure:
-    """Why a partition is final, who said so, and when (UTC); `is_whole` if its dataset was retired."""
+    """A closure: why a partition is final, by whom, since when (UTC). `is_whole` if its dataset was retired."""
 
     why: str
     who: str
@@ -47,9 +47,9 @@ class Closure:
 
 @dataclass(frozen=True)
 class Readers:
-    """Who reads a dataset: of this code location, which declares some feeds, by what it declares now.
+    """Readers of a dataset: those of this code location (`here`), which declares the feeds `declared`, and others.
 
-    Of others who has heard of the changes from before `live_since` (UTC): what has not was removed.
+    A reader elsewhere counts if it has the changes from before `live_since` (UTC): otherwise it was removed.
     """
 
     here: Set[Feed]
@@ -58,9 +58,9 @@ class Readers:
 
 
 def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> int:
-    """Close partitions; how many were not closed. The log tells of these. Repeatable.
+    """Close partitions, and append that to the log. Return how many were open. Repeatable.
 
-    Raises IllegalTransition if something in one of them is being made again: nobody could say that it was.
+    Raise IllegalTransition if something in one of them is being made again: nobody could end that any more.
     """
     wanted_now = sorted(set(partitions))
     with _changing(ledger, wanted_now, now) as (connection, tracked):
@@ -74,7 +74,7 @@ def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, n
 
 
 def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, who: str, now: datetime) -> int:
-    """Open closed partitions again; how many were closed. The log tells of these. Repeatable."""
+    """Open closed partitions again, and append that to the log. Return how many were closed. Repeatable."""
     with _changing(ledger, partitions, now) as (connection, _):
         known = sorted(at for at, each in closed(connection, set(partitions)).items() if not each.is_whole)
         same = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
@@ -86,9 +86,9 @@ def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, who: str
 
 
 def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, who: str, now: datetime) -> bool:
-    """Close the last of a dataset's outputs as a whole; False if it was. Repeatable.
+    """Close the last of a dataset's outputs as a whole. Return False if it was closed. Repeatable.
 
-    Raises StillRead if anybody reads one of the outputs who is not retired.
+    Raise StillRead if a reader of one of the outputs is not retired.
     """
     feed = outputs[-1]
     with _changing(ledger, [Partition(feed)], now) as (connection, _):
@@ -104,15 +104,15 @@ def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, 
 
 
 def still_reading(connection: sa.Connection, outputs: Sequence[Feed], readers: Readers) -> list[Feed]:
-    """Who reads the outputs of a dataset and is not retired, here and in other locations on the ledger; by name."""
+    """Return the readers of a dataset's outputs that are not retired, here and in other locations, by name."""
     elsewhere = {Feed.parse(each) for each in subscriptions.readers(connection, outputs, readers.live_since)}
     return sorted((readers.here | (elsewhere - readers.declared)) - retired(connection))
 
 
 def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> bool:
-    """Open a retired dataset again; False if it was not retired.
+    """Open a retired dataset again. Return False if it was not retired.
 
-    What came for its partitions was dropped from the list `due`, so that all of them are decided about.
+    Changes for its partitions were dropped from the list `due`, so decide about all of them.
     """
     with _changing(ledger, [Partition(feed)], now) as (connection, _):
         was_retired = bool(connection.execute(sa.delete(closure).where(_whole(feed))).rowcount)
@@ -124,7 +124,7 @@ def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why:
 
 
 def retired(connection: sa.Connection) -> set[Feed]:
-    """The datasets that were retired."""
+    """Return the datasets that were retired."""
     return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(closure.c.feed).where(_is_whole()))}
 
 
@@ -140,9 +140,9 @@ def _whole(feed: Feed) -> sa.ColumnElement[bool]:
 def _changing(
     ledger: Ledger, partitions: Collection[Partition], now: datetime
 ) -> Generator[tuple[sa.Connection, Mapping[Feed, Tracked]]]:
-    """A transaction that waits for the reports under way, and that claims wait for: none of them is overtaken.
+    """Open a transaction that waits for running reports, and makes claims wait: none of them is overtaken.
 
-    Of a table whose windows are closed the first report may be under way: its lock is made here, as a report does.
+    The first report of a table whose windows are closed may be running: make its lock here, as a report does.
     """
     tables = {each.feed for each in partitions if address_of(each)}
     with ledger.write() as connection:
@@ -166,7 +166,7 @@ def _refuse_backfilling(
 
 
 def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:
-    """Those of some partitions that are closed, by themselves or with their dataset: two seeks for each."""
+    """Return those of some partitions that are closed, by themselves or with their dataset: two seeks for each."""
     rows = connection.execute(_closed(connection.dialect.name), wanted.given(wanted.keys(partitions)))
     return {
         Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at, row.whole) for row in rows
@@ -178,11 +178,11 @@ def _closed(dialect: str) -> sa.Select[Any]:
     asked = wanted.table(dialect, wanted.PARTITION)
     its = (closure.c.feed == asked.c.feed) & closure.c.partition.in_([asked.c.partition, WHOLE])
     query = sa.select(asked, closure.c.why, closure.c.who, closure.c.at, (closure.c.partition == WHOLE).label("whole"))
-    return query.join(closure, its).order_by(sa.desc("whole"))  # What was closed by itself is last.
+    return query.join(closure, its).order_by(sa.desc("whole"))  # A partition's own closure is last, and wins.
 
 
 def of_feeds(connection: sa.Connection, feeds: Iterable[Feed]) -> set[Feed]:
-    """Those of some feeds of which anything is closed: one seek for each."""
+    """Return those of some feeds of which anything is closed: one seek for each."""
     asked = wanted.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
     is_there = sa.exists().where(wanted.same(closure, asked)).correlate(asked)
     return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(asked.c.feed).where(is_there))}
@@ -192,12 +192,12 @@ _Place = TypeVar("_Place")
 
 
 def has_any(connection: sa.Connection, dataset: Feed) -> bool:
-    """Whether anything of a dataset is closed: one seek."""
+    """Return whether anything of a dataset is closed: one seek."""
     return connection.execute(sa.select(sa.exists().where(closure.c.feed == str(dataset)))).scalar_one()
 
 
 def of_windows(connection: sa.Connection, places: Mapping[_Place, Iterable[WindowAddress]]) -> dict[_Place, str]:
-    """Those places in some windows of which one is closed, with why."""
+    """Return the places for which one of their windows is closed, with the reason."""
     named = {place: [at.partition for at in holding] for place, holding in places.items()}
     known = closed(connection, {each for partitions in named.values() for each in partitions})
     final = {place: [each for each in partitions if each in known] for place, partitions in named.items()}

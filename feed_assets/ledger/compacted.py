@@ -1,4 +1,4 @@
-"""Batches that are put together: which partitions have some, what may come back between them, what holds all."""
+"""Compaction of batches: partitions that have some, batches that may be valid again, the update that holds all."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ from feed_assets.ledger.tables import batch, update
 
 
 def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
-    """The partitions of a feed that hold batches which runs of ours wrote."""
+    """Return the partitions of a feed that hold batches which runs of ours wrote."""
     mine = (batch.c.feed == str(feed)) & (update.c.feed == batch.c.feed) & (update.c.partition == batch.c.key)
     ours = update.c.origin.in_([updates.RUN, updates.COMPACTED, updates.REBUILT])
     query = sa.select(batch.c.partition).join(update, mine).where(ours).distinct().order_by(batch.c.partition)
@@ -21,9 +21,9 @@ def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
 
 
 def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
-    """The batches of a partition that are not valid now, and may be again: what their runs consumed is due again.
+    """Return the invalid batches of a partition that may be valid again: what their runs consumed is due again.
 
-    One that was read again since stays as it is: `feed-assets feed revalidate` refuses it.
+    Skip a batch whose input was read again since: `feed-assets feed revalidate` refuses it.
     """
     known = batches.known(connection, [parent])[parent]
     valid = updates.newest(connection, known)
@@ -37,7 +37,7 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
 
 
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> dict[Partition, str]:
-    """Why all is loaded anew of some outputs that hold batches: what a batch has read is in no batch any more.
+    """Return by output that holds batches why all is loaded again: what a batch read is in no batch any more.
 
     Its last update is not valid, and those before it were pruned, or the range that held it is not valid.
     """
@@ -59,7 +59,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> 
 
 
 def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
-    """The rows of some updates; None if those of one are not known."""
+    """Return the number of rows of some updates. Return None if that of one is unknown."""
     asked = wanted.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
     found = [*connection.execute(sa.select(update.c.records).join(asked, wanted.same(update, asked))).scalars()]
     return None if None in found or len(found) != len(pins) else sum(found)
@@ -68,10 +68,10 @@ def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
 def claim(
     connection: sa.Connection, into: Partition, update_id: str, run_id: str, pins: Collection[Pin], now: datetime
 ) -> None:
-    """Record a claimed update that is to hold the rows of others, with what these have read as one."""
+    """Record a claimed update that is to hold the rows of others. What these read is recorded as one span per input."""
     batches.join(connection, into)
     last = max(pins, key=lambda pin: pin.update_id)
-    row = updates.find(connection, last.partition, last.update_id)  # It is as new as that, and goes on for it.
+    row = updates.find(connection, last.partition, last.update_id)  # It is as new, so it carries these ids.
     carried = {"correlation": row.correlation, "parents": row.parents} if row else {}
     updates.insert(connection, into, update_id, updates.COMPACTED, updates.CLAIMED, now, run=run_id, **carried)
     read = sets.consumed_of(connection, {pin.partition: pin.update_id for pin in pins})
@@ -82,7 +82,7 @@ def claim(
 
 
 def _spans(pins: Iterable[Pin]) -> list[Pin]:
-    """Of each table's partition all that was read, from the first marker to the last."""
+    """Return the span that was read of each table's partition, from the first marker to the last."""
     found: dict[Partition, list[Pin]] = {}
     for pin in pins:
         found.setdefault(pin.partition, []).append(pin)

@@ -1,4 +1,4 @@
-"""The records of updates by window of event time: kept with the update, once, by whoever counts them first."""
+"""Records of updates by window of event time, stored with the update once, by the first that counts them."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -13,11 +13,11 @@ from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import dataset, update
 
 COUNTER = "counter of feeds"
-"""Who reports the counts of feeds, and as whom it listens to the log."""
+"""The name of the counter of feeds, as a reporter and as a subscriber of the log."""
 
 
 def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update]:
-    """Those of some updates of foreign feeds whose records a run has to count: nobody has, and no producer reports."""
+    """Return the updates of foreign feeds that a run has to count: nobody has, and the producer does not report."""
     by_key = {(str(each.partition.feed), each.partition.key, each.id): each for each in pinned}
     if not by_key:
         return set()
@@ -30,20 +30,20 @@ def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update
 
 
 def is_counted(connection: sa.Connection, counted: Partition, update_id: str) -> bool:
-    """Say whether the records of an update are counted by window."""
+    """Return whether the records of an update are counted by window."""
     mine = updates.is_(counted, update_id) & update.c.windows.is_not(None)
     return connection.execute(sa.select(update.c.id).where(mine)).first() is not None
 
 
 def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> set[Feed]:
-    """Those of some feeds whose producers report themselves what they write: one seek for each."""
+    """Return those of some feeds whose producers report themselves what they write: one seek for each."""
     asked = wanted.rows(connection, ("name",), [[str(feed)] for feed in feeds])
     query = sa.select(dataset.c.name).join(asked, wanted.same(dataset, asked)).where(dataset.c.reported)
     return {Feed.parse(name) for name in connection.execute(query).scalars()}
 
 
 def keep(connection: sa.Connection, found: Iterable[tuple[Update, Counts]], who: str, now: datetime) -> None:
-    """Keep the counts of updates that have none. The log hears of each, as the counter listens to it. Repeatable."""
+    """Store the counts of updates that have none, and append each to the log, for the counter. Repeatable."""
     for counted, counts in found:
         row = updates.find(connection, counted.partition, counted.id)
         mine = updates.is_(counted.partition, counted.id) & update.c.windows.is_(None)
@@ -57,9 +57,9 @@ def keep(connection: sa.Connection, found: Iterable[tuple[Update, Counts]], who:
 
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, tuple[str | None, int]]:
-    """The counts of each partition's newest valid update, None if there is none or nobody has counted, and of when.
+    """Return the counts of each partition's newest valid update, and their number. Counts are None if nobody counted.
 
-    That is the number of the partition's last change: other counts have another one. A few index seeks for each.
+    The number is that of the partition's last change: other counts have another one. A few index seeks for each.
     """
     partitions = [*partitions]
     history = update.alias()

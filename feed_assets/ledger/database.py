@@ -1,4 +1,4 @@
-"""Opening the ledger: its engine, its transactions, its migrations."""
+"""The database of the ledger: its engine, its transactions, its migrations."""
 
 import re
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
@@ -29,21 +29,21 @@ class Ledger:
 
     @contextmanager
     def read(self) -> Generator[sa.Connection]:
-        """A connection that reads one state of the ledger."""
+        """Open a connection that reads one state of the ledger."""
         with _translated(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Generator[sa.Connection]:
-        """One writing transaction that changes nothing others listen to; rolled back by an exception."""
+        """Open a writing transaction that is not for the change log. An exception rolls it back."""
         with self._writing(WRITES) as connection:
             yield connection
 
     @contextmanager
     def change(self) -> Generator[sa.Connection]:
-        """One writing transaction that may append to the change log (`log.append`); rolled back by an exception.
+        """Open a writing transaction that may append to the change log (`log.append`). An exception rolls it back.
 
-        These queue from their first statement on: what one of them reads, no other has half changed.
+        These queue from their first statement on, so that none of them reads what another has half changed.
         """
         with self._writing(CHANGES) as connection:
             yield connection
@@ -65,13 +65,13 @@ _UNAVAILABLE = re.compile(
 )
 """SQLite's names and PostgreSQL's states of a database that cannot be reached or written.
 
-Others are mistakes of ours, such as a table that is not there or a deadlock, or somebody's who cancels a query.
+Other errors are our mistakes, such as a missing table or a deadlock, or somebody cancelled a query.
 """
 
 
 @contextmanager
 def _translated() -> Generator[None]:
-    """Raise DiskFull or LedgerUnavailable for what a database says of itself; errors of a statement are our own."""
+    """Raise DiskFull or LedgerUnavailable if the database itself fails. Errors of a statement are our own, and pass."""
     try:
         yield
     except exc.DBAPIError as error:
@@ -89,7 +89,7 @@ def _translated() -> Generator[None]:
 
 
 def _is_unavailable(error: exc.DBAPIError) -> bool:
-    """Whether a database cannot be reached or written. psycopg has no state where it found no server, or lost it."""
+    """Return whether a database cannot be reached or written. psycopg has no state if it found no server or lost it."""
     code = _code(error)
     return bool(_UNAVAILABLE.match(code)) if code else isinstance(error, exc.OperationalError)
 
@@ -102,14 +102,14 @@ def _code(error: exc.DBAPIError) -> str | None:
 def open_ledger(url: SecretStr | str) -> Ledger:
     """Open the ledger at a SQLAlchemy URL, once for each process, and bring its tables up to date.
 
-    Raises LedgerUnavailable if there is no such database, or no driver for it.
+    Raise LedgerUnavailable if there is no such database, or no driver for it.
     """
     text = _text(url)
     with ExitStack() as opening:
         ledger = opening.enter_context(_for_a_look(text))
         with _opening(text, exc.OperationalError, LedgerUnavailable):
             _migrate(ledger)
-        opening.pop_all()  # It stays open, as it can be used.
+        opening.pop_all()  # The ledger can be used: leave it open.
     return ledger
 
 
@@ -118,7 +118,7 @@ def _text(url: SecretStr | str) -> str:
 
 
 def found_ledger(url: SecretStr | str) -> Ledger:
-    """Open a ledger that is there: for who only reads. Raises LedgerUnavailable where it would have to be made."""
+    """Open a ledger that exists, for who only reads. Raise LedgerUnavailable if it would have to be created."""
     if (file := file_of(url)) and not file.is_file():
         raise LedgerUnavailable(
             f"there is no ledger at {file}: `feed-assets run` and `feed publish` make it. Run one of "
@@ -128,7 +128,7 @@ def found_ledger(url: SecretStr | str) -> Ledger:
 
 
 def file_of(url: SecretStr | str) -> Path | None:
-    """The file of a ledger on SQLite. Raises LedgerUnavailable for what is no URL."""
+    """Return the file of a ledger on SQLite, None for other databases. Raise LedgerUnavailable for what is no URL."""
     with _opening(_text(url), exc.ArgumentError, ValueError):
         parts = sa.make_url(_text(url))
     return Path(parts.database or "") if parts.get_backend_name() == "sqlite" else None
@@ -136,7 +136,7 @@ def file_of(url: SecretStr | str) -> Path | None:
 
 @contextmanager
 def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
-    """Turn these errors into one about the URL, or what stands behind it: that is what a person has to look at."""
+    """Turn these errors into one about the URL, or its database: that is what a person has to check."""
     try:
         yield
     except errors as error:
@@ -147,7 +147,7 @@ def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
 
 
 def _is_url(error: Exception) -> bool:
-    """Whether an error is about a URL or its driver, not about the database that it leads to."""
+    """Return whether an error is about a URL or its driver, not about the database that it leads to."""
     return not isinstance(error, LedgerUnavailable | exc.DBAPIError)
 
 
@@ -161,7 +161,7 @@ _EXPECTED = {
 
 def _migrate(ledger: Ledger) -> None:
     """Upgrade under the writer's lock: a second process waits, and then finds nothing to do."""
-    # Here, not above: who only loads definitions does not pay for it.
+    # Import here: a process that only loads definitions does not pay for it.
     from alembic import command
     from alembic.config import Config
 
@@ -176,13 +176,13 @@ def _migrate(ledger: Ledger) -> None:
     _make_lock(ledger)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    with ledger.change() as connection:  # Once it is the only one it looks again: alembic does.
+    with ledger.change() as connection:  # Alembic reads the version again under the lock.
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
 def _make_lock(ledger: Ledger) -> None:
-    """Make what writers queue for, before the first of them does. Of two at once one hears that it is there."""
+    """Create the table that writers queue for, before the first of them does. Another process may create it first."""
     try:
         with ledger.write() as connection:
             log_lock.create(connection, checkfirst=True)
@@ -217,7 +217,7 @@ def _as_it_is(url: str) -> Ledger:
 
 @contextmanager
 def _for_a_look(url: str) -> Generator[Ledger]:
-    """A ledger as it is, whose connections end with the block."""
+    """Open a ledger without upgrading it. Its connections end with the block."""
     ledger = _as_it_is(url)
     try:
         yield ledger
@@ -226,15 +226,15 @@ def _for_a_look(url: str) -> Generator[Ledger]:
 
 
 def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
-    """The schema's version in a database, which is left as it is, and the newest.
+    """Return the schema's version in a database, which is left as it is, and the newest.
 
-    Raises LedgerUnavailable if it cannot be written.
+    Raise LedgerUnavailable if it cannot be written.
     """
     url = _text(ledger_url)
     with _for_a_look(url) as ledger:
         found = _schema(ledger)
         with _opening(url, exc.OperationalError, LedgerUnavailable), ledger.write() as connection:
-            if found:  # Who uses a ledger need not have the right to make tables.
+            if found:  # A user of a ledger need not have the right to create tables.
                 put_cursors(connection, {"probe": ""})
             else:
                 connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
@@ -243,29 +243,29 @@ def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
 
 
 def clock_of(url: SecretStr) -> datetime:
-    """What a database server takes for the time."""
+    """Return the time by a database server's clock."""
     with _for_a_look(_text(url)) as ledger, ledger.read() as connection:
         return connection.execute(sa.select(sa.func.now())).scalar_one()
 
 
 def get_cursor(connection: sa.Connection, name: str) -> str | None:
-    """The position in a foreign place that has this name, None if it was never put."""
+    """Return the position in a foreign place that has this name. Return None if it was never put."""
     return connection.execute(sa.select(cursor.c.value).where(cursor.c.name == name)).scalar()
 
 
 def get_cursors(connection: sa.Connection, names: Collection[str]) -> dict[str, str]:
-    """Those of some positions that were put."""
+    """Return those of some positions that were put, by name."""
     rows = connection.execute(sa.select(cursor.c.name, cursor.c.value))
     return {name: value for name, value in rows if name in names}
 
 
 def put_cursors(connection: sa.Connection, positions: Mapping[str, str]) -> None:
-    """Set positions in foreign places, by name: of sources that are read, of folders that are looked through."""
+    """Set positions in foreign places, by name: of sources that are read, of folders that are searched."""
     upsert(connection, cursor, [{"name": name, "value": value} for name, value in positions.items()], ["value"])
 
 
 def drop_cursor(connection: sa.Connection, name: str) -> bool:
-    """Forget a position; whether there was one."""
+    """Delete a position. Return whether there was one."""
     return bool(connection.execute(sa.delete(cursor).where(cursor.c.name == name)).rowcount)
 
 
@@ -273,14 +273,14 @@ _INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 def insert_into(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """An insert that can say what becomes of a row that is there."""
+    """Return an insert that can have an ON CONFLICT clause."""
     return _INSERT[connection.dialect.name](table)
 
 
 def upsert(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]
 ) -> None:
-    """Insert rows; of those whose primary key is there, set these columns."""
+    """Insert rows. If a primary key exists, set these columns."""
     insert = insert_into(connection, table)
     values = {name: insert.excluded[name] for name in columns}
     if rows:
@@ -288,6 +288,6 @@ def upsert(
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert those of some rows whose primary key is not there."""
+    """Insert those of some rows whose primary key does not exist."""
     if rows:
         connection.execute(insert_into(connection, table).on_conflict_do_nothing(), rows)
