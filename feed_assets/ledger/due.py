@@ -1,7 +1,7 @@
-"""The partitions that a change may have made buildable: decided again until they are current.
+"""The list of partitions that a change may have made buildable. They are decided about until they are current.
 
-Its size is what is new or incomplete, never the history. Staleness is a level: a row goes only when the
-decision says 'current', so that a lost request, a failed run or a killed process is asked for again.
+The list is as long as what is new or incomplete, never the history. Staleness is a level: a row goes only when the
+verdict is 'current' (or 'closed'), so a lost request, a failed run or a killed process is retried.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,18 +21,18 @@ from feed_assets.ledger.quality import heard
 from feed_assets.ledger.tables import awaited, change, due, run
 
 LOOK_AGAIN = timedelta(minutes=5)
-"""How often an output that cannot be decided about is looked at again."""
+"""Time after which an output that cannot be decided about is tried again."""
 
 NOT_YET, UNDECIDED = "no partition yet", "cannot be decided"
-"""In place of a verdict's state: it is no partition, or what one must know to decide cannot be had."""
+"""States in place of a verdict's: the output is no partition, or the facts for a decision cannot be had."""
 
 
 @dataclass(frozen=True)
 class Listed:
     """An output on the list.
 
-    `changed` is the number of the change that put it here, `requested` how many runs were requested since; `state` and
-    `reason` are the last verdict, None if nothing was decided since that change; `since` is when it came here (UTC).
+    `changed` is the number of the change that put it here, `requested` how many runs were requested since. `state` and
+    `reason` are the last verdict, None if nothing was decided since that change. It is on the list since `since` (UTC).
     """
 
     partition: Partition
@@ -42,16 +42,16 @@ class Listed:
     state: str | None
     reason: str | None
     look_at: datetime | None
-    """When it is decided about again, and its next run requested; None if that takes a change."""
+    """When it is decided about again, and its next run requested. None if that needs a change."""
     ends: datetime | None = None
     """The end of its window of time (UTC), if it has one."""
     bytes: int | None = None
-    """What its run would read, by the last verdict."""
+    """Bytes that its run would read, by the last verdict."""
 
 
 @dataclass(frozen=True)
 class Woken:
-    """An output to decide about because of a change: from `look_at` (UTC) on, when it is a partition.
+    """An output to decide about because of a change, from `look_at` (UTC) on, when it is a partition.
 
     `ends` is the end of its window of time (UTC), if it has one.
     """
@@ -64,23 +64,23 @@ class Woken:
 
 _NAMES = ("changed", "requested", "since", "state", "reason", "look_at", "ends", "bytes")
 COLUMNS = (due.c.feed, due.c.partition, *(due.c[name] for name in _NAMES))
-"""The columns of what is listed."""
+"""The columns of `Listed`."""
 
 
 def listed_of(row: Any) -> Listed:
-    """What a row with these columns says."""
+    """Return the listed output of a row with `COLUMNS`."""
     partition = Partition(Feed.parse(row.feed), row.partition)
     return Listed(partition, **{name: getattr(row, name) for name in _NAMES})
 
 
 def wake(connection: sa.Connection, woken: Iterable[Woken], now: datetime) -> None:
-    """Put outputs on the list; the verdicts that they had are no longer true."""
+    """Put outputs on the list, and drop the verdicts that they had."""
     rows = [_row(each, now) for each in {each.partition: each for each in sorted(woken, key=_by_change)}.values()]
     if not rows:
         return
     insert = insert_into(connection, due)
     new = insert.excluded
-    # Never a lower number: another process may be ahead, and its change would be acknowledged with this one.
+    # Never lower the number: another process may be ahead, and its change would be acknowledged with this one.
     changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)
     values = {"changed": changed, "look_at": new.look_at, "requested": 0, "state": None, "reason": None}
     values |= {"ends": sa.func.coalesce(new.ends, due.c.ends)}
@@ -105,14 +105,14 @@ def look(
     history: History = ALL,
     busy: Collection[Partition] = (),
 ) -> tuple[Listed, ...]:
-    """What to decide about now: what is new, what has waited longest first, then history in its order.
+    """Return what to decide about now: new outputs first, longest waiting first, then history in its order.
 
-    Without history that is ready and `busy`, as its run is on its way: much of that would hold up what is behind it.
+    Skip history that is ready and `busy`, as its run is on its way: much of that would hold up what is behind it.
     """
     rows = connection.execute(sa.select(*COLUMNS).where(due.c.look_at <= now).order_by(*_in_turn(history, now)))
     mine = {str(consumer) for consumer in consumers}
     found: list[Listed] = []
-    for row in rows:  # Not by a condition with a thousand names: what is due is little, whosesoever it is.
+    for row in rows:  # No condition with a thousand names: little is due, whatever its consumer.
         if row.feed in mine:
             item = listed_of(row)
             is_on_its_way = item.partition in busy and item.state in _READY and history.has(item.ends, now)
@@ -123,7 +123,7 @@ def look(
 
 
 def _in_turn(history: History, now: datetime) -> tuple[sa.ColumnElement[Any], ...]:
-    """The order of the list, as `History.place` has it, and then by who has waited longest."""
+    """Return the order of the list: as `History.place` has it, then the longest waiting first."""
     is_old = due.c.ends < history.begins(now)
     ends = sa.case((is_old, due.c.ends))
     by_time = ends if history.order is Order.OLDEST else ends.desc()
@@ -134,7 +134,7 @@ _READY = (State.BUILD.value, State.REBUILD.value)
 
 
 def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
-    """What is on the list of a consumer, as it was last decided, and changes of inputs that cannot be mapped to it."""
+    """Return a consumer's outputs on the list, as last decided, and changes of inputs that cannot be mapped to it."""
     query = sa.select(*COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
     failed = (awaited.c.subscriber == str(consumer)) & awaited.c.reason.is_not(None)
     lost = sa.select(awaited).where(failed).order_by(awaited.c.feed, awaited.c.partition)
@@ -143,7 +143,7 @@ def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
 
 
 def reason_of(connection: sa.Connection, output: Partition) -> str | None:
-    """The last verdict of an output, in words; None if it is not on the list, or not decided about."""
+    """Return the last verdict of an output, in words. Return None if it is not on the list, or not decided about."""
     mine = (due.c.feed == str(output.feed)) & (due.c.partition == output.key)
     return connection.execute(sa.select(due.c.reason).where(mine)).scalar()
 
@@ -154,15 +154,15 @@ def _undecided(row: Any) -> Listed:
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Look now at what attempts, the worth of late data or pipelines have stopped: by new definitions nothing may.
+    """Decide now about outputs that attempts, quality, late data or pipelines stopped: new definitions may not.
 
-    What is on the list is read once for each start of a process.
+    The list is read once for each start of a process.
     """
     _look_at(ledger, consumers, _STOPPED, now)
 
 
 def look_at_held(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Look now at what waits for a time: a day's limit may be another by new settings. Read as often as the others."""
+    """Decide now about outputs that wait for a time: new settings may have another limit. Read as often as others."""
     _look_at(ledger, consumers, [State.WAITS_FOR_TIME], now)
 
 
@@ -189,10 +189,9 @@ _STOPPED = (
 def to_rebuild(
     connection: sa.Connection, now: datetime, limit: int, history: History = ALL
 ) -> dict[Feed, list[Listed]]:
-    """By dataset what has the verdict 'rebuild' and may be requested now, at most so many, in the order of the list.
+    """Return by dataset up to `limit` outputs with the verdict 'rebuild' to request now, in the order of the list.
 
-    Without what is being built, and that of which the log has something since: a run has published, and no tick has
-    decided again.
+    Skip what is being built, and what has a later change in the log: a run published, and no tick has decided again.
     """
     own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition) & heard()
     since = sa.exists().where(own, change.c.sequence > due.c.changed)
@@ -208,7 +207,7 @@ def to_rebuild(
 
 
 def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
-    """What is ready, and was requested since its last change: of its runs none has come to an end that counts."""
+    """Return the ready outputs that were requested since their last change: no run of them had an end that counts."""
     query = (
         sa.select(*COLUMNS).where(due.c.state.in_(_READY), due.c.requested > 0).order_by(due.c.feed, due.c.partition)
     )
@@ -216,21 +215,21 @@ def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
 
 
 def consumers_in(connection: sa.Connection, state: State) -> set[Feed]:
-    """The consumers of which something has this verdict."""
+    """Return the consumers that have an output with this verdict."""
     query = sa.select(due.c.feed).where(due.c.state == state.value).distinct()
     return {Feed.parse(feed) for feed in connection.execute(query).scalars()}
 
 
 def in_state(connection: sa.Connection, state: str) -> tuple[Listed, ...]:
-    """What has this verdict, of all consumers."""
+    """Return the outputs with this verdict, of all consumers."""
     query = sa.select(*COLUMNS).where(due.c.state == state).order_by(due.c.feed, due.c.partition)
     return tuple(listed_of(row) for row in connection.execute(query))
 
 
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
-    """Keep the verdicts: 'current' and 'closed' leave the list, what waits is not looked at until something changes.
+    """Store verdicts: 'current' and 'closed' leave the list, what waits stays until its time or a change.
 
-    Only where no later change came in between, which would be lost otherwise, and no request, whose wait would end.
+    Skip outputs with a later change, which would be lost otherwise, or a later request, whose wait would end.
     """
     over = State.CURRENT, State.CLOSED
     current = [_key(item) for item, verdict in decided if verdict.state in over]
@@ -264,10 +263,10 @@ def _bound(*names: str) -> dict[str, sa.ColumnElement[Any]]:
 
 
 def claim(ledger: Ledger, ready: Sequence[Listed], now: datetime) -> list[Listed]:
-    """Take these for the run of each that is then requested, and leave them alone for a while; those that were free.
+    """Claim outputs for runs that are then requested, and postpone them. Return those that were free.
 
-    Of several who have read one of them only the first gets it. A run that begins and ends ends the wait (`runs.end`,
-    or the change that it makes); one that never begins, as whoever claimed it was killed, is requested after it.
+    If several processes have read an output, only the first gets it. The end of its run ends the wait (`runs.end`, or
+    the change that it makes). If no run begins, as the claimer was killed, one is requested after the wait.
     """
     if not ready:
         return []
@@ -278,19 +277,19 @@ def claim(ledger: Ledger, ready: Sequence[Listed], now: datetime) -> list[Listed
 
 
 def take(connection: sa.Connection, free: Sequence[Listed], now: datetime) -> None:
-    """The same of what is free, in a transaction."""
+    """Claim outputs that are free, within a transaction."""
     rows = [
         _key(item) | {"new_requested": item.requested + 1, "new_look_at": now + wait_after(item.requested)}
         for item in free
     ]
     if rows:
-        # What Dagster was told counts until a run is to be made: after it the same reason is news.
+        # The reason that Dagster has counts until a run is requested: after that the same reason is reported again.
         values = _bound("requested", "look_at") | {"told": sa.null()}
         connection.execute(sa.update(due).where(_as_read()).values(values), rows)
 
 
 def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Listed]:
-    """What nobody has changed or requested since; locked in one order, so that nobody waits for one who waits."""
+    """Return the items that nobody has changed or requested since. Lock them in one order, which avoids deadlocks."""
     names = ("feed", "partition", "changed", "requested")
     read = {(str(each.partition.feed), each.partition.key, each.changed, each.requested): each for each in items}
     asked, key = wanted.rows(connection, names, read), [due.c[name] for name in names]
@@ -300,13 +299,13 @@ def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Li
 
 
 def end_waits(ledger: Ledger, now: datetime) -> None:
-    """Look now at everything whose run was requested: whoever did it is dead, and so are its requests."""
+    """Decide now about all outputs whose run was requested: the requester is dead, and so are its requests."""
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(due.c.requested > 0, due.c.look_at > now).values(look_at=now))
 
 
 def end_pauses(ledger: Ledger, now: datetime) -> None:
-    """Look now at what could not be decided about: the cause may be mended, and whoever starts `run` waits for it."""
+    """Retry now what could not be decided about: the cause may be fixed, and whoever starts `run` waits for it."""
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(due.c.state == UNDECIDED, due.c.look_at > now).values(look_at=now))
         failed = awaited.c.reason.is_not(None) & (awaited.c.look_at > now)
@@ -314,12 +313,12 @@ def end_pauses(ledger: Ledger, now: datetime) -> None:
 
 
 def postpone(ledger: Ledger, reasons: Mapping[Listed, str | None], now: datetime) -> None:
-    """Look again later at what cannot be decided about, and say why; None: it is no partition (now)."""
+    """Postpone outputs that cannot be decided about, with the reason. None means that it is no partition (now)."""
     _say(ledger, {item: (UNDECIDED if why else NOT_YET, why) for item, why in reasons.items()}, now + LOOK_AGAIN)
 
 
 def hold(ledger: Ledger, reasons: Mapping[Listed, str], until: datetime) -> None:
-    """Have what is ready wait for a time (UTC), with the reason; what something new has come of does not wait."""
+    """Make ready outputs wait for a time (UTC), with the reason. One that changed since does not wait."""
     _say(ledger, {item: (State.WAITS_FOR_TIME.value, why) for item, why in reasons.items()}, until)
 
 
@@ -334,13 +333,13 @@ def _say(ledger: Ledger, said: Mapping[Listed, tuple[str, str | None]], look_at:
 
 
 def remove(connection: sa.Connection, gone: Iterable[Listed]) -> None:
-    """Take off the list what is no partition any more, and never will be."""
+    """Remove from the list what is no partition any more, and never will be."""
     if rows := [_key(item) for item in gone]:
         connection.execute(sa.delete(due).where(_as_read()), rows)
 
 
 def undecided(connection: sa.Connection) -> dict[Feed, str]:
-    """By consumer why something of it cannot be decided about, or mapped to its outputs."""
+    """Return by consumer why something of it cannot be decided about, or mapped to its outputs."""
     of_outputs = sa.select(due.c.feed, due.c.reason).where(due.c.state == UNDECIDED)
     of_changes = sa.select(awaited.c.subscriber, awaited.c.reason).where(awaited.c.reason.is_not(None))
     return {

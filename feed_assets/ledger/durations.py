@@ -1,4 +1,4 @@
-"""From one table's event to another's, for each update that went through both."""
+"""Time from one table's event to another's, for each update that went through both."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -12,13 +12,13 @@ from feed_assets.ledger import events, wanted
 from feed_assets.ledger.tables import event
 
 SHOWN = 1000
-"""Updates that `events stats` looks at, the newest: what old events are removed leaves these, and what went in."""
+"""Number of newest updates that `events stats` shows. Pruning of old events keeps them, and what went into them."""
 
 
 def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) -> tuple[Duration, ...]:
-    """How long the newest updates of `last` took since they were in `first`, oldest first.
+    """Return how long the newest updates of `last` took since they were in `first`, oldest first.
 
-    An update that several went into counts from the last of these that came by `first`.
+    If several updates went into one, it counts from the last of these that passed `first`.
     """
     return durations_of(connection, {last: [first]}, limit)[first, last]
 
@@ -26,7 +26,7 @@ def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) ->
 def durations_of(
     connection: sa.Connection, pairs: Mapping[Feed, Collection[Feed]], limit: int
 ) -> dict[tuple[Feed, Feed], tuple[Duration, ...]]:
-    """The same by tables where updates begin and that they reach, which `pairs` has the other way round."""
+    """Return durations by first and last table; `pairs` has the first tables of each last one."""
     reached = _newest(connection, pairs, limit)
     ids = {each.sequence: {each.correlation, *each.parents} for some in reached.values() for each in some}
     firsts = {first for some in pairs.values() for first in some}
@@ -43,7 +43,7 @@ def durations_of(
 
 
 def _newest(connection: sa.Connection, tables: Collection[Feed], limit: int) -> dict[Feed, list[Recorded]]:
-    """The newest events of each table, oldest first."""
+    """Return the newest events of each table, oldest first."""
     floors = shown_from(connection, limit, tables)
     asked = wanted.rows(connection, ("feed", "first"), floors.items())
     mine = (event.c.feed == asked.c.feed) & (event.c.sequence >= sa.cast(asked.c.first, sa.BigInteger))
@@ -65,7 +65,7 @@ def _duration(reached: Recorded, start: datetime) -> Duration:
 def _began(
     connection: sa.Connection, tables: Collection[Feed], correlations: Collection[str]
 ) -> dict[tuple[Feed, str], list[datetime]]:
-    """By table and correlation id the times of its events: one index seek for each."""
+    """Return the times of events by table and correlation id: one index seek for each."""
     found: dict[tuple[Feed, str], list[datetime]] = {}
     asked = wanted.rows(connection, ("correlation",), [[each] for each in correlations])
     mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(map(str, tables)))
@@ -76,9 +76,9 @@ def _began(
 
 
 def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | None = None) -> dict[str, int]:
-    """By table the number of the first of so many events, the newest; 0 where there are fewer. Of some tables or all.
+    """Return by table the number of the first of its newest `count` events, 0 if it has fewer; by default for all.
 
-    A seek for each table, and its newest events: never through all of its history.
+    One seek for each table, and its newest events: never through all of its history.
     """
     names = known_tables(connection) if tables is None else sorted(map(str, tables))
     asked = wanted.rows(connection, ("feed",), [[name] for name in names])
@@ -89,7 +89,7 @@ def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | N
 
 
 def known_tables(connection: sa.Connection) -> list[str]:
-    """The names of all tables that have events: from one to the next in the index."""
+    """Return the names of all tables that have events, by stepping from one to the next in the index."""
     found = sa.select(sa.func.min(event.c.feed).label("feed")).cte("found", recursive=True)
     after = sa.select(sa.func.min(event.c.feed)).where(event.c.feed > found.c.feed).correlate(found).scalar_subquery()
     every = found.union_all(sa.select(after).where(found.c.feed.is_not(None)))

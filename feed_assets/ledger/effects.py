@@ -1,4 +1,4 @@
-"""What a re-run has changed of a partition, from what the ledger keeps of updates and of what they were built from."""
+"""Effect of a re-run on a partition, from the updates in the ledger and what they were built from."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from feed_assets.ledger.tables import update
 def effect(connection: sa.Connection, partition: Partition, update_id: str | None = None) -> Effect | None:
     """Compare a partition's newest valid update, or the one named, with the one before it; None if it is the first.
 
-    Raises NoValidUpdate if there is none.
+    Raise NoValidUpdate if there is none.
     """
     after = _version(connection, partition, update.c.id == update_id if update_id else update.c.state == PUBLISHED)
     if after is None:
@@ -32,7 +32,7 @@ def effect(connection: sa.Connection, partition: Partition, update_id: str | Non
 
 
 def _version(connection: sa.Connection, partition: Partition, which: sa.ColumnElement[bool]) -> Version | None:
-    """The last such update that readers have seen."""
+    """Return the last update of this condition that readers have seen."""
     columns = [update.c[name] for name in ("id", "size", "files", "records", "figures")]
     seen = update.c.state.in_([PUBLISHED, INVALIDATED, PRUNED])
     query = sa.select(*columns).where(updates.is_(partition), seen, which).order_by(update.c.id.desc()).limit(1)

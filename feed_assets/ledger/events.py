@@ -1,6 +1,6 @@
 """Write events, ours and those read from sources: each is recorded once, in commit order, and never changed.
 
-An event is a change of the log, and has its number: who reads on from a number misses nothing.
+An event is a change of the log, and has its number: a reader that continues from a number misses nothing.
 """
 
 import json
@@ -42,9 +42,9 @@ _Key = tuple[str, str]
 def publish(
     connection: sa.Connection, new: WriteEvent, now: datetime, updated_at: tuple[Marker, Marker] | None = None
 ) -> bool:
-    """Record an event of ours; False if it is known: publishing again is harmless.
+    """Record an event of ours. Return False if it is known: publishing again is harmless.
 
-    So is one from before what was removed as it was old (`forgetting`): it cannot be told from a repeat.
+    An event from before those that were removed for their age (`forgetting`) counts as known: it may be a repeat.
     `updated_at` is the range of its rows, both ends included. Raises EventOutOfOrder, InvalidEvent and InvalidName.
     """
     check_event(new)
@@ -73,10 +73,10 @@ def _change(row: Mapping[str, Any]) -> Change:
 def record(
     connection: sa.Connection, source: str, new: Sequence[WriteEvent], now: datetime, *, refuse_out_of_order: bool
 ) -> tuple[Rejected, ...]:
-    """Record events in the order in which they were read; those that cannot be are kept with the reason, and returned.
+    """Record events in the order in which they were read. Those that cannot be are stored as rejects, and returned.
 
-    One whose marker comes before its table's last is refused, or recorded with a flag. What is known stays as it is; so
-    does what was removed as it was old. What is new and from before that is refused: nobody can say what it covers.
+    An event whose marker is before its table's last is refused, or recorded with a flag. Events that are known, or were
+    removed for their age, are skipped. New events from before the removed ones are refused: their range is unknown.
     """
     rejected: list[Rejected] = []
     is_ours = source == OURS
@@ -102,7 +102,7 @@ def record(
 
 
 def _is_sound(new: WriteEvent, kinds: dict[str, bool], rejected: list[Rejected], *, is_ours: bool) -> bool:
-    """Whether it can be recorded; of our own the context may be as long as it is. The first fixes its table's kind."""
+    """Return whether an event can be recorded. Ours may have a long context. The first fixes its table's kind."""
     try:
         check_order(new, None) if is_ours else check_event(new)
         check_kind(new, moments=kinds.get(new.table_name, isinstance(new.marker, datetime)))
@@ -124,7 +124,7 @@ def _doubtful(
     *,
     refuse: bool,
 ) -> list[dict[str, Any]]:
-    """Those of the events that do not come last which are to be recorded: not known, and without new data or late."""
+    """Return rows for events to record that do not come last: they are not known, and late or without new data."""
     known, before = _known(connection, source, doubtful), _before(connection, doubtful)
     removed = forgetting.may_be_known(connection, doubtful, unless_there=source == OURS)
     rows: list[dict[str, Any]] = []
@@ -186,7 +186,7 @@ def _row(
 
 
 def _known(connection: sa.Connection, source: str, new: Iterable[WriteEvent]) -> set[tuple[str, str, str, str]]:
-    """The identities of those of some events that a source has told already."""
+    """Return the identities of those of some events that a source has published already."""
     names = ("feed", "partition", "marker", "correlation")
     asked = wanted.rows(connection, names, map(_identity, new))
     query = sa.select(*(event.c[name] for name in names)).join(asked, wanted.same(event, asked))
@@ -194,7 +194,7 @@ def _known(connection: sa.Connection, source: str, new: Iterable[WriteEvent]) ->
 
 
 def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool]:
-    """Of each table that has events whether its markers are moments, as the first one is: one index seek for each."""
+    """Return by table that has events whether its markers are moments, as the first one is: one index seek for each."""
     asked = wanted.rows(connection, ("feed",), [[each] for each in sorted(tables)])
     history = event.alias()
     first = sa.select(sa.func.min(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
@@ -204,7 +204,7 @@ def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool
 
 
 def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection[_Key]) -> dict[_Key, str]:
-    """The last marker of each table's partition, of its table's kind: one index seek for each."""
+    """Return the last marker of each table's partition, of its table's kind: one index seek for each."""
     named = [[*key, str(int(kinds[key[0]]))] for key in sorted(keys) if key[0] in kinds]
     asked = wanted.rows(connection, ("feed", "partition", "moments"), named)
     mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
@@ -215,7 +215,7 @@ def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection
 
 
 def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, list[str]]:
-    """By table's partition the markers that come right before those of some events, in order; also one that is gone."""
+    """Return by table's partition the markers right before those of some events, in order, and the last removed one."""
     asked = wanted.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
     mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
     mine &= forgetting.of_one_kind(event.c.marker, asked.c.marker)
@@ -229,13 +229,13 @@ def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, 
 
 
 def last_marker(connection: sa.Connection, partition: Partition) -> str | None:
-    """The last marker of a table's partition, None if it has no event."""
+    """Return the last marker of a table's partition. Return None if it has no event."""
     key = (str(partition.feed), partition.key)
     return _last(connection, _kinds(connection, [key[0]]), [key]).get(key)
 
 
 def recorded_of(row: Mapping[Any, Any]) -> Recorded:
-    """A selected row as a value."""
+    """Return a selected row as a value."""
     partition = Partition(Feed.parse(row["feed"]), row["partition"])
     named = {
         name: row[name] for name in ("sequence", "source", "marker", "previous", "start", "event_marker", "correlation")
@@ -248,14 +248,14 @@ def recorded_of(row: Mapping[Any, Any]) -> Recorded:
 def after(
     connection: sa.Connection, tables: Collection[Feed], sequence: int, upto: int, limit: int
 ) -> tuple[Recorded, ...]:
-    """The events of some tables with numbers in `(sequence, upto]`, in order."""
+    """Return the events of some tables with numbers in `(sequence, upto]`, in order."""
     mine = event.c.feed.in_(sorted(map(str, tables))) & (event.c.sequence > sequence) & (event.c.sequence <= upto)
     rows = connection.execute(sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)).mappings()
     return tuple(recorded_of(row) for row in rows)
 
 
 def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Recorded, ...]:
-    """The events with these numbers."""
+    """Return the events with these numbers."""
     asked = wanted.rows(connection, ("sequence",), [[str(each)] for each in sequences])
     chosen = sa.select(sa.cast(asked.c.sequence, sa.BigInteger))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(chosen))).mappings()
@@ -263,7 +263,7 @@ def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Rec
 
 
 def since(connection: sa.Connection, positions: Mapping[Partition, int]) -> dict[Partition, list[int]]:
-    """By table's partition the numbers of its events from a number on, in order."""
+    """Return by table's partition the numbers of its events from a number on, in order."""
     asked = wanted.updates(connection, ((partition, str(first)) for partition, first in positions.items()), "first")
     mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
     mine &= event.c.sequence >= sa.cast(asked.c.first, sa.BigInteger)
@@ -275,21 +275,21 @@ def since(connection: sa.Connection, positions: Mapping[Partition, int]) -> dict
 
 
 def ours(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
-    """Our own events after a number, in order."""
+    """Return our own events after a number, in order."""
     mine = (event.c.source == OURS) & (event.c.sequence > sequence)
     rows = connection.execute(sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)).mappings()
     return tuple(recorded_of(row) for row in rows)
 
 
 def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> tuple[Recorded, ...]:
-    """The newest events, of one table or of all, the newest first."""
+    """Return the newest events, of one table or of all, the newest first."""
     mine = event.c.feed == str(table) if table else sa.true()
     query = sa.select(event).where(mine).order_by(event.c.sequence.desc()).limit(limit)
     return tuple(recorded_of(row) for row in connection.execute(query).mappings())
 
 
 def newest_of(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, Recorded]:
-    """The newest event of each table that has one: one index seek for each."""
+    """Return the newest event of each table that has one: one index seek for each."""
     found = connection.execute(_newest_of(connection.dialect.name), wanted.given([[str(table)] for table in tables]))
     return {each.partition.feed: each for each in map(recorded_of, found.mappings())}
 

@@ -1,4 +1,4 @@
-"""Of feeds with a cadence and partitions of time, what should be there and is not; kept as a cursor of each feed."""
+"""Missing partitions of feeds with a cadence and partitions of time, stored as a cursor of each feed."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,19 +17,19 @@ def _name(feed: Feed) -> str:
 
 
 def known(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, Expected]:
-    """What was found at the last look of each feed that was ever looked at."""
+    """Return the last result for each feed that was ever checked."""
     names = {_name(feed): feed for feed in feeds}
     values = get_cursors(connection, names) if names else {}
     return {names[name]: _ADAPTER.validate_json(value) for name, value in values.items()}
 
 
 def keep(connection: sa.Connection, found: Mapping[Feed, Expected]) -> None:
-    """Keep what a look has found. A look begins from one such value: of two at once either may be the last."""
+    """Store results. A check begins from such a value: of two at once either may be stored last."""
     put_cursors(connection, {_name(feed): _ADAPTER.dump_json(each).decode() for feed, each in found.items()})
 
 
 def late(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, str]:
-    """Those of some partitions that are late, as the alert has it, with since when."""
+    """Return the late ones of some partitions, in the words of the alert, with since when."""
     keys: dict[Feed, list[str]] = {}
     for each in partitions:
         keys.setdefault(each.feed, []).append(each.key)

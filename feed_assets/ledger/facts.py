@@ -35,7 +35,7 @@ from feed_assets.ledger.tables import consumed, update
 def facts(
     connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int, run_cost: float = 0
 ) -> Facts:
-    """Everything that `decide` wants to know about these needs, as of one state of the ledger.
+    """Return all facts that `decide` needs for these needs, as of one state of the ledger.
 
     Statements grow with the kinds of inputs, never with needs.
     """
@@ -76,7 +76,7 @@ def facts(
 
 
 def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: datetime) -> Facts:
-    """The facts about some windows alone."""
+    """Return the facts about some windows alone."""
     known = window_facts.known_windows(connection, inputs)
     bad = [at for at, each in known.items() if each.is_bad]
     reporting = window_facts.reporting(connection, inputs)
@@ -86,7 +86,7 @@ def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: da
 
 
 def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
-    """What is wrong with a partition or window that consumers wait for the end of, in words."""
+    """Return the problem of a partition or window that its consumers wait for, in words. Return None if it has none."""
     address = address_of(partition)
     if address is None:
         return quality.failed(connection, [partition]).get(partition)
@@ -95,7 +95,7 @@ def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
 
 
 def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Partition, str], str]:
-    """What is known of the checks that are waited for by name, of partitions and of windows."""
+    """Return the results of checks that are waited for by name, of partitions and windows: why one blocks, else ''."""
     read = [*inputs]
     named = {each.partition for each in read if isinstance(each, UpdateInput) and each.checks}
     named |= {at for each in read if isinstance(each, WindowInput) and each.checks for at in each.windows}
@@ -105,7 +105,7 @@ def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Pa
 
 
 def _waived(connection: sa.Connection, bad: Collection[Partition]) -> dict[Partition, str]:
-    """The problems that somebody has waived, of what has one."""
+    """Return the waived problems of some bad partitions."""
     found = waivers.waived(connection, bad) if bad else {}
     return {at: each.problem for at, each in found.items()}
 
@@ -140,7 +140,7 @@ def _built(
 def _counted(
     connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
 ) -> dict[tuple[Partition, str], Pin]:
-    """What counts of input partitions whose newest update came after what is weighed now: few, and asked at once."""
+    """Return the updates that count of inputs whose newest one is later than what is weighed now: few, in one query."""
     asked = {
         (member, limit)
         for need in needs
@@ -160,7 +160,7 @@ def _counted(
 
 
 def _limits(need: Need, now: datetime) -> Iterator[tuple[Partition, str]]:
-    """The input partitions of an output of which only updates up to some id are weighed now."""
+    """Return the input partitions of which only updates up to some id are weighed now, with that id."""
     limits = {feed: need.counts_upto(feed, now) for feed in {each.feed for each in need.partitions}}
     return ((each, limit) for each in need.partitions if (limit := limits[each.feed]))
 
@@ -170,11 +170,11 @@ def _pin(at: Partition, row: sa.Row[Any]) -> Pin:
 
 
 _Since = dict[Partition, dict[Partition, datetime]]
-"""By output and input partition when the first of the late data came."""
+"""Arrival of the first late data, by output and input partition."""
 
 
 def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> _Since:
-    """When the first update of each input came that is newer than the consumed one and has other data."""
+    """Return when the first update of each input came that is newer than the consumed one and has other data."""
     found: _Since = {}
     asked = wanted.updates(connection, published.items())
     mine = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
@@ -196,7 +196,7 @@ def _new_since(
     batched: Members,
     consumed_by: Mapping[Partition, tuple[Pin, ...]],
 ) -> _Since:
-    """When the first update came of a batch that an output was not built from: only the new batches are looked at."""
+    """Return when the first update came of each batch that an output was not built from. Only new batches are read."""
     new: dict[Partition, set[Partition]] = {}
     for need in needs:
         if need.output in consumed_by:
@@ -207,14 +207,14 @@ def _new_since(
 
 
 def _first(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, datetime]:
-    """The moment of the oldest valid update of each partition."""
+    """Return the moment of the oldest valid update of each partition."""
     oldest = updates.edge(connection, partitions, sa.func.min, updates.PUBLISHED)
     moments = {partition: parse_update_id(update_id) for partition, update_id in oldest.items()}
     return {partition: moment for partition, moment in moments.items() if moment}
 
 
 def _attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Attempt, ...]]:
-    """The runs of each output that failed or were refused since the last that ended well, oldest first."""
+    """Return the runs of each output that failed or were refused since the last that ended well, oldest first."""
     found: dict[Partition, list[Attempt]] = {}
     for run in runs.open_attempts(connection, outputs):
         is_refused, ended = run.state == updates.REFUSED, run.ended or run.started

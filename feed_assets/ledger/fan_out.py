@@ -1,6 +1,6 @@
-"""From a change to the list: every output that a change of the log affects, for all consumers at once.
+"""Fan-out of changes: every output that a change of the log affects goes on the list, for all consumers at once.
 
-What is bad spreads on the way (`ledger/marks.py`): a mark is a change, which the next round hears of.
+Bad data spread on the way (`ledger/marks.py`): a mark is a change, which the next round reads.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,33 +20,33 @@ from feed_assets.ledger.quality import is_heard
 from feed_assets.ledger.subscriptions import Edge
 
 CHANGES_PER_READ = 1000
-"""Changes that are taken from the log at a time: then the time is looked at."""
+"""Number of changes read from the log at a time. After each read the time is checked."""
 
 
 @dataclass(frozen=True)
 class Affected:
     """The outputs of one consumer that a change affects, each with the moment from which it is a partition (UTC).
 
-    `outputs` None: they cannot be told, as `why_not` says, or as the changed partition does not exist yet. Then it is
-    looked at again at `look_at`, or after a while. `takes_events`: they have inboxes. `ends` has the ends of their
-    windows of time (UTC), of those that have one.
+    `outputs` is None if they are unknown: because of the error `why_not`, or as the changed partition does not exist
+    yet. Then the change is retried at `look_at`, or after a while. `takes_events`: they have inboxes. `ends` has the
+    ends of their windows of time (UTC), of those that have one.
     """
 
     outputs: Sequence[tuple[Partition, datetime]] | None
     takes_events: bool
     why_not: str | None = None
-    """The error for which the outputs cannot be told."""
+    """The error because of which the outputs are unknown."""
     look_at: datetime | None = None
     ends: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
 
 
 AffectedOf = Callable[[str, Partition], Affected]
-"""By consumer and changed partition (of a feed that it reads, or its own)."""
+"""Function of a consumer and a changed partition (of a feed that it reads, or its own)."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Changes that a group of subscriptions has not heard of, and where the group is once they are fanned out."""
+    """Changes that a group of subscriptions does not have yet, and the group's position once they are fanned out."""
 
     group: Collection[Edge]
     start: int
@@ -79,8 +79,8 @@ def fan_out(
 ) -> bool:
     """Put on the list every output that a change affects, and events into inboxes, for each (consumer, feed).
 
-    Until the time is over: False if something is left. List, inboxes, marks and subscriptions move in one transaction;
-    what another process has fanned out in between is left to it. So a kill, or a repeat, changes nothing.
+    Stop when the time is over, and return False if something is left. List, inboxes, marks and subscriptions move in
+    one transaction, and skip what another process fanned out in between. So a kill, or a repeat, changes nothing.
     """
     with ledger.read() as connection:
         new = {*edges} - subscriptions.positions(connection).keys()
@@ -97,7 +97,7 @@ def fan_out(
 
 
 def next_batch(ledger: Ledger, edges: Collection[Edge], limit: int) -> Batch | None:
-    """What those subscriptions have not heard of that are furthest behind; None if all have heard everything."""
+    """Return the next changes for the subscriptions that are furthest behind. Return None if all have everything."""
     with ledger.read() as connection:
         known = subscriptions.positions(connection)
         positions = {edge: known.get(edge, 0) for edge in edges}
@@ -139,7 +139,7 @@ _Marks = Mapping[Partition, str | None]
 
 
 def _marks(ledger: Ledger, reach: _Reach, made: Made) -> _Marks:
-    """What is wrong with what outputs were made of, as of now: what changes after that is in the log, and looked at."""
+    """Return by output what is wrong now with the data that it was made of, or None. Later changes are in the log."""
     if not reach.judged and not reach.cleared:
         return {}
     with ledger.read() as connection:
@@ -158,7 +158,7 @@ def _put(ledger: Ledger, batch: Batch, reach: _Reach, found: _Marks, now: dateti
 
 
 def _record(connection: sa.Connection, reach: _Reach, found: _Marks, now: datetime) -> None:
-    """With a number of now: a verdict with an older one than the output's own last change counts as out of date."""
+    """Record effects with the current log number: a verdict below the output's last change counts as out of date."""
     own = log.last_of(connection, {each.partition for each in reach.woken})
     due.wake(connection, [replace(each, changed=max(each.changed, own[each.partition])) for each in reach.woken], now)
     inbox.deliver(connection, reach.delivered)
@@ -166,9 +166,9 @@ def _record(connection: sa.Connection, reach: _Reach, found: _Marks, now: dateti
 
 
 def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, made: Made, now: datetime) -> None:
-    """Fan out what could not be before, if it can be now: in one transaction, so that a kill leaves it all.
+    """Fan out what could not be before and can be now, in one transaction, so that a kill leaves it all.
 
-    What another process has fanned out since is left to it.
+    Skip what another process fanned out since.
     """
     with ledger.read() as connection:
         looked = [each for each in awaited.look(connection, now) if each.edge in edges]
@@ -181,7 +181,7 @@ def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedO
 
 
 def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Affected]) -> _Reach:
-    """As far as each subscriber has the log, which brings it the rest: else that came again after it was consumed."""
+    """Return effects up to each subscriber's position. The log brings later changes; here they would come twice."""
     numbers = events.since(connection, {each.partition: each.sequence for each in reversed([*found])})
     positions, reach = subscriptions.positions(connection), _Reach()
     for missed, affected in found.items():
@@ -192,7 +192,7 @@ def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Affected]) -> _
 
 
 def _missed(looked: Awaited, numbers: Iterable[int]) -> list[Numbered]:
-    """The change that could not be fanned out, and every event of its partition since."""
+    """Return the change that could not be fanned out, and every event of its partition since."""
     partition, first = looked.partition, looked.sequence
     since = [Numbered(number, partition, log.EVENT) for number in numbers if number >= first]
-    return [Numbered(first, partition, log.QUALITY), *since]  # Of which kind it was is not kept: it may spread.
+    return [Numbered(first, partition, log.QUALITY), *since]  # Its kind is not stored: it may spread.

@@ -1,6 +1,6 @@
-"""Up to where a table's old events were removed: what is told again from before that is known, and not recorded anew.
+"""Positions up to which a table's old events were removed. A repeat from before that is known, and not recorded.
 
-A row for each table's partition of which something went, however much that was.
+There is one row for each table's partition of which events were removed, however many.
 """
 
 from collections.abc import Collection, Iterable
@@ -17,7 +17,7 @@ _Position = tuple[str, str, str]
 
 
 def forget(connection: sa.Connection, going: Iterable[sa.RowMapping]) -> None:
-    """Note the greatest markers of events that go, of those that are not the last of their partition."""
+    """Note the greatest markers of events to remove, except those that are the last of their partition."""
     asked = wanted.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
     mine = event.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
     later = event.alias()
@@ -37,7 +37,7 @@ def _greater(known: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.Col
 
 
 def upto(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
-    """By table and partition the greatest marker that was removed."""
+    """Return the greatest removed marker by table and partition."""
     rows = wanted.matching(connection, forgotten, sorted(keys))
     return {(row.feed, row.partition): row.marker for row in rows}
 
@@ -45,10 +45,10 @@ def upto(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
 def may_be_known(
     connection: sa.Connection, new: Iterable[WriteEvent], *, unless_there: bool = False
 ) -> dict[_Position, str]:
-    """Those of some events' table, partition and marker that lie in what was removed; `unless_there`: if all of it was.
+    """Return those of some events' table, partition and marker that lie in what was removed.
 
-    With the greatest event marker of what was removed: one that was published after that is none of these. What
-    passes on an update that is still current has its marker, and is told `unless_there`.
+    The value is the greatest event marker that was removed: an event published after that is none of these. With
+    `unless_there` skip markers that still have an event: one that passes on a current update has that update's marker.
     """
     positions = {(each.table_name, each.partition_key, encode(each.marker)) for each in new}
     asked = wanted.rows(connection, ("feed", "partition", "marker"), sorted(positions))
@@ -62,5 +62,5 @@ def may_be_known(
 
 
 def of_one_kind(one: sa.ColumnElement[str], other: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Whether two markers are both moments, or both versions: only such are compared (`core.events.is_moment`)."""
+    """Return whether two markers are both moments or both versions: only these compare (`core.events.is_moment`)."""
     return one.contains(".") == other.contains(".")

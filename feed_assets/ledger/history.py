@@ -1,4 +1,4 @@
-"""What of history was requested today: one count for all code locations and sensors on a ledger."""
+"""Count of history that was requested today, one for all code locations and sensors on a ledger."""
 
 import json
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ _CURSOR = "requested of history"
 
 
 def spent(connection: sa.Connection, now: datetime) -> Spent:
-    """What was requested on the day of now (UTC)."""
+    """Return what was requested on the day of `now` (UTC)."""
     return _parsed(get_cursor(connection, _CURSOR), now)
 
 
 def claim(ledger: Ledger, ready: Sequence[Listed], before: Spent, after: Spent, now: datetime) -> bool:
-    """Take all of these for their runs, and count them; or none, if another one has taken some or requested meanwhile.
+    """Claim all of these for their runs, and count them. Return False, and claim none, if others did so meanwhile.
 
-    One transaction: a kill after it, before Dagster hears of the runs, leaves what is counted and requested once more.
+    This is one transaction: after a kill, before Dagster has the runs, they stay counted and are requested once more.
     """
     with ledger.write() as connection:
         if _locked(connection, now) != before:
@@ -36,7 +36,7 @@ def claim(ledger: Ledger, ready: Sequence[Listed], before: Spent, after: Spent, 
 
 
 def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | None:
-    """Count one run that is begun by hand; or why it may not be today."""
+    """Count one run that is begun by hand. If it may not run today, return why, and do not count it."""
     with ledger.write() as connection:
         before = _locked(connection, now)
         why = why_not(history, before, size)
@@ -45,7 +45,7 @@ def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | N
 
 
 def _locked(connection: sa.Connection, now: datetime) -> Spent:
-    """The count, which nobody else changes until this transaction ends: before rows of `due`, for all who take both."""
+    """Return the count, locked until this transaction ends. Lock it before rows of `due` if you need both."""
     insert_missing(connection, cursor, [{"name": _CURSOR, "value": ""}])
     query = sa.select(cursor.c.value).where(cursor.c.name == _CURSOR).with_for_update()
     return _parsed(connection.execute(query).scalar_one(), now)

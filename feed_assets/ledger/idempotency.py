@@ -1,4 +1,4 @@
-"""Which requests with an idempotency key were taken, by whom, and what was answered once that is sure."""
+"""Requests with an idempotency key: who took them, and the answer once that is sure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from feed_assets.ledger.database import insert_missing, upsert
 from feed_assets.ledger.tables import idempotency
 
 HOLDS = timedelta(days=7)
-"""How long a key means the request that it came with first."""
+"""Time for which a key stands for its first request."""
 
 At = tuple[str, str]
 """A feed, and a key of a partner's choice."""
@@ -29,12 +29,12 @@ class Taken:
 
     @property
     def at(self) -> At:
-        """What there is one of."""
+        """Return the feed and the key, which are unique."""
         return self.feed, self.key
 
 
 def take(connection: sa.Connection, asked: Sequence[Taken], now: datetime) -> dict[At, Taken]:
-    """Take keys that nobody has, or that are too old; who has each of them now."""
+    """Take keys that nobody has, or that are too old. Return who has each of them now."""
     forget(connection, now)
     insert_missing(connection, idempotency, [{**vars(each), "at": now} for each in asked])
     rows = wanted.matching(connection, idempotency, (each.at for each in asked), ("feed", "key"))
@@ -47,5 +47,5 @@ def answered(connection: sa.Connection, taken: Iterable[Taken], now: datetime) -
 
 
 def forget(connection: sa.Connection, now: datetime) -> None:
-    """Remove keys that hold no longer."""
+    """Remove keys that are too old."""
     connection.execute(sa.delete(idempotency).where(idempotency.c.at < now - HOLDS))

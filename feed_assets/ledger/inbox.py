@@ -1,7 +1,7 @@
-"""What each consumer has not consumed yet: events, delivered once to every output that they concern.
+"""Inboxes: events that a consumer has not consumed yet, delivered once to every output that they concern.
 
-Its size is what is new or incomplete, never the history. An event leaves it with the publication that consumed it, in
-one transaction, which moves the consumer's markers; until then every tick finds it here again.
+They are as long as what is new or incomplete, never the history. An event leaves with the publication that consumed it,
+in one transaction, which moves the consumer's markers. Until then every tick finds it here again.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]])
 
 
 def waiting(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Recorded, ...]]:
-    """The events that some outputs have not consumed, in the order in which they were recorded."""
+    """Return the events that some outputs have not consumed, in the order in which they were recorded."""
     asked = wanted.partitions(connection, {*outputs})
     output = inbox.c.feed.label("output_feed"), inbox.c.partition.label("output_partition")
     query = sa.select(event, *output).join(inbox, inbox.c.sequence == event.c.sequence)
@@ -39,7 +39,7 @@ def waiting(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Par
 
 
 def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
-    """The partitions of consumers that have not consumed everything."""
+    """Return the partitions of consumers that have not consumed everything."""
     partition = inbox.c.feed, inbox.c.partition
     rows = connection.execute(sa.select(*partition).distinct().order_by(*partition))
     return tuple(Partition(Feed.parse(feed), key) for feed, key in rows)
@@ -48,9 +48,9 @@ def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
 def seen_by(
     connection: sa.Connection, consumers: Collection[Consumer], found: Mapping[Partition, Iterable[Recorded]]
 ) -> dict[Feed, Seen]:
-    """By consumer the whole history of the correlation ids that wait for it.
+    """Return by consumer the whole history of the correlation ids that wait for it.
 
-    An event that was recorded and not delivered yet has not come: half of its update would be taken without it.
+    Skip events that are recorded but not delivered yet: their update would be taken without them.
     """
     mine: dict[Feed, set[str]] = {}
     for output, group in found.items():
@@ -79,13 +79,13 @@ def _seen(
 def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterable[Slice]) -> None:
     """Note that a run is about to read these slices: the events within them are consumed when it publishes.
 
-    Before it reads: an event that came since the slices were chosen covers rows that are there already.
+    Call it before the run reads: an event that came since the slices were chosen covers rows that exist already.
     """
     connection.execute(sa.update(inbox).where(_within(connection, {output: slices})).values(run=run))
 
 
 def are_whole(connection: sa.Connection, output: Partition, slices: Collection[Slice]) -> bool:
-    """Whether nothing of some slices was consumed since they were cut: else rows would be read twice."""
+    """Return whether nothing of some slices was consumed since they were cut. Otherwise rows would be read twice."""
     left = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(left))).mappings()
     found = [*map(events.recorded_of, rows)]
@@ -93,13 +93,13 @@ def are_whole(connection: sa.Connection, output: Partition, slices: Collection[S
 
 
 def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
-    """Whether an output has not consumed all of some slices yet."""
+    """Return whether an output has not consumed all of some slices yet."""
     query = sa.select(inbox.c.sequence).where(_within(connection, {output: slices})).limit(1)
     return connection.execute(query).first() is not None
 
 
 def _within(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]]) -> sa.ColumnElement[bool]:
-    """The events of some outputs that lie in slices: as `Interval.within`, of the same two columns."""
+    """Return the condition for events of some outputs that lie in slices: as `Interval.within`, of the same columns."""
     names = ("feed", "partition", "input_feed", "input_partition", "start", "end")
     asked = wanted.rows(connection, names, (_bounds(output, each) for output, mine in slices.items() for each in mine))
     waits = inbox.alias()
@@ -124,15 +124,15 @@ def _of(output: Partition) -> sa.ColumnElement[bool]:
 
 
 def correlations(connection: sa.Connection, run: str) -> set[str]:
-    """The correlation ids of the events that a run has claimed."""
+    """Return the correlation ids of the events that a run has claimed."""
     query = sa.select(event.c.correlation).join(inbox, inbox.c.sequence == event.c.sequence)
     return {*connection.execute(query.where(inbox.c.run == run).distinct()).scalars()}
 
 
 def consume(connection: sa.Connection, output: Partition, run: str, now: datetime) -> None:
-    """With the publication of a run: its events leave the inbox, and the markers move, all together. Repeatable.
+    """Remove a run's events from the inbox and move the markers, together with its publication. Repeatable.
 
-    Which events these were is kept: they come back if the update is invalidated, and go again if it is valid again.
+    Record which events these were: they come back if the update is invalidated, and go again if it is valid again.
     """
     known = _taken_by(output, run)
     mine = _of(output) & ((inbox.c.run == run) | inbox.c.sequence.in_(known))
@@ -143,7 +143,7 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 
 
 def _leave(connection: sa.Connection, mine: sa.ColumnElement[bool], now: datetime) -> None:
-    """Markers move forwards only: a propagation that was skipped, and is taken later, has older ones."""
+    """Remove events; move markers forwards only: a propagation that was skipped, and is taken later, has older ones."""
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
     partition = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
     query = sa.select(*partition, *last).join_from(inbox, event, inbox.c.sequence == event.c.sequence)
@@ -158,9 +158,9 @@ def _greater(known: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.Col
 
 
 def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
-    """With the invalidation of what a run published: the events that it consumed are due again. Repeatable.
+    """Put the events that a run consumed back into the inbox, together with its invalidation. Repeatable.
 
-    Markers stay: they say how far anything was ever read. What another published update has consumed since, stays so.
+    Markers stay: they are how far anything was ever read. Events that another published update consumed since stay so.
     """
     again = taken.alias()
     since = sa.select(again.c.sequence).join(update, update.c.run == again.c.run)
@@ -174,7 +174,7 @@ def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
 
 
 def came_back(connection: sa.Connection, output: Partition) -> tuple[sa.RowMapping, ...]:
-    """The events that are due again, each with the update that had consumed it and why that is invalid by now."""
+    """Return the events that are due again, each with the update that had consumed it and why that is invalid."""
     columns = event.c.feed, event.c.partition, event.c.start, event.c.marker
     query = sa.select(*columns, update.c.id.label("consumed_by"), update.c.reason)
     query = query.join(inbox, inbox.c.sequence == event.c.sequence).where(_of(output))
@@ -196,7 +196,7 @@ def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
 def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
     """Consume events of some outputs that left nothing new to read, without a run. Repeatable.
 
-    What is published has read them, by hand perhaps: they come back if that is invalidated.
+    The published update has read them, by hand perhaps: they come back if it is invalidated.
     """
     if slices:
         mine = _within(connection, slices)
@@ -208,7 +208,7 @@ def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[S
 
 
 def _published_by() -> sa.ScalarSelect[str]:
-    """The run that made the newest published update of an output of the inbox."""
+    """Return the run that made the newest published update of an output of the inbox."""
     held = sa.select(batch.c.key).where(batch.c.feed == inbox.c.feed, batch.c.partition == inbox.c.partition)
     its = (update.c.partition == inbox.c.partition) | update.c.partition.in_(held.correlate(inbox))
     mine = (update.c.feed == inbox.c.feed) & its
@@ -217,7 +217,7 @@ def _published_by() -> sa.ScalarSelect[str]:
 
 
 def markers(connection: sa.Connection, consumer: Feed, key: str | None = None) -> tuple[Mapping[Any, Any], ...]:
-    """Up to where a consumer has consumed each table: rows of the table `marker`."""
+    """Return how far a consumer has consumed each table, as rows of the table `marker`."""
     mine = marker.c.feed == str(consumer)
     if key is not None:
         mine &= marker.c.partition == key

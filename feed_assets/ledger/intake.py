@@ -1,4 +1,4 @@
-"""What intake has published: known at once, as nobody looks through the blackboard for it."""
+"""Updates that intake published: recorded at once, as nobody searches the blackboard for them."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from feed_assets.ledger.tables import update
 
 
 def newest(connection: sa.Connection, batch: Partition) -> Update | None:
-    """The last update of a batch that intake has told of, whatever became of it since, with its files."""
+    """Return the last update of a batch that intake recorded, in whatever state, with its files, or None."""
     mine = updates.is_(batch) & (update.c.origin == updates.INTAKE)
     found = connection.execute(sa.select(sa.func.max(update.c.id)).where(mine)).scalar()
     return updates.recorded(connection, batch, found) if found else None

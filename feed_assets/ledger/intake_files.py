@@ -11,22 +11,22 @@ from feed_assets.ledger.database import upsert
 from feed_assets.ledger.tables import intake_file as table
 
 _ROWS = 1000
-"""Files with something wrong that are told of at most, the newest."""
+"""Number of files with a problem that are listed at most, the newest."""
 
 _EQUAL = 100
-"""Equal files of a moment that one that is renamed is looked for among."""
+"""Number of equal files of a moment that are searched for a renamed one."""
 
 _SET = ("size", "etag", "time", "state", "reason", "batch", "update_id", "at")
 
 
 def known(connection: sa.Connection, feed: Feed, names: Collection[str]) -> dict[str, Pulled]:
-    """Those of some files, by name, that the registry has."""
+    """Return those of some files that the registry has, by name."""
     rows = connection.execute(sa.select(table).where(table.c.feed == str(feed), table.c.name.in_(names)))
     return {row.name: _pulled(row) for row in rows}
 
 
 def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> list[Pulled]:
-    """Some pulled files of the same moment, size and etag, under other names."""
+    """Return some pulled files of the same moment, size and etag, under other names."""
     content = (table.c.time == time) & (table.c.etag == file.etag) & (table.c.size == file.size)
     mine = (table.c.feed == str(feed)) & (table.c.name != file.key) & table.c.batch.is_not(None)
     found = sa.select(table).where(mine, content).limit(_EQUAL)
@@ -34,25 +34,25 @@ def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> l
 
 
 def batches(connection: sa.Connection, feed: Feed, time: datetime, name: str) -> set[str]:
-    """The batches of files of a moment whose names go on after this one, with the keys that they have."""
+    """Return the keys of batches of a moment that have a segment which begins with `name`."""
     mine = (table.c.feed == str(feed)) & (table.c.time == time) & table.c.batch.contains(f"/{name}", autoescape=True)
     return {*connection.execute(sa.select(table.c.batch).where(mine)).scalars()}
 
 
 def drop(connection: sa.Connection, feed: Feed, name: str) -> None:
-    """Forget a file, which has another name now."""
+    """Delete a file that has another name now."""
     connection.execute(sa.delete(table).where(table.c.feed == str(feed), table.c.name == name))
 
 
 def forget_gone(connection: sa.Connection, feed: Feed, names: Collection[str]) -> None:
-    """Nothing is wrong any more with files that are gone: those that were pulled stay as they were, others go."""
+    """Clear the problems of files that are gone: those that were pulled stay as they were, others are deleted."""
     mine = (table.c.feed == str(feed)) & table.c.name.in_(names)
     connection.execute(sa.delete(table).where(mine, table.c.batch.is_(None)))
     connection.execute(sa.update(table).where(mine).values(state=State.DONE.value, reason=None))
 
 
 def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> None:
-    """Keep what became of a file."""
+    """Store the state of a file."""
     row = {
         "feed": str(feed),
         "name": each.file.key,
@@ -69,7 +69,7 @@ def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> N
 
 
 def wrong(connection: sa.Connection, since: Mapping[Feed, datetime]) -> dict[Feed, list[Pulled]]:
-    """By feed the files that were refused, or are others now, since a moment of each; the newest first."""
+    """Return by feed the files that were refused, or are others now, since a moment of each; the newest first."""
     found: dict[Feed, list[Pulled]] = {}
     states = [State.CHANGED.value, State.REFUSED.value]
     recent = [

@@ -1,4 +1,4 @@
-"""What was decided of late data, as the log tells it: once for each outcome, its end, snapshot and arrived data."""
+"""Decisions about late data, as in the log: one for each outcome, its end, snapshot and arrived data."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -20,11 +20,11 @@ from feed_assets.ledger.tables import change
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided of the late data of a partition: `re-run`, `wait` (until a moment) or `skip`; times in UTC.
+    """A decision about the late data of a partition: `re-run`, `wait` (until a moment) or `skip`; times in UTC.
 
-    `published` is the update that they came after, `before` and `after` are the bytes of what has changed, as they were
-    consumed and as they had arrived, `files` how many files more. `arrived` is a digest of what had, `policies` of
-    those that it was weighed by.
+    `published` is the update that they came after. `before` and `after` are the bytes of what changed, as consumed and
+    as arrived, `files` how many files more. `arrived` is a digest of the arrived data, `policies` of those that weighed
+    it.
     """
 
     partition: Partition
@@ -41,14 +41,14 @@ class Decision:
 
     @property
     def growth(self) -> float | None:
-        """The share by which what has changed is larger; None if it had no bytes."""
+        """Return the share by which the changed inputs grew. Return None if they had no bytes."""
         return (self.after - self.before) / self.before if self.before else None
 
 
 def decisions(
     connection: sa.Connection, limit: int, feed: Feed | None = None, key: str | None = None
 ) -> tuple[Decision, ...]:
-    """The last decisions, of one dataset or partition or of all, newest first."""
+    """Return the last decisions, of one dataset or partition or of all, newest first."""
     query = sa.select(change).where(_IS_LATE).order_by(change.c.sequence.desc()).limit(limit)
     query = query if feed is None else query.where(change.c.feed == str(feed))
     query = query if key is None else query.where(change.c.partition == key)
@@ -56,25 +56,25 @@ def decisions(
 
 
 def record(ledger: Ledger, verdicts: Iterable[Verdict], now: datetime) -> None:
-    """Tell the log what is decided of late data, where that is new. A repeat, or another tick, changes nothing."""
+    """Append new decisions about late data to the log. A repeat, or another tick, changes nothing."""
     weighed = {each.output: each for each in verdicts if each.weighed}
     with ledger.read() as connection:
         new = _new(connection, weighed) if weighed else []
     if new:
-        with ledger.change() as connection:  # Where these queue it is looked at again: two ticks may have come here.
+        with ledger.change() as connection:  # Check again in the queue: two ticks may be here.
             found = _new(connection, {each.output: each for each in new})
             log.append(connection, [_change(each, each.weighed, now) for each in found if each.weighed])
 
 
 def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> list[Verdict]:
-    """Those that are not what was decided last of the same partition: one seek for each."""
+    """Return the verdicts that differ from the last decision about their partition: one seek for each."""
     last = _last(connection, verdicts)
     known = {at.partition: (at.outcome, at.until, at.published, at.arrived, at.policies) for at in last}
     return [each for at, each in verdicts.items() if each.weighed and known.get(at) != _told(each, each.weighed)]
 
 
 def _told(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
-    """What makes it another decision; not the reason, in which costs change with each run."""
+    """Return what identifies a decision; not the reason, in which costs change with each run."""
     return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict), weighed.policies
 
 
@@ -87,7 +87,7 @@ def _last(connection: sa.Connection, outputs: Collection[Partition]) -> list[Dec
 
 
 _IS_LATE = change.c.kind == sa.literal_column("'late'")
-"""Not by a parameter, by which no database takes the index of these rows."""
+"""Condition without a parameter: with one no database uses the index of these rows."""
 
 
 def _arrived(verdict: Verdict) -> str:

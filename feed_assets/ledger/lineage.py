@@ -1,4 +1,4 @@
-"""What updates were made of, level by level: one statement of each kind for all that are asked about."""
+"""Lineage of updates, level by level: one statement of each kind for all that are requested."""
 
 from collections.abc import Iterable
 
@@ -11,13 +11,13 @@ from feed_assets.ledger import updates, wanted
 from feed_assets.ledger.tables import consumed, update
 
 NOTHING = Lineage()
-"""What is known before the ledger was asked."""
+"""The lineage before the ledger was read."""
 
 _Key = tuple[Partition, str]
 
 
 def extend(connection: sa.Connection, known: Lineage, pins: Iterable[Pin]) -> Lineage:
-    """Returns what is known and all that some pins lead back to by their own partition keys, down to the sources.
+    """Return `known` and all that some pins lead back to by their own partition keys, down to the sources.
 
     An update with rows of its own is followed, and so is the newest of its partition: its rows may be the same.
     """
@@ -35,7 +35,7 @@ def extend(connection: sa.Connection, known: Lineage, pins: Iterable[Pin]) -> Li
 
 
 def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, tuple[Pin, ...]]:
-    """What each of some updates read of partitions with its own key; () of what was made of nothing."""
+    """Return what each of some updates read of partitions with its own key; () if it was made of nothing."""
     found: dict[_Key, list[Pin]] = {key: [] for key in wanted_updates}
     if not found:
         return {}
@@ -47,7 +47,7 @@ def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_
 
 
 def valid(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, Pin]:
-    """Those of some updates that are published, as pins."""
+    """Return those of some updates that are published, as pins."""
     keys = {*wanted_updates}
     if not keys:
         return {}

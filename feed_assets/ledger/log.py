@@ -19,34 +19,34 @@ from feed_assets.ledger.sessions import CHANGES
 from feed_assets.ledger.tables import change, subscription
 
 UPDATE, EVENT, QUALITY, WINDOW, UNCHANGED = "update", "event", "quality", "window", "unchanged"
-"""Kinds: of an update's, a check's, a window's state, a write event; and a run that left its dataset as it was."""
+"""Kinds: the state of an update, check or window changed, a write event, a run that left its dataset as it was."""
 
 COUNTED = "counted"
-"""The kind that says that the records of another team's update were counted, which it did not bring with it."""
+"""The kind for a count of the records of another team's update, which came without one."""
 
 CLOSED = "closed"
-"""The kind that says that a partition is final, or is no longer: `after` is `closed` or `open`."""
+"""The kind for a partition that is final, or no longer: `after` is `closed`, `retired` or `open`."""
 
 RUN = "run"
-"""The kind that says that a run began or ended."""
+"""The kind for a run that began or ended."""
 
 LATE = "late"
-"""The kind that says what was decided (`after`) of late data, by the update that they came after (`subject`)."""
+"""The kind for a decision (`after`) about late data, by the update that they came after (`subject`)."""
 
 NO_DATA = (RUN, LATE)
-"""The kinds that change no data: who reads the log for these does not hear of them."""
+"""The kinds that change no data: readers of data changes skip them."""
 
 PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
-"""The states of updates that the log tells of."""
+"""The states of updates that the log has."""
 
 NO_WINDOWS: Mapping[Feed, str] = MappingProxyType({})
 
 EVENTS_EACH = 500
-"""Last changes of the log whose events are all looked at; of earlier ones the last of each partition."""
+"""Number of last changes whose events are all read; of earlier ones the last of each partition."""
 
 
 class Change(NamedTuple):
-    """One row of the log: what (`subject`: update id, marker, check) became what, and why, by whom, when (UTC)."""
+    """One row of the log: a `subject` (update id, marker, check), its states before and after, why, who, when (UTC)."""
 
     partition: Partition
     kind: str
@@ -76,8 +76,8 @@ class Numbered:
 def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
     """Append changes, and return the number of the first.
 
-    In a transaction of `Ledger.change()` alone: there the greatest number that can be read is the last that there is,
-    and whoever has a lower one has committed. It is never pruned, so no number is given twice.
+    Call it in a transaction of `Ledger.change()`: there the greatest number that can be read is the last, and all lower
+    ones are committed. That change is never pruned, so no number is given twice.
     """
     if connection.get_execution_options().get("write") != CHANGES:
         raise ValueError("a change outside of Ledger.change() would have no number in commit order.")
@@ -93,7 +93,7 @@ def _row(sequence: int, new: Change) -> dict[str, object]:
 
 
 def last(connection: sa.Connection) -> int:
-    """The number of the last change that was committed."""
+    """Return the number of the last change that was committed."""
     return connection.execute(_LAST).scalar() or 0
 
 
@@ -101,7 +101,7 @@ _LAST = sa.select(sa.func.max(change.c.sequence))
 
 
 def moment(connection: sa.Connection, sequence: int) -> datetime | None:
-    """When the change with a number was (UTC); None if there is none, or no longer."""
+    """Return when the change with a number was (UTC). Return None if there is none, or no longer."""
     return connection.execute(sa.select(change.c.at).where(change.c.sequence == sequence)).scalar()
 
 
@@ -114,11 +114,11 @@ def newest(
     feeds: Collection[Feed],
     windows: Mapping[Feed, str] = NO_WINDOWS,
 ) -> tuple[Numbered, ...]:
-    """The changes of a kind and of some feeds with numbers in `(sequence, upto]`, in order, without overtaken ones.
+    """Return the changes of a kind and of some feeds with numbers in `(sequence, upto]`, in order, but overtaken ones.
 
-    A later change of the same partition and kind (of quality: of the same check) overtakes one, but no invalidation,
-    and no event that is among the last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the newest
-    update of a partition stays. Of some datasets the windows of a grain are among them, too.
+    A later change of the same partition and kind (of quality: of the same check) overtakes one. It overtakes no
+    invalidation, and no event among the last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the
+    newest update of a partition stays. `windows` adds the windows of a grain of some datasets.
     """
     given = {"kind": kind, "feeds": sorted(map(str, feeds)), "start": sequence, "upto": upto, "most": limit}
     given |= wanted.given((str(feed), grain) for feed, grain in windows.items())
@@ -128,7 +128,7 @@ def newest(
 
 @cache
 def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
-    """Built once, as each tick asks it several times."""
+    """Build the query once, as each tick runs it several times."""
     kind, upto = sa.bindparam("kind", type_=sa.String), sa.bindparam("upto", type_=sa.BigInteger)
     mine = change.c.feed.in_(sa.bindparam("feeds", expanding=True)) & (change.c.sequence > sa.bindparam("start"))
     recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - EVENTS_EACH)
@@ -143,14 +143,14 @@ def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
 
 
 def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Numbered, ...]:
-    """The changes with these numbers, in order, without those that were overtaken; no event is."""
+    """Return the changes with these numbers, in order, except those that were overtaken; no event is."""
     kept = ~_overtaken() | (change.c.after == INVALIDATED) | (change.c.kind == EVENT)
     query = sa.select(*_COLUMNS).where(_numbered_so(connection, sequences), kept).order_by(change.c.sequence)
     return tuple(_numbered(row) for row in connection.execute(query)) if sequences else ()
 
 
 def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The number of the last change of each partition's data, 0 if there is none: one index seek for each."""
+    """Return the number of the last change of each partition's data, 0 if there is none: one index seek for each."""
     asked = wanted.partitions(connection, partitions)
     mine = wanted.same(change, asked) & change.c.kind.not_in(NO_DATA)
     last = sa.select(sa.func.max(change.c.sequence)).where(mine).scalar_subquery()
@@ -161,7 +161,7 @@ def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[
 def after(
     connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed] | None = None
 ) -> tuple[Numbered, ...]:
-    """The changes of data with numbers in `(sequence, upto]`, of some feeds or of all, in order."""
+    """Return the changes of data with numbers in `(sequence, upto]`, of some feeds or of all, in order."""
     of_data = change.c.kind.not_in(NO_DATA)
     query = sa.select(*_COLUMNS).where(change.c.sequence > sequence, change.c.sequence <= upto, of_data)
     if feeds is not None:
@@ -170,7 +170,7 @@ def after(
 
 
 def has_after(connection: sa.Connection, sequence: int) -> bool:
-    """Whether there is a change of data with a greater number."""
+    """Return whether there is a change of data with a greater number."""
     of_data = change.c.kind.not_in(NO_DATA)
     return bool(connection.scalar(sa.select(sa.exists().where(change.c.sequence > sequence, of_data))))
 
@@ -187,7 +187,7 @@ def _numbered(row: sa.Row[Any]) -> Numbered:
 
 @cache
 def _overtaken() -> sa.ColumnElement[bool]:
-    """Whether a later change of the same partition and kind (and check) is there, and is no prune."""
+    """Return the condition that a later change of the same partition and kind (and check) exists, and is no prune."""
     later = change.alias()
     same = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
     same &= (change.c.kind != QUALITY) | (later.c.subject == change.c.subject)
@@ -196,18 +196,19 @@ def _overtaken() -> sa.ColumnElement[bool]:
 
 
 def goes(before: datetime) -> sa.ColumnElement[bool]:
-    """Whether a change may go: it is older, every subscriber has it, and it is not the last of its partition and kind.
+    """Return the condition to prune a change: it is old, every subscriber has it, and a later one overtakes it.
 
-    The last ones stay: a new subscriber begins with these, as with a snapshot. While there is none, nothing goes.
+    The last of each kind stay: a new subscriber begins with these, as with a snapshot. Without subscribers nothing
+    goes.
     """
     everybody_has = sa.select(sa.func.coalesce(sa.func.min(subscription.c.position), 0)).scalar_subquery()
     return (change.c.at < before) & (change.c.sequence <= everybody_has) & _overtaken()
 
 
 def last_before(connection: sa.Connection, moment: datetime) -> int:
-    """The number before the first change that is not older; halving what is between: a seek for each step.
+    """Return the number before the first change that is not older, by bisection: one seek for each step.
 
-    Changes that are not older are never removed. Clocks that differ put it off by as many rows, until another day.
+    Changes that are not older are never removed. If clocks differ, as many rows are left for another day.
     """
     low, high = 0, last(connection)
     while low < high:
@@ -224,9 +225,9 @@ def last_before(connection: sa.Connection, moment: datetime) -> int:
 def prune_some(
     ledger: Ledger, before: datetime, after: int, upto: int, limit: int, *, apply: bool
 ) -> tuple[int, int | None]:
-    """Of the next changes with numbers in `(after, upto]`: how many go, and the last number; None if these were all.
+    """Remove old ones of the next changes in `(after, upto]`. Return their count and the last number, None at the end.
 
-    What goes is looked for without a lock, and looked at again where it is removed.
+    They are searched without a lock, and checked again when they are removed. Without `apply` they are only counted.
     """
     mine = (change.c.sequence > after) & (change.c.sequence <= upto)
     query = sa.select(change.c.sequence, goes(before)).where(mine).order_by(change.c.sequence).limit(limit)

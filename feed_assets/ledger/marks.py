@@ -1,9 +1,9 @@
-"""What was made of bad data is marked, as far as lineage goes: the check `inputs` of an output, which nobody reports.
+"""Marks of outputs that were made of bad data, along the lineage: the check `inputs`, which nobody reports.
 
-A level, not an edge: whatever changes, it is looked at what the newest update was made of, and whether that is bad now.
-A mark stays until the data that the output was made of are known to be good: that nothing is known of them, as their
-window is open, their update is withdrawn, or a mapping raises, ends none.
-A mark is a change of the log, by which the outputs below hear of it, in the same pass (`ledger/fan_out.py`).
+A mark is a level, not an edge: after any change it depends on whether the data of the newest update are bad now. It
+stays until the data that the output was made of are known to be good. If they are unknown (their window is open, their
+update is withdrawn, or a mapping raises) it stays, too. A mark is a change of the log, so the outputs below get it in
+the same pass (`ledger/fan_out.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,15 +28,15 @@ from feed_assets.ledger.states.rows import Row, backfilling
 from feed_assets.ledger.tables import quality as table
 
 BY = "lineage"
-"""By whom outputs are marked."""
+"""The reporter of marks."""
 
 NAMED = 24
-"""Bad inputs that a mark names; of the others it says how many there are."""
+"""Number of bad inputs that a mark names. It counts the others."""
 
 WindowsRead = Callable[[Partition, Collection[Partition]], Iterable[WindowAddress] | None]
-"""By output and the partitions of feeds that it was made of: the windows of these feeds that it waited for.
+"""Function of an output and the partitions of feeds it was made of: the windows of these feeds that it waited for.
 
-None if that cannot be told.
+It returns None if they are unknown.
 """
 
 _NEVER = CheckState("", None)
@@ -45,15 +45,15 @@ _UNKNOWN = KnownWindow()
 
 
 def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # noqa: ARG001
-    """None, of who knows nothing of the windows of feeds."""
+    """Return no windows: nothing is declared of the windows of feeds."""
     return ()
 
 
 @dataclass(frozen=True)
 class Made:
-    """How outputs are made, as they are declared.
+    """Declarations of how outputs are made.
 
-    `windows_read` says which windows of feeds one waited for; `kept` are the feeds that a backfill makes none of again.
+    `windows_read` returns the windows of feeds that one waited for; `kept` are the feeds that no backfill makes again.
     """
 
     windows_read: WindowsRead = no_windows
@@ -61,19 +61,19 @@ class Made:
 
 
 AS_KNOWN = Made()
-"""Of outputs of which no declaration is at hand."""
+"""Default for outputs without a declaration at hand."""
 
 
 def may_spread(change: Numbered, output: Partition) -> bool:
-    """Whether an output may be marked, or no longer, by a change: of a check, a window, or what it is itself."""
+    """Return whether a change may add or end an output's mark: one of a check, a window, or the output itself."""
     is_of_windows = change.kind == log.WINDOW and not {change.before, change.after} <= _GOOD
     return change.kind == log.QUALITY or is_of_windows or (change.kind == log.UPDATE and change.partition == output)
 
 
 def may_clear(change: Numbered, output: Partition) -> bool:
-    """Say whether a change may end a mark of an output and makes none: what it was made of is there again.
+    """Return whether a change may end an output's mark and adds none: the data that it was made of are back.
 
-    Few outputs are marked, so that the others are not looked at for it.
+    Few outputs are marked, so the others are not checked for it.
     """
     is_complete = change.kind == log.WINDOW and change.after in DONE
     return is_complete or (change.kind == log.UPDATE and change.after == log.PUBLISHED and change.partition != output)
@@ -87,7 +87,7 @@ def marked(connection: sa.Connection, outputs: Collection[Partition]) -> set[Par
 def look(
     connection: sa.Connection, outputs: Collection[Partition], made: Made = AS_KNOWN
 ) -> dict[Partition, str | None]:
-    """What is wrong with what outputs were made of, in words; None of those that are good. Without the unpublished."""
+    """Return what is wrong with the data that outputs were made of, None if they are good. Skip unpublished outputs."""
     published = sets.newest(connection, outputs)
     consumed = sets.consumed(connection, published)
     failed = _failed(connection, {at for pins in consumed.values() for at in _of_feeds(pins)})
@@ -108,9 +108,9 @@ def look(
 
 
 def _is_open(pins: Iterable[Pin], windows: Iterable[WindowAddress], known: Mapping[Partition, KnownWindow]) -> bool:
-    """Say whether a window that was read is open: then nothing good is there in place of what was bad.
+    """Return whether a window that was read is open: then nothing good has replaced what was bad.
 
-    A feed's window may have been open when its rows were read: it counts where a check of it has failed.
+    A feed's window may have been open when its rows were read. It counts only if a check of it failed.
     """
     tables = {pin.partition for pin in pins}
     found = ((at.partition in tables, known.get(at.partition) or _UNKNOWN) for at in windows)
@@ -118,7 +118,7 @@ def _is_open(pins: Iterable[Pin], windows: Iterable[WindowAddress], known: Mappi
 
 
 def _is_backfilled(windows: Iterable[WindowAddress], known: Mapping[Partition, KnownWindow]) -> bool:
-    """Say whether a window that was read was backfilled: what its dataset never makes again for that stays older."""
+    """Return whether a window that was read was backfilled: outputs that are not made again for that stay older."""
     return any((known.get(at.partition) or _UNKNOWN).state is WindowState.BACKFILLED for at in windows)
 
 
@@ -139,9 +139,9 @@ def _made_of_older(
     consumed: Mapping[Partition, Collection[Pin]],
     known: Mapping[Partition, KnownWindow],
 ) -> set[Partition]:
-    """The outputs that were made of other data than those that are good now: these stay marked until they are built.
+    """Return the outputs made of other data than those that are good now: they stay marked until they are built.
 
-    Else who reads them would be made of what was bad, and again of what is built next.
+    Otherwise their readers would be made of bad data, and again of what is built next.
     """
     read = {pin.partition for pins in consumed.values() for pin in pins}
     now = {at: row.version for at, row in updates.newest(connection, read).items()}
@@ -154,9 +154,9 @@ def _made_of_older(
 
 
 def _made_again(connection: sa.Connection, read: Mapping[Partition, Collection[WindowAddress]]) -> set[Partition]:
-    """The outputs whose windows are being made again, or something in them: until that is over nothing is said of them.
+    """Return the outputs whose windows, or parts of them, are being made again: their marks stay until that is over.
 
-    Else who reads these would go on between the begin of a backfill and its checks.
+    Otherwise their readers would go on between the start of a backfill and its checks.
     """
     again = backfilling(connection, {at.dataset for some in read.values() for at in some})
     rows = windows.known(connection, {at for some in read.values() for at in some}) if again else {}
@@ -169,9 +169,9 @@ def _overlaps(row: Row, others: Iterable[Row]) -> bool:
 
 
 def _failed(connection: sa.Connection, read: Collection[Partition]) -> dict[Partition, str]:
-    """What is wrong with partitions that were read; a mark is handed on as it is, so that it names where it is from.
+    """Return what is wrong with partitions that were read. A mark is passed on as it is, so that it names its origin.
 
-    What was reported of a partition holds for the batches in it.
+    A report about a partition holds for the batches in it.
     """
     asked = {each for at in read for each in (at, at.parent) if each}
     marked = quality.failed(connection, asked, (MARKED,))
@@ -185,7 +185,7 @@ def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
 
 
 def _good_feeds(pins: Collection[Pin], failed: Mapping[Partition, str]) -> set[Partition]:
-    """Return the partitions of feeds that were read; of a feed of which one is bad nothing more is to be said."""
+    """Return the partitions of feeds that were read, except of feeds with a bad one: these have their reason."""
     bad = {at.feed for at in _of_feeds(pins) if at in failed}
     return {at for at in _of_feeds(pins) if at.feed not in bad}
 
@@ -211,9 +211,9 @@ def _whose(at: WindowAddress) -> str:
 
 
 def put(connection: sa.Connection, found: Mapping[Partition, str | None], now: datetime) -> None:
-    """Mark outputs, or let them pass again: only what differs is written, in one transaction with what made it known.
+    """Mark outputs, or let them pass again. Write only what differs, in one transaction with what revealed it.
 
-    What was never marked has no row.
+    An output that was never marked has no row.
     """
     known = quality.known(connection, found)
     was = {output: known.get((output, INPUTS), _NEVER) for output in found}
@@ -231,9 +231,9 @@ def _told(state: CheckState) -> tuple[str, str | None, str]:
 
 
 def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
-    """Mark what is published just now, if something that it read is known to be bad: before anybody can read it.
+    """Mark an output that is published just now, if it read data known to be bad: before anybody can read it.
 
-    That it is good is for the next pass to say, which knows all windows that it waited for.
+    The next pass finds out whether it is good, as it has all windows that the output waited for.
     """
     found = look(connection, [output])
     put(connection, {at: why for at, why in found.items() if why}, now)

@@ -1,4 +1,4 @@
-"""Updates, consumed positions, events and who has not consumed them, runs, what is due, alerts, cursors."""
+"""Updates, consumed positions, events and inboxes, runs, what is due, alerts, cursors."""
 
 import sqlalchemy as sa
 from alembic import op

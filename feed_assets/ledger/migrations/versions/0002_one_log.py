@@ -1,6 +1,6 @@
 """One log for what two counters numbered, subscriptions, quality as a fact, pauses; attempts by the log's numbers.
 
-What an event covers as columns, and which events a run consumed.
+Also a column for where the range of an event starts, and a table of the events that a run consumed.
 """
 
 import json
@@ -27,7 +27,7 @@ def upgrade() -> None:
     heard = min(copied_after, last)
     _absent(connection)
     _subscriptions(connection, offset, heard)
-    # After the events, which have come to be the last changes of what is listed: else it had changed since.
+    # Set it after the events, which are now the last changes of what is listed: otherwise these would count as new.
     connection.execute(sa.text("UPDATE due SET changed = :heard"), {"heard": heard})
     _quality(connection)
     _pauses(connection)
@@ -108,15 +108,15 @@ def _create() -> None:
 
 
 def _fill_log(connection: sa.Connection, offset: int) -> int:
-    """Changes keep their numbers, events come after them; what not every consumer had been told of comes once more.
+    """Fill the log: changes keep their numbers, events follow, then copies of changes that not every consumer had.
 
-    Returns the number after which these copies come.
+    Return the number after which these copies come.
     """
     columns = "(sequence, feed, partition, kind, subject, before, after, why, who, at)"
     updates = "feed, partition, 'update', id, NULL, state, reason, run, at FROM update_"
     logged = "state IN ('published', 'invalidated', 'pruned')"
     connection.execute(sa.text(f"INSERT INTO change {columns} SELECT changed, {updates} WHERE {logged}"))
-    for table in ("event", "inbox"):  # By way of negative numbers: each step leaves every number there once.
+    for table in ("event", "inbox"):  # Negative numbers in between keep each number unique.
         connection.execute(sa.text(f"UPDATE {table} SET sequence = -(sequence + {offset})"))  # noqa: S608
         connection.execute(sa.text(f"UPDATE {table} SET sequence = -sequence"))  # noqa: S608
     events = "sequence, feed, partition, 'event', marker, NULL, NULL, NULL, NULLIF(source, ''), at FROM event"
@@ -134,9 +134,9 @@ def _cursors(connection: sa.Connection, prefix: str) -> list[tuple[str, str]]:
 
 
 def _subscriptions(connection: sa.Connection, offset: int, heard: int) -> None:
-    """A consumer goes on where it was: of event tables after the last event delivered, of all else after `heard`.
+    """Continue consumers where they were: in event tables after the last delivered event, elsewhere after `heard`.
 
-    What it had not heard of the changes of updates is there once more, after that.
+    Changes of updates that a consumer did not have follow once more after that.
     """
     found: dict[tuple[str, str], int] = {}
     inputs = sa.text("SELECT DISTINCT input_feed FROM consumed WHERE feed = :feed AND is_input")
@@ -153,9 +153,9 @@ def _subscriptions(connection: sa.Connection, offset: int, heard: int) -> None:
 
 
 def _absent(connection: sa.Connection) -> None:
-    """Input partitions that did not exist yet: their events are delivered when they are there.
+    """Move input partitions that did not exist yet to `awaited`: their events are delivered once they exist.
 
-    For each consumer, as before: another one may have been told of the partition, and have consumed its events.
+    Do so for each consumer, as before: another one may have the partition, and have consumed its events.
     """
     rows = connection.execute(sa.text("SELECT feed, partition, changed FROM due WHERE awaited")).all()
     insert = sa.text(
@@ -172,7 +172,7 @@ def _absent(connection: sa.Connection) -> None:
 
 
 def _quality(connection: sa.Connection) -> None:
-    """What refused runs held is held by the fact that they failed."""
+    """Record the checks of refused runs as failed, which blocks what these runs blocked."""
     values = "feed, partition, 'audit', 'failed', max(reason), max(id), max(coalesce(ended, started))"
     refused = "FROM run WHERE state = 'refused' AND NOT settled GROUP BY feed, partition"
     columns = '(feed, partition, "check", state, reason, "by", at)'
@@ -198,7 +198,7 @@ def _alter(connection: sa.Connection, last: int) -> None:
     op.drop_index("run_of_output", "run")
     op.add_column("run", sa.Column("began", sa.BigInteger(), comment="last change when it started"))
     op.add_column("run", sa.Column("finished", sa.BigInteger(), comment="last change when it ended"))
-    # What was settled is no attempt any more; what was not is one, as it was.
+    # A run that was settled is no attempt any more; the others still are.
     connection.execute(sa.text("UPDATE run SET began = CASE WHEN settled THEN -1 ELSE :last END"), {"last": last})
     connection.execute(sa.text("UPDATE run SET finished = 0 WHERE state <> 'running'"))
     op.drop_column("run", "settled")
@@ -215,9 +215,9 @@ _EVENT = sa.table(
 
 
 def _starts(connection: sa.Connection) -> None:
-    """As `WriteEvent.start` has it; an event of a feed's update covers all, and is known by its update.
+    """Fill `start` as `WriteEvent.start` does. An event of a feed's update covers all, and is known by its update.
 
-    What was consumed before is not known event by event, and stays consumed.
+    Events that were consumed before are not recorded one by one, and stay consumed.
     """
     what = "it covers what was updated after this, up to marker; NULL: from the beginning"
     op.add_column("event", sa.Column("start", TEXT, comment=what))

@@ -1,4 +1,4 @@
-"""What Dagster has of the log is a position that Dagster keeps. Updates say where they come from. Checks can warn."""
+"""Dagster keeps its own position in the log. Updates have an origin. Checks can warn."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ _ORIGIN = "CASE WHEN run IS NULL THEN 'foreign' WHEN run = 'rebuilt' THEN 'rebui
 
 
 def upgrade() -> None:
-    """An instance that was told of updates hears once more of the newest of each partition."""
+    """Replace the column `told` by `origin`. Dagster gets the newest update of each partition once more."""
     op.drop_index("update_to_tell", "update_")
     op.add_column("update_", sa.Column("origin", TEXT, comment="who writes it: foreign, run or rebuilt"))
     op.execute(f"UPDATE update_ SET origin = {_ORIGIN}")  # noqa: S608 (no value of anybody's)
@@ -33,7 +33,7 @@ def upgrade() -> None:
 
 
 def _awaited_by_each_reader() -> None:
-    """What was awaited by all readers is by each: one of them may get it before another."""
+    """Give each reader its own row of what all awaited: one of them may get it before another."""
     columns = "feed, partition, sequence, look_at, reason"
     of_all = f"SELECT subscription.subscriber, {', '.join(f'awaited.{name}' for name in columns.split(', '))}"
     joined = "FROM awaited JOIN subscription ON subscription.feed = awaited.feed WHERE awaited.subscriber = ''"

@@ -1,4 +1,4 @@
-"""A run says what it was made with, so that what is mended is a new start, and who asked for it."""
+"""Runs record what they were made with, so that a fix is a new start, and who asked for them."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Attempts of before were made with nobody knows what: they count no more."""
+    """Add the columns. Earlier attempts no longer count, as it is unknown what they were made with."""
     digest = "digest of the recipe and the Spark configuration; NULL before schema 0004"
     op.add_column("run", sa.Column("made_with", TEXT, comment=digest))
     op.add_column(

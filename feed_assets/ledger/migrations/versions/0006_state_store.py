@@ -10,7 +10,7 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Nothing was reported before; what was published before is not counted."""
+    """Create the tables, which are empty. Updates that were published before are not counted."""
     counts = "JSON: its records by base window, where its feed is counted"
     op.add_column("update_", sa.Column("windows", TEXT, comment=counts))
     cluster = "Spark master or Connect server that ran it, without secrets"

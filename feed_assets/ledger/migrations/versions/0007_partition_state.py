@@ -1,6 +1,6 @@
 """A view for engines and catalogs: what is complete, what is good, which version it is (docs/state.md).
 
-What it stands on cannot be altered while it is there: a later migration drops it first, and makes it again.
+Its tables cannot be altered while it exists: a later migration drops it first, and creates it again.
 """
 
 import sqlalchemy as sa
@@ -38,7 +38,7 @@ FROM (SELECT feed, "partition", max(CASE WHEN state = 'published' THEN id END) A
 
 
 def upgrade() -> None:
-    """Engines read the view; tables may change. Of a check the greatest version counts, whatever the order."""
+    """Create the view that engines read: tables may change. The greatest version of a check counts, in any order."""
     greatest = "the greatest that was reported; NULL if none was"
     op.add_column("quality", sa.Column("version", TEXT, comment=greatest))
     op.add_column("quality", sa.Column("digest", TEXT, comment="of what that version says"))

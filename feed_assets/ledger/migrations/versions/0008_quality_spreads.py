@@ -1,6 +1,6 @@
-"""Quality that spreads, what is waived, closed and profiled, and why a run was asked for.
+"""Quality that spreads, waivers, closures, profiles, and the verdict that asked for a run.
 
-The view is replaced, which keeps what roles were granted of it; SQLite, which has none, makes it anew.
+The view is replaced, which keeps the grants of roles. SQLite has no roles, and creates it again.
 """
 
 import sqlalchemy as sa
@@ -41,7 +41,7 @@ _POSITION = "number of the log then: what changes later ends it"
 
 
 def upgrade() -> None:
-    """Nothing was marked, waived or closed before; of windows that were counted before, no digest is known."""
+    """Add columns and tables, which are empty. Windows that were counted before have no digest."""
     is_sqlite = op.get_bind().dialect.name == "sqlite"
     if is_sqlite:
         op.execute("DROP VIEW partition_state")

@@ -1,4 +1,4 @@
-"""Who may push what to the receiver, and which requests it has answered."""
+"""API keys of the receiver, and requests that it has answered."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = "0008"
 
 
 def upgrade() -> None:
-    """Nobody could push anything before."""
+    """Create both tables, which are empty."""
     op.create_table(
         "api_key",
         sa.Column("id", TEXT, primary_key=True, comment="the part of the key that is no secret"),

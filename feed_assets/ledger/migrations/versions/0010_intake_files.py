@@ -1,4 +1,4 @@
-"""A registry of the files that were pulled of partners."""
+"""A registry of the files that were pulled from partners."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    """A file is pulled once: by its name, and seen by size and etag if it is another one."""
+    """Create the registry: a file is pulled once, by its name; size and etag show whether it is another one."""
     op.create_table(
         "intake_file",
         sa.Column("feed", TEXT, primary_key=True, comment="that its batches are of"),

@@ -1,4 +1,4 @@
-"""What a run read has a date, and what was decided of late data is in the log."""
+"""Dates of what runs read, and decisions about late data in the log."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Of what was read before no date is known."""
+    """Add the columns. Inputs that were read before have no date."""
     detail = "JSON: of late data what was weighed; NULL of other kinds"
     op.add_column("change", sa.Column("detail", TEXT, comment=detail))
     modified = "when the newest of its files was written, by the store's clock"

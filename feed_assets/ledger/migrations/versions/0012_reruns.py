@@ -1,4 +1,4 @@
-"""Key figures of updates, and whom a report is sent to."""
+"""Key figures of updates, and receivers of reports."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = "0011"
 
 
 def upgrade() -> None:
-    """What was built before has no figures, and its reports were never written."""
+    """Add the columns. Updates that were built before have no figures, and no reports."""
     op.add_column("update_", sa.Column("figures", TEXT, comment="JSON: its key figures by name; NULL: it has none"))
     to = "JSON: whom it is sent to beside those of the settings; NULL: nobody"
     op.add_column("alert", sa.Column("receivers", TEXT, comment=to))

@@ -1,4 +1,4 @@
-"""An increment is added to an update, or is a batch; of batches some are put together."""
+"""Increments that are added to an update or are batches, and batches that are put together."""
 
 from alembic import op
 
@@ -7,7 +7,7 @@ down_revision = "0012"
 
 
 def upgrade() -> None:
-    """The columns are as they were; what may be in them is more."""
+    """Change comments only: the columns may hold more than before."""
     if op.get_bind().dialect.supports_comments:
         op.alter_column("update_", "origin", comment="who writes it: foreign, run, rebuilt, intake or compacted")
         what = "false: written beside it, added to, or put together"

@@ -1,4 +1,4 @@
-"""What Dagster was told of why a partition waits."""
+"""Reasons for waiting that Dagster has."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = "0013"
 
 
 def upgrade() -> None:
-    """What waits now is told once, with the next ticks."""
+    """Add the column. The reasons of now are reported once, with the next ticks."""
     op.add_column("due", sa.Column("told", TEXT, comment="the reason that Dagster was told last"))
     told, reason = sa.column("told", TEXT), sa.column("reason", TEXT)
     where = told.is_distinct_from(reason)

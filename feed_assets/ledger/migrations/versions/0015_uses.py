@@ -1,4 +1,4 @@
-"""What was built from an update is found by it."""
+"""An index to find what was built from an update."""
 
 from alembic import op
 
@@ -7,5 +7,5 @@ down_revision = "0014"
 
 
 def upgrade() -> None:
-    """An index: no row changes."""
+    """Create the index: no row changes."""
     op.create_index("consumed_by_input", "consumed", ["input_feed", "input_partition", "position"])

@@ -1,4 +1,4 @@
-"""Up to where events were removed, as they were old; and who has consumed an event is found by it."""
+"""Positions up to which old events were removed, and an index to find the consumers of an event."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = "0015"
 
 
 def upgrade() -> None:
-    """A table, in which nothing is until something goes, and an index: no row changes."""
+    """Create a table, which is empty until events are removed, and an index: no row changes."""
     op.create_table(
         "forgotten",
         sa.Column("feed", TEXT, primary_key=True),

@@ -1,4 +1,4 @@
-"""What is due has the end of its window of time, by which history goes in order, and what its run would read."""
+"""Columns of `due`: the end of the window of time, which orders history, and the bytes that a run would read."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ down_revision = "0016"
 
 
 def upgrade() -> None:
-    """What is on the list by now counts as new there until its next change."""
+    """Add the columns. Outputs on the list count as new until their next change."""
     ends = "end of its window of time; NULL: it has none"
     op.add_column("due", sa.Column("ends", UtcDateTime(), comment=ends))
     size = "what its run would read, by the last verdict"

@@ -1,4 +1,4 @@
-"""Offsets that parts and sources report are compared: which ones no part holds, and which several do."""
+"""Comparison of the offsets that parts and sources report: which ones no part holds, and which several do."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,7 +16,7 @@ def upgrade() -> None:
     uncovered = "offsets between those that it names that no part holds, in words"
     op.add_column("window", sa.Column("uncovered", TEXT, comment=uncovered))
     op.add_column("window", sa.Column("doubled", TEXT, comment="offsets that several of its parts hold, in words"))
-    # What is there names offsets that no table below has: it would be taken back of what was never added.
+    # Existing reports name offsets that no table below has: these would be taken back without having been added.
     op.execute(sa.text("UPDATE report SET offsets = NULL WHERE offsets IS NOT NULL"))
     op.create_table(
         "coverage",

@@ -10,7 +10,7 @@ down_revision = "0018"
 
 
 def upgrade() -> None:
-    """A channel that is configured from now on delivers what is open."""
+    """Create the table. A channel that is configured from now on delivers the open alerts."""
     op.create_table(
         "alert_said",
         sa.Column("name", TEXT, primary_key=True, comment="of the alert"),
