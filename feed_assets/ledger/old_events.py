@@ -1,7 +1,7 @@
-"""Which old events nobody needs: an update on its way goes as a whole, once none of its events is held.
+"""Pruning of old events that nobody needs: an update on its way goes as a whole, once none of its events is held.
 
-What holds an event is one condition of its own row, which removing others does not change: so it is the same whatever
-was removed before, and whoever is killed between two steps goes on.
+An event is held by a condition of its own row, which removing others does not change. So the result is the same
+whatever was removed before, and a process that was killed between two steps goes on.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ class OldEvents:
     upto: int
 
     def prune_some(self, after: int, limit: int, *, apply: bool) -> tuple[int, int | None]:
-        """Of the next events: how many go, and the last number; None if these were all.
+        """Remove old ones of the next events. Return their count and the last number, None at the end.
 
-        What goes is looked for without a lock. It is looked at again where it is removed, while nobody publishes,
-        consumes or gives back: with it go the rows that say who has consumed it.
+        They are searched without a lock. They are checked again where they are removed, while nobody publishes,
+        consumes or gives back, and the rows of who consumed them go with them. Without `apply` they are only counted.
         """
         mine = (event.c.sequence > after) & (event.c.sequence <= self.upto)
         query = sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)
@@ -47,7 +47,7 @@ class OldEvents:
             return durations.shown_from(connection, durations.SHOWN)
 
     def _going(self, connection: sa.Connection, rows: Sequence[sa.RowMapping]) -> list[sa.RowMapping]:
-        """Those of which neither an event of their own update is held, nor one of an update that went into it."""
+        """Return the rows for which no event of their own update is held, and none of an update that went into it."""
         ids = {row["sequence"]: _ids(row) for row in rows}
         every = {each for some in ids.values() for each in some}
         asked = wanted.rows(connection, ("correlation",), [[each] for each in sorted(every)])
@@ -64,33 +64,33 @@ class OldEvents:
         return sa.or_(*reasons)
 
     def _is_new(self) -> sa.ColumnElement[bool]:
-        """It is young, or its change stays in the log: who reads that on is told of it, and looks for it here."""
+        """Return whether an event is young, or its change stays in the log: a reader of that change needs the event."""
         same = change.c.sequence == event.c.sequence
         stays = sa.exists().where(same, ~log.goes(self.before)).correlate(event)
         return (event.c.sequence > self.upto) | stays
 
     def _is_of_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """It is the last word on an update that may be read again."""
+        """Return whether an event is the last about an update that may be read again."""
         its = _its_update() & self._is_current(floors)
         return sa.exists().where(its).correlate(event) & ~_is_passed_on()
 
     def _was_taken(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """It is due again if an update that has consumed it is invalidated."""
+        """Return whether an event is due again if an update that has consumed it is invalidated."""
         its = (update.c.run == taken.c.run) & (update.c.feed == taken.c.feed)
         mine = (taken.c.sequence == event.c.sequence) & its & self._is_current(floors)
         return sa.exists().where(mine).correlate(event)
 
     def _was_read(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """An update that may be read again, or is, was built up to it: what follows that carries its id."""
+        """Return whether a current update was built up to an event: what follows that carries its id."""
         at = (consumed.c.input_feed == event.c.feed) & (consumed.c.input_partition == event.c.partition)
         its = sa.and_(*(update.c[name] == consumed.c[name] for name in ("feed", "partition", "id")))
         mine = at & (consumed.c.position == event.c.marker) & its & self._is_current(floors)
         return sa.exists().where(mine).correlate(event)
 
     def _is_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Whether an update is the newest valid one, or the one before that, or was so lately; or `stats` looks at it.
+        """Return whether an update is the newest valid one or the one before, or was so lately; or `stats` shows it.
 
-        The one before is read again should the newest be invalidated, however long ago it was published.
+        The one before is read again if the newest is invalidated, however long ago it was published.
         """
         newer, newest, its = update.alias(), update.alias(), event.alias()
         same = (newer.c.feed == update.c.feed) & (newer.c.partition == update.c.partition)
@@ -111,47 +111,47 @@ def _ids(row: sa.RowMapping) -> set[str]:
 
 
 def _is_shown(feed: sa.ColumnElement[str], sequence: sa.ColumnElement[int], floors: sa.CTE) -> sa.ColumnElement[bool]:
-    """Whether an event is among the newest of its table."""
+    """Return whether an event is among the newest of its table."""
     first = sa.cast(floors.c.first, sa.BigInteger)
     return sa.select(first).where(floors.c.feed == feed).scalar_subquery() <= sequence
 
 
 def _waits() -> sa.ColumnElement[bool]:
-    """Whether somebody has not consumed it, or has not been told of it as a partition of its does not exist yet."""
+    """Return whether a consumer has not consumed an event, or does not have it as its partition does not exist yet."""
     at = (awaited.c.feed == event.c.feed) & (awaited.c.partition == event.c.partition)
     not_told = sa.exists().where(at, awaited.c.sequence <= event.c.sequence).correlate(event)
     return event.c.sequence.in_(sa.select(inbox.c.sequence)) | not_told
 
 
 def _is_last() -> sa.ColumnElement[bool]:
-    """Whether no later marker of its partition is there: the next one is judged by it.
+    """Return whether no later marker of an event's partition exists: the next one is judged by it.
 
-    Of those that pass on an update of a feed, and all have its marker, the last is enough.
+    Of events that pass on one update of a feed, and so all have its marker, the last is enough.
     """
     later = event.alias()
     after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
     after &= (later.c.marker > event.c.marker) & forgetting.of_one_kind(later.c.marker, event.c.marker)
-    # Two seeks: one condition of both would go through all that the partition has.
+    # Two seeks: one condition for both would scan all of the partition.
     is_update = sa.exists().where(_its_update()).correlate(event)
     return ~sa.exists().where(after).correlate(event) & ~(is_update & _is_passed_on())
 
 
 def _its_update() -> sa.ColumnElement[bool]:
-    """The update that an event tells of, if it is of a feed."""
+    """Return the condition for the update of an event, if it is of a feed."""
     same = (update.c.feed == event.c.feed) & (update.c.partition == event.c.partition)
     return same & (update.c.id == event.c.marker)
 
 
 def _is_passed_on() -> sa.ColumnElement[bool]:
-    """Whether a later event has the same marker."""
+    """Return whether a later event has the same marker."""
     later = event.alias()
     same = sa.and_(*(later.c[name] == event.c[name] for name in ("feed", "partition", "marker")))
-    # No bare column: the index by table and number would be taken, and gone through.
+    # No bare column: the index by table and number would be used, and scanned.
     return sa.exists().where(same, later.c.sequence + 0 > event.c.sequence).correlate(event)
 
 
 def _is_of_a_batch() -> sa.ColumnElement[bool]:
-    """Whether it tells of a batch of ours: each of these is current for as long as it is there."""
+    """Return whether an event is of a batch of ours: each of these is current for as long as it exists."""
     mine = (batch.c.feed == event.c.feed) & (batch.c.partition == event.c.partition)
     return sa.exists().where(mine).correlate(event)
 

@@ -1,4 +1,4 @@
-"""What the ledger knows of ids that were claimed on the blackboard."""
+"""Attempts in the ledger, for ids that were claimed on the blackboard."""
 
 import sqlalchemy as sa
 
@@ -15,7 +15,7 @@ _STATUS = {
 
 
 def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> KnownAttempt:
-    """The attempt that an update belongs to, by its state and that of its run: one seek."""
+    """Return the attempt that an update belongs to, by its state and that of its run: one seek."""
     query = sa.select(update.c.state, update.c.reason, run.c.state.label("run_state"), run.c.ended)
     query = query.select_from(sa.outerjoin(update, run, run.c.id == update.c.run))
     row = connection.execute(query.where(updates.is_(partition, update_id))).first()
@@ -26,7 +26,7 @@ def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> 
 
 
 def claimed_by(connection: sa.Connection, run_id: str) -> KnownAttempt:
-    """The attempt of an id that the ledger never heard of: this run claimed it, and may have been killed before."""
+    """Return the attempt of an id unknown to the ledger: this run claimed it, and may have been killed before."""
     row = connection.execute(sa.select(run.c.state, run.c.ended).where(run.c.id == run_id)).first()
     return (
         KnownAttempt(Status.OPEN if row.state == runs.RUNNING else Status.UNKNOWN, row.ended) if row else KnownAttempt()

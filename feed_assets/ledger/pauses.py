@@ -18,7 +18,7 @@ def pause_consumer(ledger: Ledger, consumer: Feed, why: str, who: str | None, no
 
 
 def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
-    """Decide about everything that has come for a paused consumer; False if it was not paused."""
+    """Decide about everything that is due for a paused consumer. Return False if it was not paused."""
     with ledger.write() as connection:
         was_paused = connection.execute(sa.delete(pause).where(pause.c.feed == str(consumer))).rowcount
         connection.execute(sa.update(due).where(due.c.feed == str(consumer)).values(look_at=now))
@@ -26,7 +26,7 @@ def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
 
 
 def paused(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:
-    """Which of some consumers are paused: since when, why, by whom, in words."""
+    """Return those of some consumers that are paused: since when, why, by whom, in words."""
     mine = set(consumers)
     rows = [(Feed.parse(row.feed), row) for row in connection.execute(sa.select(pause))] if mine else []
     return {feed: _in_words(feed, row) for feed, row in rows if feed in mine}

@@ -1,4 +1,4 @@
-"""What was measured of partitions: the newest profile of each, from which the baseline of others is made."""
+"""Profiles: the newest measures of each partition, from which the baseline of others is made."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,13 @@ from feed_assets.ledger.tables import profile
 def keep(
     connection: sa.Connection, partition: Partition, position: str, measures: Mapping[str, float], now: datetime
 ) -> None:
-    """Keep what was measured of a partition's data, those of an update or a transition. Repeatable."""
+    """Store the measures of a partition's data, which are those of an update or a transition. Repeatable."""
     values = {"position": position, "measures": json.dumps(measures, sort_keys=True), "at": now}
     row = {"feed": str(partition.feed), "partition": partition.key, **values}
     upsert(connection, profile, [row], [*values])
 
 
 def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Mapping[str, float]]:
-    """The newest profiles of some partitions, numbers by name: one seek for each."""
+    """Return the newest profiles of some partitions, numbers by name: one seek for each."""
     rows = wanted.matching(connection, profile, wanted.keys(partitions))
     return {Partition(Feed.parse(row.feed), row.partition): json.loads(row.measures) for row in rows}

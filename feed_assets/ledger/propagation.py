@@ -1,4 +1,4 @@
-"""Updates on their way: which correlation id an event carries, and how far through the tables it has come."""
+"""Propagations: which correlation id an event carries, and which tables it has reached."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ At = tuple[Partition, str]
 
 
 def carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
-    """By partition and marker the correlation id of a table's event, the last one that has the marker.
+    """Return by partition and marker the correlation id of a table's last event with this marker.
 
     The event of a batch of ours is that of the partition which holds it.
     """
@@ -33,7 +33,7 @@ def _carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str
 
 
 def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
-    """Those of some tables' partitions, each with a correlation id, that the update with this id has reached."""
+    """Return those of some tables' partitions, each with a correlation id, that the update with this id has reached."""
     asked = wanted.updates(connection, correlations, "correlation")
     here = sa.exists().where(wanted.same(event, asked))
     rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, asked.c.correlation).where(here))
@@ -43,7 +43,7 @@ def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
 def histories(
     connection: sa.Connection, correlations: Iterable[str], tables: Iterable[Feed]
 ) -> dict[str, list[tuple[str, Feed, int]]]:
-    """By correlation id partition key, table and number of its events in some tables, in commit order."""
+    """Return by correlation id partition key, table and number of its events in some tables, in commit order."""
     named = {str(table): table for table in tables}
     asked = wanted.rows(connection, ("correlation",), [[each] for each in correlations])
     mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(named))

@@ -1,4 +1,4 @@
-"""What the ledger knows of a partition's updates when some of them are to be removed, and that they were."""
+"""Pruning of a partition's updates: which ones the ledger has, and the record of their removal."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,18 +12,18 @@ from feed_assets.ledger.tables import consumed, run, update
 
 
 def known(connection: sa.Connection, partition: Partition, oldest: str) -> dict[str, tuple[str, str | None]]:
-    """State and run of the updates of a partition from `oldest` on, by id: what was pruned long ago is not read.
+    """Return state and run of the updates of a partition from `oldest` on, by id: older ones were pruned long ago.
 
-    A foreign producer's have no run.
+    Updates of a foreign producer have no run.
     """
     query = sa.select(update.c.id, update.c.state, update.c.run).where(updates.is_(partition), update.c.id >= oldest)
     return {row.id: (row.state, row.run) for row in connection.execute(query)}
 
 
 def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:
-    """The updates of a partition that runs in progress have pinned, each with one of these runs.
+    """Return the updates of a partition that runs in progress have pinned, each with one of these runs.
 
-    Found from the runs, of which there are few: the pins of all history are not searched.
+    They are found from the runs, of which there are few: the pins of all history are not searched.
     """
     claimed = (update.c.run == run.c.id) & (update.c.state == updates.CLAIMED)
     mine = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
@@ -34,17 +34,17 @@ def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:
 
 
 def is_ours(connection: sa.Connection, feed: Feed) -> bool:
-    """Whether a run of ours has ever written to a feed: otherwise it is somebody else's."""
+    """Return whether we (a run, intake) have ever written to a feed: otherwise it is somebody else's."""
     ours = sa.select(update.c.id).where(update.c.feed == str(feed), update.c.origin != updates.FOREIGN).limit(1)
     return connection.execute(ours).first() is not None
 
 
 def give_up(ledger: Ledger, partition: Partition, going: Mapping[str, str], now: datetime) -> dict[str, str]:
-    """Record valid updates as pruned, each with its reason, before they are removed; returns those that must stay.
+    """Record valid updates as pruned, each with its reason, before they are removed. Return those that must stay.
 
-    These were pinned since by the run that is named. A run that claims later is told that its pin was pruned.
+    The run that is named has pinned these since. A run that claims a pruned pin later raises UpdateChanged.
     """
-    with ledger.change() as connection:  # In the queue from before the look on: see `claims.claim`.
+    with ledger.change() as connection:  # Queue before reading: see `claims.claim`.
         pinned = {each: reader for each, reader in readers(connection, partition).items() if each in going}
         for update_id, reason in going.items():
             if update_id not in pinned:
@@ -60,7 +60,7 @@ def _record(connection: sa.Connection, partition: Partition, update_id: str, rea
 
 
 def removed(ledger: Ledger, partition: Partition, update_id: str) -> None:
-    """Note on an update that was not valid that its files were removed. No decision depends on it: no change."""
+    """Note that the files of an update that was not valid were removed. No decision depends on it: no change."""
     with ledger.write() as connection:
         row = updates.find(connection, partition, update_id)
         if row:

@@ -29,23 +29,23 @@ MARKED = "marked"
 """The state of the check `INPUTS`: what the partition was made of is bad."""
 
 WATCH = "watch"
-"""By whom checks are told that no run makes: whether events come in time, and data are up to date."""
+"""The reporter of checks that no run makes: whether events come in time, and data are up to date."""
 
 BLOCKING = (FAILED, STALE, MARKED)
-"""The states that a consumer waits for the end of."""
+"""The states that block consumers."""
 
 
 def is_heard(found: Numbered) -> bool:
-    """Whether a change may make something else of an output: no prune does, and no warning that comes or goes.
+    """Return whether a change may affect an output: no prune does, and no warning that comes or goes.
 
-    Nor does what the watch says of a dataset, which nobody waits for.
+    Reports of the watch do not either: nobody waits for them.
     """
     is_warning = {found.before, found.after} <= {PASSED, WARNED} or found.who == WATCH
     return found.after != log.PRUNED and not (found.kind == log.QUALITY and is_warning)
 
 
 def heard() -> sa.ColumnElement[bool]:
-    """The same of a row of the log; of those that change no data never."""
+    """Return the same as a condition on rows of the log. Kinds that change no data never count."""
     both = (PASSED, WARNED)
     is_warning = sa.func.coalesce(change.c.before, "").in_(both) & sa.func.coalesce(change.c.after, "").in_(both)
     is_unheard = (change.c.kind == log.QUALITY) & (is_warning | (sa.func.coalesce(change.c.who, "") == WATCH))
@@ -62,11 +62,10 @@ def report(
     now: datetime,
     version: str | None = None,
 ) -> bool:
-    """Record the state of a check, and say whether it was new: a version is, if it is the greatest. Repeatable.
+    """Record the state of a check. Return whether it was new: a version is, if it is the greatest. Repeatable.
 
-    The log hears of it if state or reason are other ones than before, or it failed anew, by its version. What has no
-    version is taken as it comes, and leaves the version as it is. Raises InvalidReport for other content of the version
-    that is there.
+    Append it to the log if state or reason changed, or it failed in a new version. A report without a version is always
+    taken, and leaves the version as it is. Raises InvalidReport for other content of the stored version.
     """
     key = {"feed": str(partition.feed), "partition": partition.key, "check": check}
     same = sa.and_(*(quality.c[name] == value for name, value in key.items()))
@@ -98,7 +97,7 @@ def audited(
 ) -> None:
     """Record the state and reason of each check of a partition's published update, by check. Repeatable.
 
-    That a check passes which did so before, or never was heard of, is no news: the log has the update itself.
+    A check that passes, and did so before or is new, is no news: the log has the update itself.
     """
     before = known(connection, [partition])
     key = {"feed": str(partition.feed), "partition": partition.key}
@@ -117,7 +116,7 @@ def release(
 ) -> None:
     """Let the checks pass that failed in runs of some partitions: what is published is good (again). Repeatable.
 
-    Of what others have found these runs know nothing, and what it is marked for lies in its inputs: both stay.
+    Findings of others stay, as these runs do not judge them. Marks stay, as their cause is in the inputs.
     """
     asked = wanted.partitions(connection, partitions)
     query = sa.select(quality).join(asked, wanted.same(quality, asked))
@@ -127,13 +126,13 @@ def release(
 
 
 _OWN = sa.exists().where(run.c.id == quality.c.by, run.c.feed == quality.c.feed, run.c.partition == quality.c.partition)
-"""Whether a run of the partition itself has found it, and not a person, a job of others or a companion."""
+"""Condition for checks that a run of the partition itself reported, not a person, a job of others or a companion."""
 
 
 def make_stale(connection: sa.Connection, partition: Partition, by: str, now: datetime) -> None:
-    """Say of every failed check of a partition that it failed before the data were made again. Repeatable.
+    """Make every failed check of a partition stale: it failed before the data were made again. Repeatable.
 
-    Who has reported it remains who is asked to look again.
+    Its reporter stays the same, and has to check again.
     """
     mine = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
     failed = connection.execute(sa.select(quality).where(mine, quality.c.state == FAILED)).mappings().all()
@@ -163,7 +162,7 @@ class CheckState:
 
 
 def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[tuple[Partition, str], CheckState]:
-    """The state of each check of some partitions, by partition and check."""
+    """Return the state of each check of some partitions, by partition and check."""
     rows = wanted.matching(connection, quality, wanted.keys(partitions))
     return {
         (Partition(Feed.parse(row.feed), row.partition), row.check): CheckState(row.state, row.reason) for row in rows
@@ -173,7 +172,7 @@ def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[tu
 def failed(
     connection: sa.Connection, partitions: Iterable[Partition], states: Collection[str] = BLOCKING
 ) -> Mapping[Partition, str]:
-    """Those of some partitions that a check blocks, by its state, with the reasons, each of which names its check."""
+    """Return those of some partitions that a check blocks, by its state, with the reasons, which name their checks."""
     asked = wanted.partitions(connection, partitions)
     query = sa.select(quality).join(asked, wanted.same(quality, asked)).where(quality.c.state.in_(states))
     found: dict[Partition, list[str]] = {}
@@ -184,7 +183,7 @@ def failed(
 
 
 def _with_name(row: sa.Row[Any]) -> str:
-    """The reason, which says which check it is of; a mark has none that one could look up."""
+    """Return the reason, which names its check; a mark has none that one could look up."""
     if not row.reason:
         return f"check {row.check} failed"
     has_name = row.state == MARKED or row.reason.startswith((f"{row.check}:", f"{row.check} ", f"check {row.check} "))

@@ -1,4 +1,4 @@
-"""Putting back what a lost ledger knew of our own feeds. Nothing that is known is changed."""
+"""Recovery of what a lost ledger had of our own feeds. Rows that exist are not changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from feed_assets.ledger.tables import consumed, update
 
 @dataclass(frozen=True)
 class Seen:
-    """A valid update of our own, and what reading its rows told: None where they were not read."""
+    """A valid update of our own, with what was read of its rows: None if they were not read."""
 
     update: Update
     records: int | None = None
@@ -25,14 +25,14 @@ class Seen:
 
 
 def known_ids(connection: sa.Connection, partition: Partition) -> set[str]:
-    """The ids of a partition that the ledger has, in whatever state."""
+    """Return the ids of a partition that the ledger has, in whatever state."""
     return {*connection.execute(sa.select(update.c.id).where(updates.is_(partition))).scalars()}
 
 
 def record(ledger: Ledger, seen: Sequence[Seen], pins: Sequence[Pin], now: datetime) -> None:
     """Record updates of one partition, oldest first, the last one as built from `pins`: in one transaction.
 
-    So that nobody sees it published without what it was built from, and starts a run because of that.
+    Otherwise a process could see it published without what it was built from, and start a run because of that.
     """
     with ledger.change() as connection:
         for each in seen[:-1]:
@@ -50,7 +50,7 @@ def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[
 
 
 def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.Row, ...]:
-    """The newest published update of each partition of a feed, where it is not known what it was built from."""
+    """Return the newest published update of each partition of a feed, if it is unknown what it was built from."""
     mine = (update.c.feed == feed) & (update.c.state == updates.PUBLISHED)
     newest = sa.select(update.c.partition, sa.func.max(update.c.id).label("id")).where(mine)
     newest = newest.group_by(update.c.partition).subquery()

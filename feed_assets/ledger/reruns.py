@@ -1,6 +1,6 @@
-"""Updates that replaced others, until a report of them is kept for the channels of alerts.
+"""Updates that replaced others, until a report of them is stored for the channels of alerts.
 
-Both are rows beside the alerts: whoever delivers those delivers reports, each channel once.
+Both are rows beside the alerts: what delivers alerts also delivers reports, each channel once.
 """
 
 import json
@@ -18,20 +18,20 @@ from feed_assets.ledger.tables import alert
 
 @dataclass(frozen=True, order=True)
 class Again:
-    """A partition that was made again, and the update that it has got by that."""
+    """A partition that was made again, and its new update."""
 
     partition: Partition
     update: str
 
     @property
     def note(self) -> str:
-        """The name of its row."""
+        """Return the name of its row."""
         return f"{AGAIN}{self.partition.feed}|{self.update}|{self.partition.key}"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What is told once: of a dataset, under a name that is the same however often it is kept."""
+    """A report about a dataset, delivered once. Its name is the same however often it is stored."""
 
     dataset: Feed
     name: str
@@ -40,21 +40,21 @@ class Report:
 
 
 def made_again(connection: sa.Connection, again: Again, now: datetime) -> None:
-    """Note that a partition has another update. In the transaction that publishes: so its report cannot be lost."""
+    """Note that a partition has another update, in the transaction that publishes it: so its report cannot be lost."""
     insert_missing(connection, alert, [{"name": again.note, "opened": now, "resolved": now, "reason": ""}])
 
 
 def unreported(connection: sa.Connection) -> tuple[Again, ...]:
-    """What was made again and of which no report is kept yet, oldest first."""
+    """Return what was made again and has no stored report yet, oldest first."""
     query = sa.select(alert.c.name).where(alert.c.name.startswith(AGAIN)).order_by(alert.c.opened, alert.c.name)
     names = [name.removeprefix(AGAIN).split("|", 2) for name in connection.execute(query).scalars()]
     return tuple(Again(Partition(Feed.parse(feed), key), update) for feed, update, key in names)
 
 
 def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[Report], now: datetime) -> None:
-    """Keep reports for the channels, in place of the notes of what they tell; what was made again since stays noted.
+    """Store reports for the channels, in place of the notes that they cover. Notes from since then stay.
 
-    Of two ticks at once the second one finds notes gone, and keeps nothing: what is left is told by the next one.
+    If two ticks do so at once, the second one finds notes gone, and stores nothing: the next one reports what is left.
     """
     notes = {each.note for each in reported}
     told = {f"{REPORT}{each.dataset}|{each.name}": each for each in reports}

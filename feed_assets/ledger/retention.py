@@ -1,7 +1,7 @@
-"""What is old in the ledger and what nobody needs goes: changes, events, reports and what was rejected.
+"""Removal of what is old in the ledger and nobody needs: changes, events, reports and rejects.
 
-One function for the command, the job and the sensor. Each step is one short transaction, and whoever is killed between
-two has removed so many: the next one finds the rest. A dry run asks the same questions, and removes nothing.
+One function serves the command, the job and the sensor. Each step is one short transaction: after a kill between two of
+them the next call finds the rest. A dry run makes the same queries, and removes nothing.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,20 @@ from feed_assets.ledger.states.folding import fold_all
 from feed_assets.ledger.tables import subscription
 
 ROWS_PER_STEP = 500
-"""Rows that are looked at, and removed, at a time: then the time is looked at."""
+"""Number of rows that are checked, and removed, at a time. After each step the time is checked."""
 
 CHANGES, EVENTS = "changes", "events"
 
 Step = Callable[[int], tuple[int, int | None]]
-"""From the number after which it goes on to how many of the next rows go, and the last of these; None at the end."""
+"""Function of the number to continue after: how many of the next rows go, and the last of these, None at the end."""
 
 
 @dataclass(frozen=True)
 class PrunedLog:
-    """How many rows go of each table. `applied`: they are gone; else they would go.
+    """Numbers of rows that go, by table. If `applied` they are gone, otherwise they would go.
 
-    `held_by`: the subscriber (and the feed) that has the least of the log, if changes older than that wait for it.
-    `stopped`: where the next call goes on if the time was over; empty if all was looked at.
+    `held_by` is the subscriber (and the feed) that has the least of the log, if older changes wait for it. `stopped` is
+    where the next call continues if the time was over; empty if all was checked.
     """
 
     before: datetime
@@ -45,17 +45,17 @@ class PrunedLog:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Rows that go by what they are, of what is as old as the setting says."""
+        """Return the numbers of rows that are as old as the setting says, and so go, by kind."""
         return {"changes": self.changes, "events": self.events, "rejects": self.rejects}
 
     @property
     def total(self) -> int:
-        """All rows that go."""
+        """Return the number of all rows that go."""
         return self.changes + self.events + self.rejects + self.reports
 
 
 def lines_of(pruned: PrunedLog) -> list[str]:
-    """What goes, in words, and what keeps the rest there."""
+    """Return what goes, in words, and what keeps the rest."""
     goes = "removed" if pruned.applied else "would go"
     old, long_complete = (f"{each:%Y-%m-%d %H:%M} UTC" for each in (pruned.before, pruned.reports_before))
     lines = [f"{count} {what} of before {old} {goes}" for what, count in pruned.counts.items()]
@@ -73,10 +73,10 @@ def prune_log(
     out_of_time: Callable[[], bool] = lambda: False,
     after: str = "",
 ) -> PrunedLog:
-    """Remove what is older than so many days, or say how much would go; `after`: where another call has stopped.
+    """Remove what is older than `days`, or count it without `apply`. `after` is where another call has stopped.
 
-    Changes go before events, which stay as long as their changes do. Of reports those of windows that have long been
-    complete become one row (`states/folding.py`), by days of their own; None leaves that to the sensor `watch`.
+    Changes go before events, which stay as long as their changes do. Reports of windows that have been complete for
+    `report_days` become one row (`states/folding.py`); None leaves that to the sensor `watch`.
     """
     before = now - timedelta(days=days)
     with ledger.read() as connection:
@@ -98,7 +98,7 @@ def prune_log(
 
 
 def _walk(steps: dict[str, Step], out_of_time: Callable[[], bool], after: str) -> tuple[dict[str, int], str]:
-    """How many rows go of each table, and where the time was over."""
+    """Return how many rows of each table go, and where the time was over."""
     gone, (begin, _, number) = dict.fromkeys(steps, 0), after.partition(" ")
     left = [*steps][[*steps].index(begin) if begin in steps else 0 :]
     for name in left:
@@ -112,7 +112,7 @@ def _walk(steps: dict[str, Step], out_of_time: Callable[[], bool], after: str) -
 
 
 def _held_by(connection: sa.Connection, upto: int) -> str | None:
-    """Who has least of the log, if that keeps old changes there."""
+    """Return in words who has least of the log, if that keeps old changes. Return None otherwise."""
     order = subscription.c.position, subscription.c.subscriber, subscription.c.feed
     first = connection.execute(sa.select(*order).order_by(*order).limit(1)).first()
     if first is None:

@@ -1,4 +1,4 @@
-"""Runs as they began and ended, in the order of the log, with what they read, wrote and found: for lineage."""
+"""Starts and ends of runs, in the order of the log, with what they read, wrote and found: for lineage."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _Key = tuple[Partition, str]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found, and when (UTC); `by` is the run or person that reported it."""
+    """The result of a check, and when it was found (UTC); `by` is the run or person that reported it."""
 
     partition: Partition
     check: str
@@ -47,11 +47,11 @@ class RunChange:
     found: tuple[Finding, ...] = ()
     known: tuple[Finding, ...] = ()
     columns: Mapping[_Key, Sequence[tuple[str, str]]] = field(default_factory=dict[_Key, Sequence[tuple[str, str]]])
-    """Name and type of each column, of those of these updates that a run of ours wrote."""
+    """Name and type of each column of those of these updates that a run of ours wrote."""
 
 
 def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunChange, ...]:
-    """The first changes of runs after a number, in order. A run that has begun has read and written nothing yet."""
+    """Return the first changes of runs after a number, in order. A run that began has read and written nothing yet."""
     mine = (change.c.kind == log.RUN) & (change.c.sequence > after)
     told = connection.execute(sa.select(change).where(mine).order_by(change.c.sequence).limit(limit)).all()
     known = runs.find(connection, {each.subject for each in told})
@@ -78,13 +78,13 @@ def _pins(rows: Iterable[updates.Row]) -> list[Pin]:
 
 
 def _before(at: datetime, pins: Iterable[Pin], found: Mapping[Partition, Sequence[Finding]]) -> Iterator[Finding]:
-    """The results of what a run read, in order, unless they were reported after its end."""
+    """Yield the results of checks of what a run read, in order, unless they were reported after its end."""
     for partition in sorted({pin.partition for pin in pins}):
         yield from (each for each in found.get(partition, ()) if each.at <= at)
 
 
 def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[updates.Row]]:
-    """The updates of some runs, in order of their feeds."""
+    """Return the updates of some runs, in order of their feeds."""
     asked, rows = (
         wanted.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
         dict[str, list[updates.Row]](),
@@ -96,7 +96,7 @@ def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, lis
 
 
 def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[Pin]]:
-    """What the updates of some runs were made of, in order."""
+    """Return what the updates of some runs were made of, in order."""
     asked, pins = wanted.rows(connection, ("run",), [[each] for each in sorted(run_ids)]), dict[str, list[Pin]]()
     same = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     query = sa.select(update.c.run, consumed).select_from(asked).join(update, update.c.run == asked.c.run)
@@ -107,7 +107,7 @@ def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[P
 
 
 def _found(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, list[Finding]]:
-    """The newest results of the checks of some partitions."""
+    """Return the newest results of the checks of some partitions."""
     asked, found = wanted.partitions(connection, sorted(partitions)), dict[Partition, list[Finding]]()
     query = sa.select(quality).join(asked, wanted.same(quality, asked)).order_by(quality.c.check)
     for row in connection.execute(query):
@@ -117,7 +117,7 @@ def _found(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 
 def _columns(connection: sa.Connection, pins: Iterable[Pin]) -> dict[_Key, list[tuple[str, str]]]:
-    """Name and type of the columns of those of some updates that a run of ours wrote."""
+    """Return name and type of the columns of those of some updates that a run of ours wrote."""
     asked = wanted.updates(connection, {(pin.partition, pin.update_id) for pin in pins})
     mine = wanted.same(update, asked) & update.c.columns.is_not(None)
     rows = connection.execute(

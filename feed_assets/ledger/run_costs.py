@@ -1,4 +1,4 @@
-"""What a byte that a dataset's runs read has cost: what late data are worth is weighed against it."""
+"""Cost of a byte that a dataset's runs read. The worth of late data is weighed against it."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,11 +13,11 @@ from feed_assets.ledger import updates, wanted
 from feed_assets.ledger.tables import UtcDateTime, consumed, run, update
 
 RUNS = 20
-"""The last published builds of a dataset that are looked at: as many however long its history is."""
+"""Number of last published builds of a dataset that are read, however long its history is."""
 
 
 def per_byte(connection: sa.Connection, needs: Iterable[Need], run_cost: float) -> dict[Feed, float]:
-    """The median cost of a byte, by dataset, of those that weigh it: run-seconds by the cost of one.
+    """Return the median cost of a byte, by dataset, of those that weigh it: run-seconds by the cost of one.
 
     A dataset of which no published build has read a byte has none.
     """
@@ -29,7 +29,7 @@ def per_byte(connection: sa.Connection, needs: Iterable[Need], run_cost: float) 
 
 
 def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.Row[Any]]:
-    """Start, end and bytes read of the last builds of each feed: one statement, and a seek for each build."""
+    """Return start, end and bytes read of the last builds of each feed: one statement, and a seek for each build."""
     if not feeds:
         return ()
     asked, earlier = wanted.rows(connection, ("feed",), [[str(feed)] for feed in sorted(feeds)]), run.alias()
@@ -42,7 +42,7 @@ def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.R
     read = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     read &= (consumed.c.id == update.c.id) & consumed.c.is_input
     size = sa.select(sa.func.sum(consumed.c.size)).select_from(update).join(consumed, read).where(made)
-    # An outer join and a value of each build: else databases begin at all runs, or at all that was ever read.
+    # An outer join and a value of each build: otherwise databases begin at all runs, or at all that was ever read.
     columns = [run.c.feed, run.c.started, run.c.ended, size.correlate(run).scalar_subquery().label("size")]
     return connection.execute(sa.select(*columns).select_from(asked).outerjoin(run, last)).all()
 

@@ -20,14 +20,14 @@ from feed_assets.ledger.tables import change, due, run, update
 RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
 
 WELL = frozenset({updates.PUBLISHED, UNCHANGED})
-"""The ends of a run whose output is up to date then."""
+"""End states of a run whose output is up to date then."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a run came about: as which run of Dagster, who asked for it by hand, what it is made with and where.
+    """Origin of a run: its run of Dagster, who asked for it by hand, what it is made with and where.
 
-    `cluster` is the Spark that it runs on, `parameters` the JSON of what it was told beside its partition, `why` the
+    `cluster` is the Spark that it runs on, `parameters` the JSON of its arguments beside its partition, `why` the
     verdict that asked for it, in words.
     """
 
@@ -60,12 +60,12 @@ class Run:
 
     @property
     def host(self) -> str:
-        """The machine that its process runs on."""
+        """Return the machine that its process runs on."""
         return self.process.rsplit(":", 2)[0]
 
     @property
     def is_well(self) -> bool:
-        """Whether it has ended, and its output was up to date then."""
+        """Return whether it has ended, and its output was up to date then."""
         return self.state in WELL
 
 
@@ -80,7 +80,7 @@ def _is(output: Partition) -> sa.ColumnElement[bool]:
 
 
 def running(connection: sa.Connection, output: Partition | None = None) -> tuple[Run, ...]:
-    """The runs that have not ended, of one output or of all."""
+    """Return the runs that have not ended, of one output or of all."""
     query = sa.select(run).where(run.c.state == RUNNING)
     if output:
         query = query.where(_is(output))
@@ -88,7 +88,7 @@ def running(connection: sa.Connection, output: Partition | None = None) -> tuple
 
 
 def with_claims(connection: sa.Connection, output: Partition | None = None) -> tuple[Run, ...]:
-    """Ended runs, of one output or of all, whose claims are open: the blackboard was out of reach at their end."""
+    """Return ended runs, of one output or of all, with open claims: the blackboard was out of reach at their end."""
     claims = sa.select(update.c.run).where(update.c.state == updates.CLAIMED)
     query = sa.select(run).where(run.c.state != RUNNING, run.c.id.in_(claims))
     if output:
@@ -97,28 +97,28 @@ def with_claims(connection: sa.Connection, output: Partition | None = None) -> t
 
 
 def is_as_read(connection: sa.Connection, known: Run) -> bool:
-    """Whether nobody has ended a run, or ended it otherwise, since it was read."""
+    """Return whether nobody has ended a run, or ended it otherwise, since it was read."""
     return connection.execute(sa.select(run.c.state).where(run.c.id == known.id)).scalar() == known.state
 
 
 def last(connection: sa.Connection, output: Partition) -> Run | None:
-    """The run of an output that was started last."""
+    """Return the run of an output that was started last, or None."""
     found = connection.execute(sa.select(run).where(_is(output)).order_by(run.c.started.desc()).limit(1)).first()
     return _of(found) if found else None
 
 
 RUNS_LOOKED_AT = 50
-"""The last runs of all code locations among which one's own last is sought: as many however long the history is."""
+"""Number of last runs of all code locations that are searched for one's own last, however long the history is."""
 
 
 def last_ended(connection: sa.Connection, feeds: Collection[Feed]) -> Run | None:
-    """The run of any of these feeds that ended last; None if all of the last so many were of others."""
+    """Return the run of any of these feeds that ended last. Return None if all of the last ones were of others."""
     ended = sa.select(run).where(run.c.ended.is_not(None)).order_by(run.c.ended.desc()).limit(RUNS_LOOKED_AT)
     return next((found for found in map(_of, connection.execute(ended)) if found.output.feed in feeds), None)
 
 
 def of_dagster(connection: sa.Connection, dagster_run: str) -> tuple[Run, ...]:
-    """The builds that a run of Dagster has begun, in order."""
+    """Return the builds that a run of Dagster has begun, in order."""
     query = sa.select(run).where(run.c.dagster_run == dagster_run).order_by(run.c.began, run.c.started)
     return tuple(_of(row) for row in connection.execute(query))
 
@@ -133,14 +133,14 @@ def ended_within(connection: sa.Connection, after: int, upto: int) -> tuple[Run,
 
 
 def records(connection: sa.Connection, builds: Iterable[Run]) -> dict[tuple[str, str], int | None]:
-    """The rows of what some builds have written, by build and feed; None of what was never counted."""
+    """Return the rows of what some builds have written, by build and feed; None if they were never counted."""
     asked = wanted.rows(connection, ("run",), [[each.id] for each in builds])
     query = sa.select(update.c.run, update.c.feed, update.c.records).join(asked, update.c.run == asked.c.run)
     return {(run_id, feed): count for run_id, feed, count in connection.execute(query)}
 
 
 def ended_in(connection: sa.Connection, builds: Iterable[tuple[str, Partition]]) -> set[tuple[str, Partition]]:
-    """Those of some runs of Dagster and outputs whose build has ended."""
+    """Return those of some runs of Dagster and outputs whose build has ended."""
     rows = [[dagster_run, str(output.feed), output.key] for dagster_run, output in sorted(builds)]
     asked = wanted.rows(connection, ("dagster_run", "feed", "partition"), rows)
     query = sa.select(run).join(asked, wanted.same(run, asked)).where(run.c.state != RUNNING)
@@ -148,7 +148,7 @@ def ended_in(connection: sa.Connection, builds: Iterable[tuple[str, Partition]])
 
 
 def ended_last(connection: sa.Connection, outputs: Iterable[Partition], state: str, reason: str) -> set[Partition]:
-    """Those of some outputs whose last run ended so."""
+    """Return those of some outputs whose last run ended in this state, for this reason."""
     asked, later = wanted.partitions(connection, outputs), run.alias()
     newest = sa.select(sa.func.max(later.c.began)).where(wanted.same(later, asked)).correlate(asked).scalar_subquery()
     query = sa.select(run).join(asked, wanted.same(run, asked))
@@ -157,20 +157,20 @@ def ended_last(connection: sa.Connection, outputs: Iterable[Partition], state: s
 
 
 def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
-    """Those of some runs that are known, by id."""
+    """Return those of some runs that are known, by id."""
     ids = [[each] for each in sorted(run_ids)]
     return {row.id: _of(row) for row in wanted.matching(connection, run, ids, ("id",))}
 
 
 def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:
-    """The runs of Dagster that some runs belong to, of those that have one."""
+    """Return the runs of Dagster that some runs belong to, of those that have one."""
     asked = wanted.rows(connection, ("id",), [[each] for each in run_ids])
     query = sa.select(run.c.id, run.c.dagster_run).join(asked, wanted.same(run, asked))
     return {row.id: row.dagster_run for row in connection.execute(query) if row.dagster_run}
 
 
 def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tuple[Run, ...]:
-    """The runs of some outputs that failed or were refused since the last that ended well, oldest first."""
+    """Return the runs of some outputs that failed or were refused since the last that ended well, oldest first."""
     rows = connection.execute(_open_attempts(connection.dialect.name), wanted.given(wanted.keys(outputs)))
     return tuple(_of(row) for row in rows)
 
@@ -185,21 +185,21 @@ def _open_attempts(dialect: str) -> sa.Select[Any]:
 
 
 def attempted(connection: sa.Connection, feeds: Collection[Feed]) -> set[Partition]:
-    """The outputs of some feeds of which any run failed or was refused, however long ago."""
+    """Return the outputs of some feeds of which any run failed or was refused, however long ago."""
     tried = run.c.feed.in_([*map(str, feeds)]) & run.c.state.in_(sorted(attempts.ATTEMPTS))
     rows = connection.execute(sa.select(run.c.feed, run.c.partition).where(tried).distinct())
     return {Partition(Feed.parse(row.feed), row.partition) for row in rows}
 
 
 def last_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, str]:
-    """How the last of these ended, by output: failed or refused."""
+    """Return by output how the last of its open attempts ended: failed or refused."""
     return {each.output: each.state for each in open_attempts(connection, outputs)}
 
 
 def start(ledger: Ledger, new: Run) -> None:
-    """Record that a run starts, which the log tells.
+    """Record that a run starts, also in the log.
 
-    Raises AlreadyRunning if another one builds this output, and PartitionClosed if it is final.
+    Raise AlreadyRunning if another one builds this output, and PartitionClosed if it is final.
     """
     try:
         with ledger.change() as connection:
@@ -240,10 +240,10 @@ def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
 
 
 def end(connection: sa.Connection, run_id: str, state: str, now: datetime, reason: str | None) -> None:
-    """Record how a run ended, which the log tells.
+    """Record how a run ended, also in the log.
 
-    After what it changed, so that what failed before that is no attempt any more. One that had ended, and is found
-    published, has ended when it did: what failed since is an attempt.
+    Call it after the run's changes: then earlier failures are no attempts any more. A run that had ended, and is found
+    published, keeps the number of its end: later failures are attempts.
     """
     known = connection.execute(sa.select(run.c.feed, run.c.partition, run.c.state).where(run.c.id == run_id)).one()
     output = Partition(Feed.parse(known.feed), known.partition)
@@ -263,14 +263,14 @@ def _tell(
     now: datetime,
     why: str | None = None,
 ) -> int:
-    """Append to the log what a run became, if that is new; the number of the log's last change."""
+    """Append the state of a run to the log, if it is new. Return the number of the log's last change."""
     if states[0] != states[1]:
         log.append(connection, [Change(output, log.RUN, run_id, now, *states, why, run_id)])
     return log.last(connection)
 
 
 def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None:
-    """An attempt says what is next: nobody waits any longer for a run to begin."""
+    """Decide now about the output of an attempt: nobody waits any longer for a run to begin."""
     output = sa.select(run.c.feed, run.c.partition).where(run.c.id == run_id)
     mine = sa.tuple_(due.c.feed, due.c.partition).in_(output) & (due.c.look_at > now)
     connection.execute(sa.update(due).where(mine).values(look_at=now))

@@ -1,4 +1,4 @@
-"""What a session of the ledger is told where it begins, on each database: what it sees, and how long it waits."""
+"""Settings of the ledger's sessions, on each database: what they see, and how long they wait."""
 
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,17 @@ from feed_assets.home import OWNED, announce, home
 from feed_assets.ledger.tables import log_lock
 
 CONNECT_SECONDS = 5
-"""Seconds in which a PostgreSQL server takes a connection, unless its URL says `connect_timeout`."""
+"""Seconds to wait for a PostgreSQL server to take a connection, unless its URL has `connect_timeout`."""
 
 LOCK_SECONDS = 30
 """Seconds that a transaction waits for one that is before it; ours take milliseconds."""
 
 WRITES, CHANGES = "writes", "changes"
-"""What a transaction is for: its execution option `write`. Without one it reads."""
+"""Values of a transaction's execution option `write`. Without it a transaction reads."""
 
 
 def _prepare_postgresql(engine: sa.Engine) -> None:
-    """A reader sees one state, and who appends to the log queues: transactions of milliseconds. Others write beside."""
+    """Let a reader see one state, and appenders to the log queue: transactions of milliseconds. Others write beside."""
     event.listen(engine, "begin", _begin_postgresql)
 
 
@@ -36,9 +36,9 @@ _BEGIN_POSTGRESQL = {
 
 
 def _begin_postgresql(connection: sa.Connection) -> None:
-    """One round trip. Nothing waits for ever, neither for a lock nor, where a process has stopped, for its end.
+    """Begin in one round trip. Nothing waits forever, neither for a lock nor for the end of a stopped process.
 
-    A table is locked, no advisory lock taken: that any role could take, and hold, which may connect.
+    Lock a table, as any role that may connect could take, and hold, an advisory lock.
     """
     connection.exec_driver_sql(_BEGIN_POSTGRESQL[connection.get_execution_options().get("write")])
 
@@ -46,7 +46,7 @@ def _begin_postgresql(connection: sa.Connection) -> None:
 def lock_log(connection: sa.Connection) -> None:
     """Let a writing transaction append to the log from here on: it queues now, not where it began.
 
-    Whoever does so holds no lock that a transaction of `Ledger.change()` may want.
+    Call it without a lock that a transaction of `Ledger.change()` may need.
     """
     if connection.get_execution_options().get("write") == CHANGES:
         return
@@ -56,7 +56,7 @@ def lock_log(connection: sa.Connection) -> None:
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
-    """Readers beside one writer (WAL), and writers that queue instead of failing half-way."""
+    """Let readers work beside one writer (WAL), and writers queue instead of failing half-way."""
     if engine.url.database and not (file := Path(engine.url.database)).exists():
         announce(file.resolve(), "the ledger")
         if file.resolve().parent == home():
@@ -82,13 +82,13 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def connect_args(url: str) -> dict[str, Any]:
-    """How long PostgreSQL's own client waits for a server to take a connection, and for one that is cut off.
+    """Return how long PostgreSQL's own client waits for a server to take a connection, and for one that is cut off.
 
-    What the URL itself says of it stays. Raises ArgumentError.
+    Settings in the URL itself stay. Raises ArgumentError.
     """
     try:
         parsed = sa.make_url(url)
-    except ValueError as error:  # Of a port that is no number.
+    except ValueError as error:  # The port is no number.
         raise exc.ArgumentError(str(error)) from error
     is_libpq = parsed.get_backend_name() == "postgresql" and parsed.get_driver_name().startswith("psycopg")
     waits = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 1000 * LOCK_SECONDS} if is_libpq else {}

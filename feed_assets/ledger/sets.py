@@ -1,6 +1,6 @@
-"""What a partition is now: its newest update, or the newest valid update of each of its batches.
+"""Sets: what a partition holds now, its newest update or the newest valid update of each of its batches.
 
-Of an appendable dataset of ours the batches that a range takes the place of are not in it (`core.increments`).
+In an appendable dataset of ours, batches that a range takes the place of are not in it (`core.increments`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from feed_assets.ledger.tables import consumed as table
 
 
 def pins_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Pin, ...]]:
-    """What a reader of these partitions of appendable feeds gets: the newest valid update of every batch."""
+    """Return what a reader of these partitions of appendable feeds gets: the newest valid update of every batch."""
     rows = _rows_of(connection, parents)
     return {parent: tuple(rows[parent][each].pin for each in sorted(rows[parent])) for parent in parents}
 
@@ -33,7 +33,7 @@ def _rows_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Pa
 
 
 def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, updates.Row]:
-    """The newest update of each output that has one; of one that holds batches the last of theirs."""
+    """Return the newest update of each output that has one; if it holds batches, the last of theirs."""
     outputs = {*outputs}
     found = updates.newest(connection, outputs)
     rows = _rows_of(connection, sorted(outputs - found.keys()))
@@ -41,7 +41,7 @@ def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Part
 
 
 def consumed(connection: sa.Connection, found: Mapping[Partition, updates.Row]) -> dict[Partition, tuple[Pin, ...]]:
-    """What the newest updates of outputs, as `newest` has them, were made of; of batches what was read last of each."""
+    """Return what the updates of `newest` were made of; if they are of batches, what was read last of each input."""
     of_batches = _rows_of(connection, sorted(at for at, row in found.items() if row.partition != at))
     single = {at: row.id for at, row in found.items() if row.partition == at}
     batched = {each: row.id for rows in of_batches.values() for each, row in rows.items()}
@@ -51,21 +51,21 @@ def consumed(connection: sa.Connection, found: Mapping[Partition, updates.Row]) 
 
 
 def read_by_batch(connection: sa.Connection, parent: Partition) -> dict[Partition, tuple[Pin, ...]]:
-    """What each batch of a partition, that a reader gets, was made of."""
+    """Return what each batch of a partition, that a reader gets, was made of."""
     rows = _rows_of(connection, [parent])[parent]
     pins = consumed_of(connection, {each: row.id for each, row in rows.items()})
     return {each: pins.get(each, ()) for each in rows}
 
 
 def last_id(connection: sa.Connection, parent: Partition) -> str | None:
-    """The greatest update id in any batch of a partition, valid or not: the next one is to come after it."""
+    """Return the greatest update id in any batch of a partition, valid or not: the next one is to come after it."""
     held = sa.select(batch.c.key).where(batch.c.feed == str(parent.feed), batch.c.partition == parent.key)
     mine = (update.c.feed == str(parent.feed)) & update.c.partition.in_(held)
     return connection.execute(sa.select(sa.func.max(update.c.id)).where(mine)).scalar()
 
 
 def _last(pins: Iterable[Pin]) -> tuple[Pin, ...]:
-    """Of each input the pin that goes furthest."""
+    """Return the pin of each input that goes furthest."""
     found: dict[Partition, Pin] = {}
     for pin in pins:
         known = found.get(pin.partition)
@@ -74,7 +74,7 @@ def _last(pins: Iterable[Pin]) -> tuple[Pin, ...]:
 
 
 def consumed_of(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
-    """What some updates, by partition, were built from."""
+    """Return what some updates, by partition, were built from."""
     found: dict[Partition, list[Pin]] = {}
     query = _consumed_of(connection.dialect.name)
     ids = wanted.given((str(at.feed), at.key, update_id) for at, update_id in published.items())

@@ -1,7 +1,7 @@
-"""A window is made again: begun, finished or given up, by compare and set in one transaction.
+"""Backfills of windows: begun, finished or given up, by compare and set in one transaction.
 
-What the window holds is judged by its counts as ever. A check that failed before has to run again: until it passes
-what is in the window stays flagged. Killed between two of these, the window is `backfilling` until somebody says more.
+The window is judged by its counts as ever. A check that failed before has to run again: until it passes what is in the
+window stays flagged. After a kill in between the window is `backfilling` until somebody ends that.
 """
 
 from collections.abc import Callable
@@ -32,10 +32,10 @@ _Prepare = Callable[[sa.Connection, Row], WindowState]
 def begin(
     ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime, expected: WindowState | None = None
 ) -> Reported:
-    """Say that a window is being made again. Known, if it is already.
+    """Record that a window is being made again. The result is `known` if it is already.
 
     Raises IllegalTransition if it is open, or not in the state that is expected; PartitionClosed if it is final;
-    InvalidName for a window that the dataset has not.
+    InvalidName for a window that the dataset does not have.
     """
 
     def prepare(_: sa.Connection, row: Row) -> WindowState:
@@ -48,9 +48,9 @@ def begin(
 def finish(
     ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime, expected: WindowState | None = None
 ) -> Reported:
-    """Say that a window was made again: it is backfilled, or open if its counts say so. Known, if it is already.
+    """Record that a window was made again: it is backfilled, or open by its counts. The result is `known` if it is.
 
-    Checks of it that failed before are stale from then on. Raises as `begin` does, if it was not begun.
+    Checks of it that failed before are stale from then on. Raises as `begin` does, and if it was not begun.
     """
 
     def prepare(connection: sa.Connection, row: Row) -> WindowState:
@@ -64,9 +64,9 @@ def finish(
 
 
 def give_up(ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime) -> Reported:
-    """Say that a window is not made again after all: it is what its counts and checks say. Known, if it was not begun.
+    """Record that a window is not made again after all: counts and checks decide. `known` if it was not begun.
 
-    Raises InvalidName for a window that the dataset has not.
+    Raises InvalidName for a window that the dataset does not have.
     """
 
     def prepare(_: sa.Connection, row: Row) -> WindowState:
@@ -101,9 +101,9 @@ def _move(
 
 
 def settle(ledger: Ledger, now: datetime) -> None:
-    """End the backfills of runs that have ended: finished by those that have published, given up by the others.
+    """End the backfills of runs that have ended: finish those of runs that published, give up the others.
 
-    A run begins them after its claims, and is killed where it likes: whoever finishes runs does this, too. Repeatable.
+    A run begins them after its claims, and may be killed anywhere: whoever finishes runs does this, too. Repeatable.
     """
     with ledger.read() as connection:
         left = _of_ended_runs(connection)
@@ -116,7 +116,7 @@ def settle(ledger: Ledger, now: datetime) -> None:
 
 
 def _of_ended_runs(connection: sa.Connection) -> list[tuple[WindowAddress, str, str, str | None]]:
-    """The windows that a run has begun, which the log names, and which has ended."""
+    """Return the windows that a run has begun to make again, which the log names, and which has ended."""
     query = sa.select(*COLUMNS, run.c.id, run.c.state, run.c.reason).select_from(window)
     query = query.join(change, change.c.sequence == window.c.changed)
     query = query.join(run, (run.c.id == change.c.who) & (run.c.state != RUNNING)).where(BACKFILLING)

@@ -1,4 +1,4 @@
-"""The datasets of which windows are kept: how each is judged, and the lock of all its counts."""
+"""Datasets with windows: how each is judged, and the lock of all its counts."""
 
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
@@ -19,7 +19,7 @@ _ADAPTER = TypeAdapter(Tracked)
 
 
 def default() -> Tracked:
-    """How a dataset is judged that nobody has declared: by the settings."""
+    """Return how a dataset is judged that nobody has declared: by the settings."""
     found = settings()
     return Tracked(check_grains(found.state_grains, ["UTC"]), found.state_ratio, is_default=True)
 
@@ -34,23 +34,23 @@ def _text(declared: Tracked) -> str:
 
 
 def tracked(connection: sa.Connection, names: Iterable[Feed]) -> dict[Feed, Tracked]:
-    """How some datasets are judged, those that the ledger has heard of."""
+    """Return how some datasets are judged, those that the ledger has."""
     asked = wanted.rows(connection, ("name",), [[str(name)] for name in names])
     query = sa.select(dataset.c.name, dataset.c.declared).join(asked, wanted.same(dataset, asked))
     return {Feed.parse(name): _parsed(declared) for name, declared in connection.execute(query)}
 
 
 def lock(connection: sa.Connection, names: Iterable[Feed], now: datetime) -> dict[Feed, Tracked]:
-    """How some datasets are judged, their counts locked until the transaction ends; what is new is made.
+    """Lock the counts of some datasets until the transaction ends. Return how they are judged, and create new ones.
 
-    Always in order of names, and before the log is locked: so no two transactions wait for each other.
+    Lock in order of names, and before the log: so no two transactions wait for each other.
     """
     found: dict[Feed, Tracked] = {}
     for name in sorted(set(names)):
         query = sa.select(dataset.c.declared).where(dataset.c.name == str(name)).with_for_update()
         row = connection.execute(query).first()
         if row is None:
-            # As the settings are now: with others, what was counted by them would be wrong.
+            # Store the settings of now: with others, what was counted by them would be wrong.
             insert_missing(connection, dataset, [{"name": str(name), "declared": _text(default()), "at": now}])
             row = connection.execute(query).one()
         found[name] = _parsed(row.declared)
@@ -58,7 +58,7 @@ def lock(connection: sa.Connection, names: Iterable[Feed], now: datetime) -> dic
 
 
 def differing(connection: sa.Connection, declared: Mapping[Feed, Tracked]) -> set[Feed]:
-    """Those of some declarations that the ledger has not got as they are now, whatever dates it has given."""
+    """Return the datasets whose declaration is not in the ledger as it is now, whatever dates the ledger has given."""
     known = tracked(connection, declared)
     return {
         name for name, new in declared.items() if name not in known or _dated_later(new, known[name]) != known[name]
@@ -66,7 +66,7 @@ def differing(connection: sa.Connection, declared: Mapping[Feed, Tracked]) -> se
 
 
 def _dated_later(new: Tracked, known: Tracked | None) -> Tracked:
-    """A declaration in which whoever has joined or left since has a date that nobody has."""
+    """Return a declaration in which sub-partitions that have joined or left since have a date that no other has."""
     return new if known is None else dated(new, known, (), lambda _path, _life: date.max)
 
 
@@ -76,7 +76,7 @@ def put(connection: sa.Connection, name: Feed, declared: Tracked) -> None:
 
 
 def put_reported(connection: sa.Connection, name: Feed) -> bool:
-    """Keep that the producer of a dataset reports what was ingested: nobody has to look for its reports."""
+    """Store that the producer of a dataset reports: nobody has to search its reports. Return whether that is new."""
     mine = (dataset.c.name == str(name)) & dataset.c.reported.is_(None)
     return bool(connection.execute(sa.update(dataset).where(mine).values(reported=True)).rowcount)
 

@@ -1,11 +1,11 @@
-"""By how much counts of windows change: what is reported now, less what it replaces."""
+"""Changes of windows' counts: what is reported now, less what it replaces."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Delta:
-    """By how much the counts of a window change: records, reports that name it, and the same of each source."""
+    """Change of the counts of a window: records, reports that name it, and the same of each source."""
 
     records: int = 0
     parts: int = 0
@@ -21,7 +21,7 @@ class Delta:
         add_source(self.sources, tier, records, parts)
 
     def merge(self, other: "Delta", *, is_base: bool) -> None:
-        """Add another one of the same window, or of a smaller one in it: sources are kept of base windows alone."""
+        """Add another one of the same window, or of a smaller one in it: only base windows keep sources."""
         self.records, self.parts = self.records + other.records, self.parts + other.parts
         self.data += other.data
         for tier, counted in other.sources.items() if is_base else ():

@@ -1,9 +1,9 @@
-"""Feeds as reporters: what the newest valid updates of their partitions hold becomes reports, by way of the log.
+"""Feeds as reporters: the newest valid updates of their partitions become reports, by way of the log.
 
-So does what their checks have found: it is known of the windows that a partition fills, as if somebody reported it.
+So do the results of their checks: they count for the windows that a partition fills, as if somebody reported them.
 
-A subscriber of the log like any other: its work grows with what has changed. A feed belongs to who declares it; those
-of other code locations on the same ledger are left to them.
+The counter is a subscriber of the log like any other: its work grows with what has changed. A feed belongs to the code
+location that declares it: those of others on the same ledger are left to them.
 """
 
 from collections import Counter
@@ -28,14 +28,14 @@ from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.states.windows import report_quality
 
 PARTITIONS_PER_READ = 500
-"""Changes that are taken from the log at a time: then the time is looked at."""
+"""Number of changes read from the log at a time. After each read the time is checked."""
 
 
 @dataclass(frozen=True)
 class CountedFeed:
     """A feed whose records are counted.
 
-    `sub_partition_of` says which sub-partition a partition (or batch) is of; None of one that no asset has.
+    `sub_partition_of` returns the sub-partition of a partition (or batch); None if no asset has it.
     """
 
     tracked: Tracked
@@ -53,7 +53,7 @@ def count(
     out_of_time: Callable[[], bool],
     limit: int = PARTITIONS_PER_READ,
 ) -> bool:
-    """Report counts and checks of every partition that has changed, until the time is over: False if something is left.
+    """Report counts and checks of every changed partition, until the time is over. Return False if something is left.
 
     The version of a report is the number of its partition's last change. Reports come before the subscription moves:
     after a kill between the two they are made again, equal or newer ones, and change nothing.
@@ -102,7 +102,7 @@ def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now:
 def _reports(
     connection: sa.Connection, feeds: Mapping[Feed, CountedFeed], partitions: Collection[Partition]
 ) -> Iterator[Report]:
-    """A report of each partition: empty if it has no valid update, or nobody has counted that yet."""
+    """Yield a report of each partition: empty if it has no valid update, or nobody has counted that yet."""
     foreign = {each.feed for each in partitions if feeds[each.feed].is_foreign}
     told = counts.reported_by_others(connection, foreign)
     for partition, (text, number) in sorted(counts.newest(connection, partitions).items()):
@@ -114,7 +114,7 @@ def _reports(
 
 
 def _in_windows(text: str, tracked: Tracked, sub_partition: str) -> tuple[tuple[datetime, int], ...]:
-    """Counts by the base windows of a sub-partition: those of days were taken by quarters of hours."""
+    """Return counts by the base windows of a sub-partition: those of days were taken by quarters of hours."""
     total: Counter[datetime] = Counter()
     for start, records in windows_of(text).items():
         total[window_of(tracked.base, start, tracked.zone_of(sub_partition)).start] += records

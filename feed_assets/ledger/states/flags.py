@@ -1,4 +1,4 @@
-"""Windows that lie in each other, and how quality spreads: down into a bad one, up to what nothing else is against."""
+"""Windows in each other, and how quality spreads: down into a bad one, up to a larger one that lacks nothing else."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from feed_assets.ledger.states.rows import Row
 
 
 def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[WindowAddress]:
-    """The smaller windows in one, and all of these of the sub-partitions below."""
+    """Yield the smaller windows in one, and all of these of the sub-partitions below."""
     zone = tracked.zone_of(at.sub_partition)
     for grain in tracked.grains:
         if minutes_of(grain) < minutes_of(at.grain):
@@ -23,22 +23,22 @@ def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[Wind
 
 
 def holding(tracked: Tracked, at: WindowAddress, start: datetime) -> list[WindowAddress]:
-    """A window, the larger ones that hold it, and those of the sub-partitions above."""
+    """Return a window, the larger ones that hold it, and those of the sub-partitions above."""
     found = tracked.holding(at.dataset, at.sub_partition, start)
     return [at, *(each for each in found if each != at and minutes_of(each.grain) >= minutes_of(at.grain))]
 
 
 def inner(tracked: Tracked, row: Row) -> tuple[WindowAddress, ...]:
-    """The parts of a window that lacks something; () of others, and of the smallest ones."""
+    """Return the parts of a window that lacks something; () for others, and for the smallest ones."""
     lacks = row.state is WindowState.OPEN and not row.held
     return tracked.parts(row.address, row.window) if lacks else ()
 
 
 def held_by(parts: Sequence[Row], *, is_accepted: bool) -> str | None:
-    """The bad parts of a window that nothing else keeps open: then all of its data are there, or somebody has accepted
-    what is.
+    """Return the bad parts of a window that nothing else keeps open, in words, or None.
 
-    The first says why, the others are named, so that the text is another one when another one is bad.
+    All of its data are there then, or somebody has accepted what is. The first part says why, the others are named, so
+    that the text changes when another one is bad.
     """
     bad = [part for part in parts if part.judged_as is WindowState.INVALID or part.held]
     lacks = any(not part.held and part.state is not WindowState.INVALID and part.state not in DONE for part in parts)

@@ -1,7 +1,7 @@
-"""Old reports: of windows that have long been complete they become one row of their sub-partition and tier.
+"""Folding of old reports: those of windows that have long been complete become one row by sub-partition and tier.
 
-What the windows hold stays: their counts are in their own rows. Feeds' reports are not folded, as a roll-back may come
-after years. What would change a folded window afterwards is refused (`reports.report`).
+The windows keep their contents: their counts are in their own rows. Feeds' reports are not folded, as a roll-back may
+come after years. A report that would change a folded window afterwards is refused (`reports.report`).
 """
 
 import json
@@ -26,7 +26,7 @@ from feed_assets.ledger.states.rows import Row, rows, write
 from feed_assets.ledger.tables import report
 
 REPORTS_PER_STEP = 500
-"""Reports that one step looks at: it goes on after the last one, and begins again after all."""
+"""Number of reports that one step checks: the next goes on after the last one, and begins again after all."""
 
 _CURSOR = "state folded"
 _Key = Sequence[str]
@@ -34,13 +34,13 @@ _KEY = ("dataset", "sub_partition", "tier", "part")
 _BEGINNING = json.dumps([""] * len(_KEY))
 _NOTHING = text_of(())
 _AFTER_ALL = encode(LAST_VERSION)
-"""The version of a row of several: no report replaces it."""
+"""The version of a folded row: no report replaces it."""
 
 
 def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP) -> int:
-    """Fold some reports that are all of windows complete for so many days; how many went.
+    """Fold some reports whose windows have all been complete for `days`. Return how many went.
 
-    One transaction for each dataset, then the position: after a kill some are looked at again, and are gone.
+    One transaction for each dataset, then the position: after a kill some are checked again, and are gone.
     """
     with ledger.read() as connection:
         after = json.loads(get_cursor(connection, _CURSOR) or _BEGINNING)
@@ -54,7 +54,7 @@ def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP
 
 
 def fold_all(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP, *, apply: bool) -> int:
-    """Fold all of these; how many go, or would, as a dry run."""
+    """Fold all such reports. Return how many go, or would without `apply`."""
     after, before, done = json.loads(_BEGINNING), now - timedelta(days=days), 0
     while True:
         with ledger.read() as connection:
@@ -75,7 +75,7 @@ def _to_fold(ledger: Ledger, name: str, keys: Sequence[_Key], before: datetime) 
 
 
 def _after(connection: sa.Connection, after: _Key, limit: int) -> list[_Key]:
-    """The keys of the next reports, by key: a range of the primary key's index."""
+    """Return the keys of the next reports, by key: a range of the primary key's index."""
     columns = [report.c[name] for name in _KEY]
     query = sa.select(*columns).where(sa.tuple_(*columns) > sa.tuple_(*map(sa.literal, after)))
     return [[*row] for row in connection.execute(query.order_by(*columns).limit(limit))]
@@ -90,7 +90,7 @@ def _of(keys: Iterable[_Key], name: str) -> list[_Key]:
 
 
 def _fold(ledger: Ledger, name: str, keys: Sequence[_Key], now: datetime, before: datetime) -> int:
-    """Fold those of some reports of one dataset that may be, as they are once its counts are locked."""
+    """Fold those of some reports of one dataset that may be, checked once its counts are locked. Return how many."""
     dataset = Feed.parse(name)
     with ledger.write() as connection:
         tracked = datasets.lock(connection, [dataset], now)[dataset]
@@ -108,7 +108,7 @@ class _Folding:
     before: datetime
 
     def old(self, keys: Sequence[_Key]) -> list[Any]:
-        """The reports that others made of windows which have all been complete for long."""
+        """Return the reports of others whose windows have all been complete for long."""
         theirs = report.c.by.is_distinct_from(COUNTER) & (report.c.part != FOLDED) & (report.c.at <= self.before)
         asked = wanted.rows(self.connection, _KEY, keys)
         query = sa.select(report).join(asked, wanted.same(report, asked)).where(theirs, report.c.windows != _NOTHING)
@@ -145,7 +145,7 @@ class _Folding:
         return rows(self.connection, {at for each in reports for at in self._named(each)})
 
     def _named(self, each: Any) -> list[WindowAddress]:
-        """The base windows that a report names."""
+        """Return the base windows that a report names."""
         base, zone = self.tracked.base, self.tracked.zone_of(each.sub_partition)
         keys = [window_of(base, start, zone).key for start in windows_of(each.windows)]
         return [WindowAddress(self.dataset, each.sub_partition, base, key) for key in keys]

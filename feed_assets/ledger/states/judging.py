@@ -1,8 +1,8 @@
-"""From counts to states: which windows change when some counts do, and every larger one that this completes.
+"""Judging of windows: which states change when some counts do, also of every larger window that this completes.
 
-In a transaction that holds the lock of the dataset (`datasets.lock`). The log is locked as soon as a state changes, and
-larger windows are judged after that: of two reports that complete two siblings, the later one sees both. A kill leaves
-nothing of it, a repeat finds it done.
+It needs a transaction that holds the lock of the dataset (`datasets.lock`). The log is locked as soon as a state
+changes, and larger windows are judged after that: of two reports that complete two siblings, the later one sees both. A
+kill leaves nothing of it, a repeat finds it done.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,9 +48,9 @@ class Judging:
     def count(
         self, deltas: Mapping[tuple[str, datetime], Delta], offsets: Mapping[WindowAddress, Compared] = NOTHING_SAID
     ) -> int:
-        """Change the counts of base windows, by sub-partition and start, and what their offsets say.
+        """Change the counts of base windows, by sub-partition and start, and the results of comparing their offsets.
 
-        Returns how many windows change their state.
+        Return how many windows change their state.
         """
         summed: dict[WindowAddress, Delta] = {}
         for (sub_partition, start), delta in deltas.items():
@@ -63,13 +63,13 @@ class Judging:
         return self._settle({*(self.base_of(*each) for each in deltas), *offsets})
 
     def folded(self, starts: Iterable[tuple[str, datetime]]) -> set[tuple[str, datetime]]:
-        """Those base windows, by sub-partition and start, whose reports are one row by now."""
+        """Return those base windows, by sub-partition and start, whose reports are one row by now."""
         wanted = {each: self.base_of(*each) for each in set(starts)}
         self._load(wanted.values())
         return {each for each, at in wanted.items() if self._rows[at].folded}
 
     def _compare(self, offsets: Mapping[WindowAddress, Compared]) -> None:
-        """Keep what the offsets of windows say, where that is another thing."""
+        """Store the compared offsets of windows, where they changed."""
         self._load(offsets)
         for at, found in offsets.items():
             row = self._rows[at]
@@ -115,7 +115,7 @@ class Judging:
         self._settle([*self._rows])
 
     def _is_bound(self, row: Row) -> bool:
-        """Whether the window is one of the declaration of now, whose times it then has: its zone may be another one."""
+        """Return whether the window is still declared. Give it the declared times: its zone may be another one."""
         if row.address.grain != self._tracked.base:
             try:
                 window = self._tracked.window(row.address.sub_partition, row.address.grain, row.address.key)
@@ -131,22 +131,22 @@ class Judging:
         return not below and at.grain == tracked.base and is_known
 
     def judge_again(self, addresses: Iterable[WindowAddress]) -> set[WindowAddress]:
-        """Judge windows of which something else than a count has changed; those whose state changes."""
+        """Judge windows of which something other than a count has changed. Return those whose state changes."""
         seeds = {*addresses}
         self._settle(seeds.union(self._flag(seeds)))
         return {*self._transitions}
 
     def move(self, address: WindowAddress, state: WindowState, why: str) -> set[WindowAddress]:
-        """Bring a window into a state, unless its counts or checks say that it is another one."""
+        """Bring a window into a state, unless its counts or checks require another one. Return those that changed."""
         row = self.row(address)
-        lock_log(self._connection)  # It is told of, also where no window above is judged otherwise.
+        lock_log(self._connection)  # It is logged, also if no window above is judged otherwise.
         self._transitions[address] = NewTransition(row, row.state, why)
         row.state, row.since = state, self._now
         self._settle({address, *self._above(address)})
         return {*self._transitions}
 
     def row(self, address: WindowAddress) -> Row:
-        """A window to change, which `judge_again` then has to judge. Raises PartitionClosed if it is final."""
+        """Return a window to change, which `judge_again` then has to judge. Raise PartitionClosed if it is final."""
         self._load([address])
         self._load(self._ancestors(address))
         if final := self._closed([address]):
@@ -162,7 +162,7 @@ class Judging:
         self._settle(seeds.union(*(self._load_inside(self._rows[at]) for at in seeds)))
 
     def _closed(self, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
-        """Those of some loaded windows that are final, or lie in what is, with why."""
+        """Return those of some loaded windows that are final, or lie in what is, with why."""
         if not self._has_closed:
             return {}
         places = {at: holding(self._tracked, at, self._rows[at].start) for at in addresses}
@@ -180,14 +180,14 @@ class Judging:
         self._keep({at: empty(self._tracked, at) for at in new if at not in self._rows})
 
     def _keep(self, found: Mapping[WindowAddress, Row]) -> None:
-        """Rows as they are in the ledger, before anything of them changes."""
+        """Store rows as they are in the ledger, before anything of them changes."""
         self._rows |= found
         self._held |= {at: row.held for at, row in found.items() if row.held}
         self._accepted |= {at for at, row in found.items() if row.accepted}
         self._suspicions |= {at: why for at, row in found.items() if (why := row.suspicion)}
 
     def _load_inside(self, row: Row) -> list[WindowAddress]:
-        """The windows in one that anything is known of, with all that holds them."""
+        """Load the known windows in one, with all that hold them. Return the known ones."""
         addresses = [*inside(self._tracked, row.address, row.window)]
         self._keep(rows(self._connection, [at for at in addresses if at not in self._rows]))
         known = [at for at in addresses if at in self._rows and self._rows[at].is_kept]
@@ -195,7 +195,7 @@ class Judging:
         return known
 
     def _ancestors(self, at: WindowAddress) -> list[WindowAddress]:
-        """The larger windows that hold one, and those of the sub-partitions above."""
+        """Return the larger windows that hold one, and those of the sub-partitions above."""
         return holding(self._tracked, at, self._rows[at].start)[1:]
 
     def _add(self, row: Row, delta: Delta) -> None:
@@ -221,7 +221,7 @@ class Judging:
         return len(self._transitions)
 
     def _flag(self, judged: Iterable[WindowAddress]) -> list[WindowAddress]:
-        """What lies in those of some windows that are suspect now, or no longer, and what holds them."""
+        """Return the windows in, and above, those of some windows that are suspect now, or no longer."""
         new = [at for at in judged if self._rows[at].suspicion != self._suspicions.get(at)]
         if not new:
             return []
@@ -229,13 +229,13 @@ class Judging:
         return [each for at in new for each in [*self._load_inside(self._rows[at]), *self._above(at)]]
 
     def _queue(self, waiting: dict[tuple[int, int], set[WindowAddress]], addresses: Iterable[WindowAddress]) -> None:
-        """Put windows where their turn is: from the leaves up, and there from small to large."""
+        """Queue windows in their order: from the leaves up, and there from small to large."""
         for at in addresses:
             depth = at.sub_partition.count("/") + 1 if at.sub_partition else 0
             waiting.setdefault((-depth, minutes_of(at.grain)), set()).add(at)
 
     def _above(self, at: WindowAddress) -> list[WindowAddress]:
-        """The windows that may be judged by this one: larger ones, the same of a sub-partition above, accepted ones."""
+        """Return the windows that this one may affect: larger ones, that of a sub-partition above, accepted ones."""
         tracked, sub_partition = self._tracked, at.sub_partition
         larger = parents(self._rows[at].window, tracked.grains, tracked.zone_of(sub_partition))
         found = [self._address(sub_partition, each) for each in larger]
@@ -244,7 +244,7 @@ class Judging:
         return [*found, *(self._accepted.intersection(self._ancestors(at)) if self._accepted else ())]
 
     def _judge(self, group: set[WindowAddress]) -> list[WindowAddress]:
-        """Those of some windows of one grain and level whose state changes, or what holds it; of none that is final."""
+        """Return the windows of `group` (one grain, one level) whose state or hold reason changed. Skip closed ones."""
         self._load(group)
         group = group.difference(self._closed(group))
         parts = {at: self._tracked.parts(at, self._rows[at].window) for at in group}
@@ -272,7 +272,7 @@ class Judging:
         return True
 
     def _holders(self, row: Row, below: Sequence[WindowAddress]) -> list[Row]:
-        """The parts that may hold a window; of an accepted one not those that lack something, but what lies in them."""
+        """Return the parts that may hold a window; in an accepted one the parts of those that lack something."""
         found, tracked = [*below], self._tracked
         while lacking := {at: parts for at in found if row.accepted and (parts := inner(tracked, self._rows[at]))}:
             self._load({each for parts in lacking.values() for each in parts})
@@ -280,17 +280,17 @@ class Judging:
         return [self._rows[at] for at in found]
 
     def _flagged_by(self, row: Row) -> str | None:
-        """What is wrong with a window that holds it: what of those is not loaded is not suspect."""
+        """Return what is wrong with a window that holds this one, or None. Those not loaded are not suspect."""
         if not any(self._suspicions.values()):
             return None
         found = (self._suspicions.get(at) for at in self._ancestors(row.address))
         return next((why for why in found if why), None)
 
     def _state(self, row: Row, counted: WindowState, *, is_there: bool) -> WindowState:
-        """By its counts, or what somebody has accepted; of a check that failed nobody hears before the data are there.
+        """Return the state by counts, or by acceptance. A check that failed counts only once the data are there.
 
-        Who reads what is invalid, as it ignores quality, then never reads a part of it. What is being made again is
-        that until somebody says that it was. `is_there`: all of it is, though a part is bad.
+        So a reader of invalid windows, which ignores quality, never reads a part of one. A window that is being made
+        again stays so until somebody ends that. `is_there`: all of its data are there, though a part is bad.
         """
         if row.state is WindowState.BACKFILLING:
             return row.state
@@ -306,14 +306,14 @@ class Judging:
         return row.state if row.state is WindowState.BACKFILLED else WindowState.COMPLETE
 
     def _counted(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
-        """The state by counts alone: of a base window its own, of a larger one those of its children."""
+        """Return the state by counts alone: of a base window its own, of a larger one those of its children."""
         if self._is_base(row.address, below):
             return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share, row.offsets)
         states = state_counts(self._rows[each].judged_as for each in below)
         return combined(states, len(below)) if below else WindowState.OPEN
 
     def _why(self, row: Row, below: Sequence[WindowAddress]) -> str:
-        """Why it has the state that it has, in words."""
+        """Return why it has the state that it has, in words."""
         if row.state is WindowState.INVALID and row.issue:
             return row.issue
         if row.state is WindowState.COMPLETE_WITH_ISSUE and row.bad:

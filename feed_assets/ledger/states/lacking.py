@@ -1,4 +1,4 @@
-"""What windows lack, in words: of a larger one which smaller one or sub-partition, down to where counts are."""
+"""Explanations of what windows lack: of a larger one which smaller one or sub-partition, down to the counts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +14,7 @@ from feed_assets.ledger.states.rows import Row, empty, rows
 def whys(
     connection: sa.Connection, windows: Iterable[Row], tracked: Mapping[Feed, Tracked]
 ) -> dict[WindowAddress, str]:
-    """Why windows are not complete or good, who accepted them, or their counts: a statement for each step down."""
+    """Return why windows are not complete or good, who accepted them, or their counts: one statement a step down."""
     given = {row.address: row for row in windows}
     blamed = followed = given
     while followed:
@@ -27,14 +27,14 @@ def whys(
 
 
 def _parts(tracked: Tracked, row: Row) -> tuple[WindowAddress, ...]:
-    """The windows to look at for what one lacks; () if it is known of the window itself."""
+    """Return the windows that may explain what one lacks; () if the window itself does."""
     is_open = row.state is WindowState.OPEN
     looks = is_open or row.state is WindowState.COMPLETE_WITH_ISSUE
     return tracked.parts(row.address, row.window) if looks and row.is_kept and not row.bad else ()
 
 
 def _blamed(row: Row, parts: Sequence[Row]) -> Row | None:
-    """The first part that makes a window what it is: open, or complete with an issue."""
+    """Return the first part that makes a window what it is: open, or complete with an issue."""
     is_open = row.state not in DONE
     return next((each for each in parts if (each.state not in DONE if is_open else each.state is row.state)), None)
 
@@ -53,7 +53,7 @@ def _said(tracked: Tracked, row: Row, blamed: Row) -> str:
 
 
 def _own(tracked: Tracked, row: Row) -> str:
-    """What is said of a window itself."""
+    """Return the explanation of a window itself."""
     at = row.address
     if row.state is WindowState.BACKFILLING:
         return f"somebody makes it again since {row.since:%Y-%m-%d %H:%M} UTC; `feed-assets state transitions` says who"

@@ -1,11 +1,11 @@
-"""Offsets of what was ingested, compared: with each other, and with what sources say that a window has.
+"""Comparison of ingested offsets: with each other, and with those that sources report for a window.
 
 Every offset between the least and the greatest that a window names, by its parts and sources, must be in some part, of
 any window. At most one part of the window itself may hold it. A window whose parts name no offsets is not compared.
 
-What is kept adds up, so that the order of the reports is of no matter: the table `coverage` says of each partition how
-many parts hold an offset, `window_offsets` which offsets a window names. A report changes the rows that its ranges
-touch, and the windows whose offsets reach into what is covered by it, or no longer.
+Stored numbers add up, so the order of the reports does not matter. The table `coverage` has for each partition how many
+parts hold an offset, `window_offsets` which offsets a window names. A report changes the rows that its ranges touch,
+and the windows whose offsets reach into what is covered by it, or no longer.
 """
 
 import json
@@ -26,7 +26,7 @@ from feed_assets.ledger import bulk, wanted
 from feed_assets.ledger.tables import coverage, report, window_offsets
 
 AddressOf = Callable[[str, datetime], WindowAddress]
-"""The base window of a sub-partition that begins at a moment."""
+"""Function that returns the base window of a sub-partition that begins at a moment."""
 
 _Line = tuple[str, str]
 """A sub-partition, and a partition of its topic."""
@@ -62,7 +62,7 @@ class _Named:
             self.sources.setdefault(tier, Steps()).merge(steps)
 
     def hull(self, tiers: Collection[str] = ()) -> Range | None:
-        """The offsets that it goes from and to; of sources those of `tiers` count, or all if none is named."""
+        """Return its first and last offset; of sources those of `tiers` count, or all if none is named."""
         known = (steps for tier, steps in self.sources.items() if not tiers or tier in tiers)
         return hull_of([self.parts.hull, *(steps.hull for steps in known)])
 
@@ -73,9 +73,9 @@ _Windows = dict[WindowAddress, dict[str, _Named]]
 def record(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, changes: Iterable[OffsetChange], address_of: AddressOf
 ) -> dict[WindowAddress, Compared]:
-    """Keep what reports tell of offsets, and compare each window that this may make another.
+    """Store the offsets of reports, and compare each window that this may change.
 
-    In a transaction that holds the lock of the dataset.
+    Call it in a transaction that holds the lock of the dataset.
     """
     changes = [each for each in changes if each.offsets]
     if not changes:
@@ -159,7 +159,7 @@ def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps
 
 
 def _runs(steps: Steps) -> list[Range]:
-    """The ranges in which steps change anything."""
+    """Return the ranges in which steps change anything."""
     return joined((first, last) for first, last, depth in steps.stretches() if depth)
 
 
@@ -253,7 +253,7 @@ def _named_by(parts: str | None, sources: str | None) -> _Named:
 
 
 def _write(connection: sa.Connection, changed: Mapping[WindowAddress, Iterable[str]], known: _Windows) -> None:
-    """Write what windows name of partitions of which it has changed; of which nothing is left goes."""
+    """Write what windows name of changed partitions. Delete rows of which nothing is left."""
     rows: list[dict[str, Any]] = []
     gone: list[dict[str, Any]] = []
     for at, partitions in sorted(changed.items()):

@@ -117,7 +117,7 @@ class _Base:
 def parts(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[WindowParts, ...]:
     """Return the windows of a dataset that have this key, with up to `limit` of their parts.
 
-    Reads every report of the dataset that names a day or hour of theirs. Raises InvalidName.
+    It reads every report of the dataset that names a day or hour of theirs. Raises InvalidName.
     """
     tracked = datasets.tracked(connection, [name]).get(name) or datasets.default()
     windows = [each for each in explained(connection, name, key, limit) if each.grain]
@@ -151,7 +151,7 @@ def _of_window(
 
 
 def _base(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> list[_Base]:
-    """The base windows in one, in order, with their reports."""
+    """Return the base windows in one, in order, with their reports."""
     window = tracked.window(at.sub_partition, at.grain, at.key)
     mine = [each for each in [at, *inside(tracked, at, window)] if each.grain == tracked.base]
     known = rows(connection, mine)
@@ -180,7 +180,7 @@ def _shares(report: Any, tracked: Tracked) -> dict[datetime, _Share]:
 
 
 def _reports(connection: sa.Connection, name: Feed, wanted: Iterable[tuple[str, datetime]]) -> list[Any]:
-    """The reports that may name some windows: by the text of their hours, or of their days if these are many."""
+    """Return the reports that may name some windows: by the text of their hours, or of their days if these are many."""
     starts = {start for _, start in wanted}
     hours, days = ({key_of(start)[:length] for start in starts} for length in (len("2026-01-01-15"), len("2026-01-01")))
     named = sa.or_(*(report.c.windows.contains(f'"{each}') for each in sorted(hours if len(hours) == 1 else days)))
@@ -190,7 +190,7 @@ def _reports(connection: sa.Connection, name: Feed, wanted: Iterable[tuple[str, 
 
 
 def _listed(base: Sequence[_Base]) -> list[Part]:
-    """Every part of the windows once, with its records of them all; what was ingested first."""
+    """Return every part of the windows once, with its records of them all; what was ingested first."""
     found: dict[tuple[str, str, str], Part] = {}
     for one in base:
         for share in one.shares:
@@ -268,7 +268,7 @@ def _with_neighbours(
 
 
 def _twice(one: _Base) -> list[Twice]:
-    """The offsets that two parts of a window hold: those that follow each other by their first offset."""
+    """Return the offsets that two parts of a window hold, for each pair of parts that overlap."""
     if not one.row.doubled:
         return []
     by_partition: dict[str, list[tuple[Range, str]]] = {}

@@ -1,4 +1,4 @@
-"""What the log is told of windows: transitions, and what is wrong in those that stay open."""
+"""Entries of the log about windows: transitions, and what is wrong in those that stay open."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states.rows import Row
 
 SMALLER = "smaller windows"
-"""What the log calls that something is wrong in a window, beside the names of checks."""
+"""The name in the log of a problem in a smaller window, beside the names of checks."""
 
 
 class NewTransition(NamedTuple):
@@ -29,9 +29,9 @@ class NewTransition(NamedTuple):
 def post(
     connection: sa.Connection, new: Sequence[NewTransition], held: Sequence[Row], now: datetime, by: str | None
 ) -> None:
-    """Number transitions in order of time, and tell who waits for them of windows of which all data are there now.
+    """Append transitions to the log in order of time, and the hold reasons of windows of which all data are there now.
 
-    Raises IllegalTransition for one that is none.
+    Raises IllegalTransition for one that is not allowed.
     """
     if not new and not held:
         return

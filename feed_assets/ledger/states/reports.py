@@ -28,7 +28,7 @@ from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.tables import report as table
 
 SOURCE = "state"
-"""What rejected reports are kept under, beside rejected events."""
+"""The source under which rejected reports are stored, beside rejected events."""
 
 _Key = tuple[str, str, str]
 _Deltas = dict[tuple[str, datetime], Delta]
@@ -38,7 +38,7 @@ _COLUMNS = ("version", "digest", "windows", "records", "first", "last", "offsets
 
 @dataclass
 class Reported:
-    """What became of some reports: recorded, known already (or overtaken by a newer one), or rejected.
+    """The outcome of some reports: recorded, known already (or overtaken by a newer one), or rejected.
 
     `transitions` is how many windows have changed their state.
     """
@@ -49,7 +49,7 @@ class Reported:
     rejected: list[Rejected] = field(default_factory=list[Rejected])
 
     def with_(self, other: "Reported") -> "Reported":
-        """What became of these and of others."""
+        """Return the outcome of these and of others."""
         rejected, transitions = [*self.rejected, *other.rejected], self.transitions + other.transitions
         return Reported(self.accepted + other.accepted, self.known + other.known, transitions, rejected)
 
@@ -57,8 +57,8 @@ class Reported:
 def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None = None) -> Reported:
     """Record reports, and post every transition that follows from them, in one transaction.
 
-    What cannot be recorded is kept with its reason, and returned; where sums grow too large, the report that is to
-    blame is found half by half. Repeating it changes nothing.
+    Reports that cannot be recorded are stored with the reason, and returned. If sums grow too large, the report that is
+    to blame is found half by half. Repeating it changes nothing.
     """
     try:
         return _in_one(ledger, reports, now, by)
@@ -90,7 +90,7 @@ def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | 
 
 
 def _by_line(rejected: Iterable[Rejected]) -> list[Rejected]:
-    """One of each line, with the first of its reasons: of a source each window is a report."""
+    """Return one reject of each line, with the first of its reasons: each window of a source is a report."""
     found: dict[str, dict[str, None]] = {}
     for each in rejected:
         found.setdefault(each.raw, {})[each.reason] = None
@@ -142,12 +142,12 @@ class _Recording:
             _add(deltas, each, windows_of(each.windows).items(), -1)
 
     def _placed(self, new: Report) -> Report:
-        """A report with the levels of its sub-partition in the declared order, whatever theirs was."""
+        """Return a report with the levels of its sub-partition in the declared order, whatever theirs was."""
         path = self.tracked.path_of(new.sub_partition)
         return new if path == new.sub_partition else replace(new, sub_partition=path)
 
     def _is_sound(self, new: Report) -> bool:
-        """Whether its sub-partition and windows are ones that the dataset has."""
+        """Return whether the dataset has the tier, sub-partition and windows of a report. Reject it otherwise."""
         try:
             if self.tracked.is_ours and new.tier == INGESTED and self.by != COUNTER:
                 raise InvalidReport(f"{self.dataset} is made here: its runs count what they write. Report its sources.")
@@ -179,7 +179,7 @@ class _Recording:
         self.tracked.check(sub_partition, window)
 
     def _newest(self, reports: Iterable[Report]) -> dict[_Key, Report]:
-        """The report of each part with the greatest version; of two that differ in one version the first."""
+        """Return the report of each part with the greatest version; of two that differ in one version the first."""
         found: dict[_Key, Report] = {}
         for new in reports:
             if self._is_newer(new, known := found.get(new.key)):
@@ -215,9 +215,9 @@ class _Recording:
         return {(row.sub_partition, row.tier, row.part): row for row in found}
 
     def _not_folded(self, new: list[Report], before: Mapping[_Key, Any], judging: Judging) -> list[Report]:
-        """Those that change no window of which reports are one row by now: they may be one of these.
+        """Return the reports that name no window whose reports are one row by now: they may be one of these.
 
-        What is not folded is corrected as ever: parts that are known, and feeds' own.
+        Known parts, which are not folded, and feeds' own are corrected as ever. Other reports are rejected.
         """
         if self.by == COUNTER:
             return new
@@ -234,7 +234,7 @@ class _Recording:
         return kept
 
     def _not_closed(self, new: list[Report], before: Mapping[_Key, Any]) -> list[Report]:
-        """Those that change the counts of no window that somebody has closed."""
+        """Return the reports that change no counts of a closed window. Reject the others."""
         if not closures.has_any(self.connection, self.dataset):
             return new
         changed = {(each.key, start) for each in new for start in _changed(each, before.get(each.key))}
@@ -275,18 +275,18 @@ def _version(report: Report) -> str:
 
 
 def _are_of_one_kind(*versions: str) -> bool:
-    """Whether versions are all moments, or all numbers. Who names none begins either."""
+    """Return whether versions are all moments, or all numbers. `NO_VERSION` goes with both."""
     return len({is_moment(version) for version in versions if version != NO_VERSION}) < 2
 
 
 def _changed(new: Report, known: Any | None) -> set[datetime]:
-    """The windows whose counts a report changes."""
+    """Return the windows whose counts a report changes."""
     before = windows_of(known.windows) if known else {}
     return {start for start, _ in {*new.windows} ^ {*before.items()}}
 
 
 def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
-    """By how much the counts of windows change: what is reported now, less what these replace."""
+    """Return the changes of windows' counts: what is reported now, less what it replaces."""
     deltas: _Deltas = {}
     for each in new:
         _add(deltas, each, each.windows, 1)
@@ -304,7 +304,7 @@ def _offset_changes(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterat
 
 
 def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:
-    """What all reports of a dataset count, by sub-partition and start: only where its base grain has changed."""
+    """Return what all reports of a dataset count, by sub-partition and start: only if its base grain has changed."""
     deltas: _Deltas = {}
     for each in connection.execute(sa.select(*_COUNTED).where(table.c.dataset == str(dataset))):
         _add(deltas, each, windows_of(each.windows).items(), 1)
@@ -319,7 +319,7 @@ def _add(deltas: _Deltas, reported: Any, windows: Iterable[tuple[datetime, int]]
 
 
 def _data(reported: Any) -> int:
-    """A number of what was ingested by a report: sums of these tell whether windows hold the same reports."""
+    """Return a number for what a report ingested: sums of these show whether windows hold the same reports."""
     if reported.tier != INGESTED:
         return 0
     said = f"{reported.part} {reported.version} {reported.digest}"

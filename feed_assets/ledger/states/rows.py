@@ -23,15 +23,15 @@ _STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "f
 """The columns of what is known of a window, in the order of the fields of `Row`."""
 
 COLUMNS = tuple(window.c[name] for name in (*_KEY, "start", "end", *_STATE))
-"""What `row_of` reads a window from, in this order."""
+"""The columns from which `row_of` reads a window, in this order."""
 
 DIGESTS = 1 << 62
-"""Digests of what was reported are below this, also of several, added up."""
+"""Limit of the digests of reports: sums of several are taken modulo this."""
 
 
 @dataclass(slots=True)
 class Row:
-    """A window as it is kept. Times are UTC; `sources` has by tier the records, and how many reports name it."""
+    """A window as it is stored. Times are UTC; `sources` has by tier the records, and how many reports name it."""
 
     address: WindowAddress
     start: datetime
@@ -45,20 +45,20 @@ class Row:
     since: datetime | None = None
     accepted: str | None = None
     issue: str | None = None
-    """Why a check of it failed."""
+    """Reason why a check of it failed."""
     marked: str | None = None
-    """What is wrong with what it was made of."""
+    """Problem of what it was made of."""
     flagged: str | None = None
-    """What is wrong with a larger window that holds it, or with that of a sub-partition above."""
+    """Problem of a larger window that holds it, or of that of a sub-partition above."""
     stale: str | None = None
-    """Why a check of it failed before it was made again; it has not run since."""
+    """Reason why a check of it failed before it was made again; it has not run since."""
     held: str | None = None
-    """What is wrong in it, where nothing else keeps it open."""
+    """Problem in it, if nothing else keeps it open."""
     folded: bool = False
     data: int = 0
     """A digest of the reports of ingested parts that are in it, whatever their order."""
     told: int | None = None
-    """The same when its state changed last: what comes later is no news before it does again."""
+    """The digest when its state changed last: what comes later is no news before it changes again."""
     uncovered: str | None = None
     """The offsets between those that it names that no part holds, in words."""
     doubled: str | None = None
@@ -66,17 +66,17 @@ class Row:
 
     @property
     def window(self) -> Window:
-        """Its times."""
+        """Return its times."""
         return Window(self.start, self.end, self.address.grain, self.address.key)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Records by tier, of the sources that have told them."""
+        """Return records by tier, of the sources that have reported them."""
         return {tier: records for tier, (records, parts) in self.sources.items() if parts}
 
     @property
     def offsets(self) -> Compared:
-        """Issues with its offsets, in words."""
+        """Return the issues with its offsets, in words."""
         return Compared(self.uncovered, self.doubled)
 
     @offsets.setter
@@ -85,15 +85,15 @@ class Row:
 
     @property
     def is_kept(self) -> bool:
-        """Whether anything is known of it: a report names it, or somebody has said something of it, or of its parts."""
+        """Return whether it has anything to store: a report names it, or somebody has judged it, or its parts."""
         said = self.accepted or self.issue or self.marked or self.stale or self.held
         return bool(self.parts or said) or self.state is not WindowState.OPEN
 
     @property
     def suspicion(self) -> str | None:
-        """Why its data are not to be trusted, since they are there: nor are those of the windows in it.
+        """Return why its data, which are there, are not to be trusted, nor those of windows in it, or None.
 
-        What is in it may be judged before it, by the state that it then comes into.
+        Windows in it may be judged before it, by the state that it will have then.
         """
         said = self.issue or self.stale
         is_there = self.state not in (WindowState.OPEN, WindowState.COMPLETE)
@@ -102,13 +102,13 @@ class Row:
 
     @property
     def judged_as(self) -> WindowState:
-        """Its state, as what it is a part of sees it: what has not been checked again is as it was."""
+        """Return its state, as windows above count it: one that is stale is still invalid."""
         is_stale = self.stale and self.state in DONE
         return WindowState.INVALID if is_stale else self.state
 
     @property
     def bad(self) -> str | None:
-        """What is wrong with it, in it, or with what holds it, if all of its data are there."""
+        """Return what is wrong with it, in it, or with what holds it, if all of its data are there, or None."""
         if self.state is WindowState.COMPLETE_WITH_ISSUE:
             return self.flagged or self.marked or self.stale
         is_bad = self.judged_as is WindowState.INVALID
@@ -116,12 +116,12 @@ class Row:
 
     @property
     def named(self) -> str:
-        """Its grain, key and sub-partition in words."""
+        """Return its grain, key and sub-partition in words."""
         at = self.address
         return f"{at.grain} {at.key}{f' in {at.sub_partition}' if at.sub_partition else ''}"
 
     def values(self) -> dict[str, Any]:
-        """The columns of its row."""
+        """Return the columns of its row."""
         at = self.address
         sources = {tier: each for tier, each in self.sources.items() if each[1]}
         return {
@@ -138,7 +138,7 @@ class Row:
 
 
 def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, Row]:
-    """The windows that have a row, of some datasets: one index seek for each."""
+    """Return the windows that have a row, of some datasets: one index seek for each."""
     values = [(str(at.dataset), at.sub_partition, at.grain, at.key) for at in addresses]
     if not values:
         return {}
@@ -156,23 +156,23 @@ def row_of(columns: Sequence[Any]) -> Row:
 
 
 BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)
-"""In words of SQL, not as a parameter: so the index of these few is taken."""
+"""Condition with a literal, not a parameter: so the index of these few is used."""
 
 
 def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[Row]:
-    """The windows of some datasets that are being made again: few, by an index of their own."""
+    """Return the windows of some datasets that are being made again: few, by an index of their own."""
     mine = BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
     return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(mine)).all())] if datasets else []
 
 
 def empty(tracked: Tracked, at: WindowAddress) -> Row:
-    """A window that nothing is known of."""
+    """Return a window that nothing is known of."""
     window = tracked.window(at.sub_partition, at.grain, at.key)
     return Row(at, window.start, window.end)
 
 
 def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
-    """Write windows; what nothing is known of any more goes."""
+    """Write windows. Delete those that nothing is known of any more."""
     kept: list[dict[str, Any]] = []
     gone: list[dict[str, str]] = []
     for row in sorted(changed, key=_by_address):
@@ -189,7 +189,7 @@ def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
 
 
 def all_rows(connection: sa.Connection, dataset: Feed) -> list[Row]:
-    """Every window of a dataset: only where its declaration has changed."""
+    """Return every window of a dataset: only if its declaration has changed."""
     return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(window.c.dataset == str(dataset))).all())]
 
 
@@ -215,12 +215,12 @@ def _by_address(row: Row) -> WindowAddress:
 
 
 def is_(dataset: str, sub_partition: str, grain: str) -> sa.ColumnElement[bool]:
-    """The windows of one grain of a sub-partition."""
+    """Return the condition for the windows of one grain of a sub-partition."""
     return (window.c.dataset == dataset) & (window.c.sub_partition == sub_partition) & (window.c.grain == grain)
 
 
 def state_counts(states: Iterable[WindowState]) -> Mapping[WindowState, int]:
-    """How many windows are in which state."""
+    """Return how many windows are in which state."""
     found: dict[WindowState, int] = {}
     for state in states:
         found[state] = found.get(state, 0) + 1

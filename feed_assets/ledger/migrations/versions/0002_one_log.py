@@ -18,7 +18,7 @@ _NAMES = {"uq": "uq_%(table_name)s_%(column_0_name)s"}
 
 
 def upgrade() -> None:
-    """Number events after the changes of updates; nothing that was consumed is delivered again, and nothing is lost."""
+    """Give events numbers after the changes of updates. No consumed event is delivered again, and nothing is lost."""
     _create()
     connection = op.get_bind()
     offset = int(connection.execute(sa.text("SELECT value FROM cursor WHERE name = 'change'")).scalar() or 0)
