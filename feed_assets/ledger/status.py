@@ -1,4 +1,4 @@
-"""What a status page shows of partitions: a fixed number of statements, by seeks of what is shown and no history."""
+"""Facts for a status page of partitions: a fixed number of statements, by seeks of what is shown and no history."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,19 +24,19 @@ from feed_assets.ledger.tables import due as due_table
 from feed_assets.ledger.updates import PUBLISHED
 
 TO_BE_DECIDED = "to be decided"
-"""In place of a verdict: something has changed since the last one."""
+"""State in place of a verdict: something has changed since the last one."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A partition that is shown: the windows that it is, and how it is known to be there."""
+    """A partition to show: the windows that it is, and how its existence is known."""
 
     partition: Partition
     windows: tuple[WindowAddress, ...] = ()
     is_set: bool = False
-    """Whether it holds batches."""
+    """True if it holds batches."""
     is_table: bool = False
-    """Whether events tell of it, and no updates."""
+    """True if it has events, and no updates."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Stale:
 
 
 def known(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, Known]:
-    """What the ledger knows of each partition."""
+    """Return what the ledger has of each partition."""
     partitions = [each.partition for each in asked]
     published = there(connection, asked)
     uncounted = {each.partition: _UNCOUNTED for each in asked if each.windows and each.partition in published}
@@ -60,7 +60,7 @@ def known(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, 
 
 
 def _said(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, dict[str, Any]]:
-    """What runs, checks and people say of partitions; a person may name the window that one is."""
+    """Return what runs, checks and people report of partitions. A person may name the window that one is."""
     named = {each.partition: [each.partition, *(one.partition for one in each.windows)] for each in asked}
     every = [name for names in named.values() for name in names]
     by_name = {
@@ -77,7 +77,7 @@ def _said(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, 
 
 
 def _closed(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partition, str]:
-    """What is closed itself, or the window that it is; of a window also a larger one that holds it."""
+    """Return why partitions are closed: by themselves, the window that one is, or a larger one that holds it."""
     shown = closures.of_feeds(connection, {each.partition.feed for each in asked})
     mine = [each for each in asked if each.partition.feed in shown]
     tracked = datasets.tracked(connection, shown) if shown else {}
@@ -93,7 +93,7 @@ def _closed(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partition
 
 
 def _holding(tracked: Mapping[Feed, Tracked], asked: Asked) -> list[WindowAddress]:
-    """The windows that a partition is, and those that hold the first of them."""
+    """Return the windows that a partition is, and those that hold the first of them."""
     judged = tracked.get(asked.partition.feed)
     if judged is None or not asked.windows:
         return [*asked.windows]
@@ -111,7 +111,7 @@ def _run(run: runs.Run) -> str:
 
 
 def there(connection: sa.Connection, asked: Iterable[Asked]) -> set[Partition]:
-    """What has a valid update, itself or a batch of it, or an event: one seek for each."""
+    """Return what has a valid update, itself or in a batch of it, or an event: one seek for each."""
     kinds: dict[Callable[[sa.CTE], sa.Exists], list[Partition]] = {}
     for each in asked:
         exists = _has_event if each.is_table else _has_batch if each.is_set else _has_update
@@ -138,7 +138,7 @@ def _has_event(mine: sa.CTE) -> sa.Exists:
 
 
 def _listed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, dict[str, Any]]:
-    """The verdicts of what is on the list; of what is no partition yet there is none."""
+    """Return the verdicts of what is on the list, except of what is no partition yet."""
     asked = wanted.partitions(connection, partitions)
     query = sa.select(due_table).join(asked, wanted.same(due_table, asked))
     rows = [row for row in connection.execute(query) if row.state != due.NOT_YET]
@@ -153,12 +153,12 @@ def _listed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[
 
 
 def verdict_of(state: str | None) -> str:
-    """A verdict as it is shown: what cannot be decided takes a person, who has its alert."""
+    """Return a verdict as it is shown: what cannot be decided takes a person, who has its alert."""
     return State.WAITS_FOR_A_PERSON.value if state == due.UNDECIDED else state or TO_BE_DECIDED
 
 
 def _windows(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partition, Mapping[str, Any]]:
-    """The state of each partition that is a window, or several: of several the first that is not done, or not good."""
+    """Return the state of each partition that is a window; if it is several, of the first that is not done or good."""
     of = {each.partition: each.windows for each in asked if each.windows}
     rows = known_windows(connection, {at for each in of.values() for at in each}) if of else {}
     worst = {at: rows[min(known, key=lambda one: _rank(rows[one]))] for at, known in _there(of, rows).items()}
@@ -179,7 +179,7 @@ def _windows(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partitio
 def _there(
     of: Mapping[Partition, Iterable[WindowAddress]], rows: Collection[WindowAddress]
 ) -> dict[Partition, list[WindowAddress]]:
-    """Of each partition the windows that anything is known of, if there are some."""
+    """Return the windows of each partition that anything is known of, if there are some."""
     found = {at: [one for one in each if one in rows] for at, each in of.items()}
     return {at: each for at, each in found.items() if each}
 
@@ -189,7 +189,7 @@ def _rank(row: Row) -> tuple[bool, bool]:
 
 
 def said(connection: sa.Connection, windows: Collection[WindowAddress]) -> dict[WindowAddress, str]:
-    """Why windows are not complete."""
+    """Return why windows are not complete."""
     rows = known_windows(connection, windows) if windows else {}
     tracked = datasets.tracked(connection, {at.dataset for at in rows}) if rows else {}
     found = whys(connection, rows.values(), tracked)
@@ -197,12 +197,12 @@ def said(connection: sa.Connection, windows: Collection[WindowAddress]) -> dict[
 
 
 def latest_keys(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, str]:
-    """The last partition by name of each feed that has a valid update: one seek for each."""
+    """Return the last partition by name of each feed that has a valid update: one seek for each."""
     return _latest(connection, feeds, update, update.c.state == PUBLISHED)
 
 
 def latest_event_keys(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, str]:
-    """Return the last partition by name of each table that an event tells of: one seek for each."""
+    """Return the last partition by name of each table that has an event: one seek for each."""
     return _latest(connection, tables, event, sa.true())
 
 
@@ -216,10 +216,10 @@ def _latest(
 
 
 def stale(connection: sa.Connection, feeds: Collection[Feed], limit: int | None = None) -> tuple[list[Stale], int]:
-    """What was built and is out of date of some datasets, what is so longest first, and how much it is in all.
+    """Return what was built of some datasets and is out of date, longest first, and how much that is in all.
 
-    It is found on the list of what is due, which is as long as what is new or incomplete: without what a run has
-    published since it was decided about.
+    It is read from the list of what is due, which is as long as what is new or incomplete. Skip what a run has
+    published since the decision.
     """
     asked = wanted.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
     mine = (update.c.feed == due_table.c.feed) & (update.c.partition == due_table.c.partition)

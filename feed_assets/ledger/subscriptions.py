@@ -1,4 +1,4 @@
-"""How far each subscriber has the change log: a consumer for each feed that it reads, others for all feeds."""
+"""Positions of subscribers in the change log: of a consumer for each feed that it reads, of others for all feeds."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -10,14 +10,14 @@ from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import change, subscription
 
 ALL = ""
-"""In place of a feed: the changes of all."""
+"""Value in place of a feed: the changes of all feeds."""
 
 Edge = tuple[str, str]
 """Subscriber and feed."""
 
 
 def positions(connection: sa.Connection, subscribers: Collection[str] | None = None) -> dict[Edge, int]:
-    """By subscriber and feed the number of the last change that it has, of some subscribers or of all."""
+    """Return the number of the last change that each has, by subscriber and feed, of some subscribers or of all."""
     query = sa.select(subscription)
     if subscribers is not None:
         query = query.where(subscription.c.subscriber.in_(sorted(subscribers)))
@@ -25,13 +25,13 @@ def positions(connection: sa.Connection, subscribers: Collection[str] | None = N
 
 
 def feeds(connection: sa.Connection) -> set[str]:
-    """The feeds that somebody reads or makes."""
+    """Return the feeds that somebody reads or makes."""
     query = sa.select(subscription.c.subscriber, subscription.c.feed).distinct()
     return {name for row in connection.execute(query) for name in row} - {ALL}
 
 
 def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
-    """The feeds that were read or made, and of which nobody has heard a change of before then: they were removed.
+    """Return the feeds that were read or made, and all of whose subscriptions lag behind a moment: they were removed.
 
     Or their code location does not run. One index seek for each subscription.
     """
@@ -43,7 +43,7 @@ def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
 
 
 def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) -> set[str]:
-    """Who reads some feeds beside their own datasets, and has heard of every change from before then."""
+    """Return who reads some feeds, apart from their own datasets, and has every change from before a moment."""
     names = [*map(str, feeds)]
     mine = subscription.c.feed.in_(names) & subscription.c.subscriber.not_in(names)
     query = sa.select(subscription.c.subscriber).where(mine, sa.not_(_lags(before)))
@@ -51,14 +51,14 @@ def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) 
 
 
 def _lags(before: datetime) -> sa.Exists:
-    """Whether a subscriber has not heard of a change from before then: one index seek for each."""
+    """Return whether a subscriber does not have a change from before a moment: one index seek for each."""
     later = sa.select(sa.func.min(change.c.sequence)).where(change.c.sequence > subscription.c.position)
     missed = change.c.sequence == later.correlate(subscription).scalar_subquery()
     return sa.exists().where(missed, change.c.at < before).correlate(subscription)
 
 
 def position(connection: sa.Connection, subscriber: str, feed: str = ALL) -> int:
-    """The number of the last change that one subscriber has; 0 of a new one."""
+    """Return the number of the last change that one subscriber has; 0 if it is new."""
     mine = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
     return connection.execute(sa.select(subscription.c.position).where(mine)).scalar() or 0
 
@@ -70,9 +70,9 @@ def subscribe(connection: sa.Connection, edges: Iterable[Edge]) -> None:
 
 
 def move(connection: sa.Connection, edges: Collection[Edge], start: int, position: int) -> bool:
-    """Move subscriptions that are all at `start`; False, and nothing is moved, if one of them has moved since.
+    """Move subscriptions that are all at `start`. Return False, and move nothing, if one of them has moved since.
 
-    In a transaction of `Ledger.change()`: between the look and the move nobody else is.
+    Call it in a transaction of `Ledger.change()`: nobody else is between the check and the move.
     """
     known = positions(connection)
     if any(known.get(edge) != start for edge in edges):

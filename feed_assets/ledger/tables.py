@@ -26,7 +26,7 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
 
 
 TEXT = sa.String().with_variant(sa.String(collation="C"), "postgresql")
-"""Ordered by code points, as Python and SQLite order it: positions and keys are compared in all three."""
+"""A text that is ordered by code points, as in Python and SQLite: positions and keys are compared in all three."""
 
 metadata = sa.MetaData()
 

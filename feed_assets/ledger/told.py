@@ -1,4 +1,4 @@
-"""What waits and why, as Dagster is told of it: of each partition once, and again when it is another."""
+"""Reasons for waiting, as Dagster has them: each is reported once for a partition, and again when it is another."""
 
 from collections.abc import Collection
 from itertools import islice
@@ -13,9 +13,9 @@ from feed_assets.ledger.tables import due
 
 
 def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Listed]:
-    """What waits for another reason than was told last, of these consumers, at most so many; it counts as told.
+    """Return up to `limit` waiting partitions whose reason changed since Dagster last saw it. Mark them as reported.
 
-    Whoever is killed before Dagster has stored it has not told it: `explain` says it all the same.
+    After a kill before Dagster has stored a reason, it is not reported: `explain` has it all the same.
     """
     waits = due.c.state.in_([state.value for state in WAITING])
     query = sa.select(*COLUMNS).where(waits, due.c.told.is_distinct_from(due.c.reason))
@@ -29,7 +29,7 @@ def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Lis
 
 
 def forget(ledger: Ledger, told: Collection[Listed]) -> None:
-    """Count these as not told: Dagster has dropped what it was to be told."""
+    """Mark these as not reported: Dagster has dropped what was to be reported."""
     if told:
         with ledger.write() as connection:
             connection.execute(_telling(), [_row(each) | {"its_reason": None} for each in told])

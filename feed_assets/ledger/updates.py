@@ -1,4 +1,4 @@
-"""What the ledger knows of updates: each is recorded as often as one likes, and changes only once."""
+"""Updates in the ledger: recording one is repeatable, and changes it only once."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED, Change
 from feed_assets.ledger.tables import consumed, run, update
 
 CLAIMED, REFUSED, ABANDONED = "claimed", "refused", "abandoned"
-"""States beside those that the log tells of; what is pruned was valid, and a prune has removed it or is about to."""
+"""States beside those that the log has. A pruned update was valid, and a prune has removed it or is about to."""
 
 FOREIGN, RUN, REBUILT, INTAKE, COMPACTED = "foreign", "run", "rebuilt", "intake", "compacted"
 """Origins: a producer elsewhere, a run of ours, one of ours that was lost with a ledger, our intake of others' data,
@@ -50,22 +50,22 @@ class Row:
 
     @property
     def data_version(self) -> str:
-        """What its data are known by; of one that was never digested its id."""
+        """Return what identifies its data: its version, or its id if it was never digested."""
         return self.version or self.id
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another team's producer writes it."""
+        """Return whether another team's producer writes it."""
         return self.origin == FOREIGN
 
     @property
     def went_without(self) -> tuple[str, ...]:
-        """What it needed and was built without, as so many were enough."""
+        """Return the needed inputs that it was built without, as the others were enough."""
         return tuple(json.loads(self.without)) if self.without else ()
 
     @property
     def pin(self) -> Pin:
-        """The row as the position of an input."""
+        """Return the row as the position of an input."""
         return Pin(self.partition, self.id, self.version or "", self.size or 0, self.files or 0, modified=self.modified)
 
 
@@ -73,33 +73,33 @@ COLUMNS: list[sa.ColumnElement[Any]] = [update.c[name] for name in ("feed", *Row
 
 
 def row_of(found: sa.RowMapping) -> Row:
-    """A selected row (of `COLUMNS`) as a value."""
+    """Return a selected row (of `COLUMNS`) as a value."""
     values: dict[str, Any] = {**found}
     partition = Partition(Feed.parse(values.pop("feed")), values.pop("partition"))
     return Row(partition, **values)
 
 
 def is_(partition: Partition, update_id: str | None = None) -> sa.ColumnElement[bool]:
-    """The condition that picks a partition's rows, or one row."""
+    """Return the condition that picks a partition's rows, or one row."""
     same = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
     return same & (update.c.id == update_id) if update_id is not None else same
 
 
 def find(connection: sa.Connection, partition: Partition, update_id: str) -> Row | None:
-    """One update, None if the ledger never heard of it."""
+    """Return one update. Return None if the ledger does not have it."""
     found = connection.execute(sa.select(*COLUMNS).where(is_(partition, update_id))).mappings().first()
     return row_of(found) if found else None
 
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Row]:
-    """The newest published update of each partition that has one: one seek for each, however long the history is."""
+    """Return the newest published update of each partition that has one: one seek each, however long the history is."""
     found = connection.execute(_newest(connection.dialect.name), wanted.given(wanted.keys(partitions))).mappings()
     return {row.partition: row for row in map(row_of, found)}
 
 
 @cache
 def _newest(dialect: str) -> sa.Select[Any]:
-    """Built once: a tick asks it of each partition that it visits, and to build it takes longer than to answer it."""
+    """Build the query once: a tick runs it for each partition that it visits, and building takes longer than that."""
     asked, history = wanted.table(dialect, wanted.PARTITION), update.alias()
     mine = wanted.same(history, asked) & (history.c.state == PUBLISHED)
     last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(asked).scalar_subquery()
@@ -107,7 +107,7 @@ def _newest(dialect: str) -> sa.Select[Any]:
 
 
 def gone(connection: sa.Connection, partition: Partition) -> Row | None:
-    """The last update of a partition, if it was published and is no longer valid."""
+    """Return the last update of a partition, if it was published and is no longer valid. Return None otherwise."""
     mine = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
     ended = mine & update.c.state.in_([PUBLISHED, INVALIDATED])
     row = connection.execute(sa.select(*COLUMNS).where(ended).order_by(update.c.id.desc()).limit(1)).mappings().first()
@@ -128,19 +128,19 @@ def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
 
 
 def known_feeds(connection: sa.Connection, feeds: Iterable[str]) -> set[str]:
-    """Those of some feeds that any update was ever recorded of: one seek for each."""
+    """Return those of some feeds of which any update was ever recorded: one seek for each."""
     asked = wanted.rows(connection, ("feed",), [[feed] for feed in feeds])
     query = sa.select(asked.c.feed).where(sa.exists().where(update.c.feed == asked.c.feed).correlate(asked))
     return {row.feed for row in connection.execute(query)}
 
 
 def published_keys(connection: sa.Connection, feed: Feed) -> Iterator[str]:
-    """The keys of a feed's partitions with a published update: two index seeks for each, however long its history."""
+    """Yield the keys of a feed's partitions with a published update: two index seeks each, however long its history."""
     yield from (row.partition for row in connection.execute(_published(feed)))
 
 
 def published(connection: sa.Connection, feeds: Sequence[Feed], after: Partition | None, limit: int) -> list[Partition]:
-    """The first partitions with a published update of some feeds, by name, that come after one of these."""
+    """Return the first partitions with a published update of some feeds, by name, that come after one of these."""
     keys = [_published(feed, after.key if after and after.feed == feed else None).limit(limit) for feed in feeds]
     each = [sa.select(keys_of_one.subquery()) for keys_of_one in keys]
     rows = sorted(connection.execute(sa.union_all(*each)).all())
@@ -161,23 +161,23 @@ def _published(feed: Feed, after: str | None = None) -> sa.Select[str, Any]:
 
 
 def consumed_by(connection: sa.Connection, partition: Partition, update_id: str) -> tuple[Pin, ...]:
-    """What an update was built from."""
+    """Return what an update was built from."""
     same = (consumed.c.feed == str(partition.feed)) & (consumed.c.partition == partition.key)
     rows = connection.execute(sa.select(consumed).where(same, consumed.c.id == update_id, consumed.c.is_input))
     return tuple(sorted(pin_of(row) for row in rows))
 
 
 def pin_of(row: sa.Row[Any]) -> Pin:
-    """A row of the table `consumed` as the pin it records."""
+    """Return a row of the table `consumed` as the pin that it records."""
     partition = Partition(Feed.parse(row.input_feed), row.input_partition)
     return Pin(partition, row.position, row.version, row.size, row.files, row.slice_from, row.modified)
 
 
 NOT_THERE = "it is no longer there"
-"""Why an update is invalid of which nothing is left."""
+"""Reason why an update is invalid of which nothing is left."""
 
 LOGGED = {PUBLISHED, INVALIDATED, PRUNED}
-"""States that others listen to: the log tells of these."""
+"""States that are appended to the log, for its readers."""
 
 
 def change(
@@ -185,7 +185,7 @@ def change(
 ) -> str | None:
     """Change the state of an update, and return the one before.
 
-    What an invalidated one's run consumed is due again, until it is valid again.
+    Events that the run of an invalidated update consumed are due again, until it is valid again.
     """
     known = find(connection, partition, update_id)
     if known:
@@ -197,7 +197,7 @@ def change(
 
 
 def _log(connection: sa.Connection, known: Row, state: str, why: str | None, now: datetime) -> int:
-    """Tell the log, if others listen to this; the number of the change, or of the last one before it."""
+    """Append a state to the log, if that has it. Return the number of the change, or of the last one before it."""
     if state not in LOGGED:
         return log.last(connection)
     return log.append(
@@ -206,12 +206,12 @@ def _log(connection: sa.Connection, known: Row, state: str, why: str | None, now
 
 
 def publish(connection: sa.Connection, partition: Partition, update_id: str, now: datetime, **values: Any) -> None:
-    """An update is published: with it comes its write event, and what its run consumed leaves the inbox."""
+    """Publish an update with its write event. What its run consumed leaves the inbox."""
     before = newest(connection, [partition]).get(partition)
     was = change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
     if row and row.origin == COMPACTED:
-        return  # The rows are those that are known: nobody is told, and nothing was consumed or checked.
+        return  # Its rows are known: there is no event, and nothing was consumed or checked.
     if row:
         announce(connection, row, now)
     if row and row.run:
@@ -224,12 +224,12 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
 
 
 def output_of(connection: sa.Connection, row: Row) -> Partition:
-    """The partition that the run of an update was to build: of a batch of ours the one that holds it."""
+    """Return the partition that the run of an update was to build: of a batch of ours the one that holds it."""
     return outputs_of(connection, [row])[row]
 
 
 def outputs_of(connection: sa.Connection, rows: Collection[Row]) -> dict[Row, Partition]:
-    """The same of several updates, in one statement; no run of ours has made others' batches."""
+    """Return the same of several updates, in one statement. No run of ours has made others' batches."""
     held = [row for row in rows if row.run and row.partition.parent]
     asked = wanted.rows(connection, ("id",), [[row.run] for row in held])
     query = sa.select(run.c.id, run.c.feed, run.c.partition).join(asked, run.c.id == asked.c.id)
@@ -246,7 +246,7 @@ def _held(row: Row, built: Partition | None) -> Partition:
 def _judge(
     connection: sa.Connection, row: Row, output: Partition, run_id: str, now: datetime, *, has_other_data: bool
 ) -> None:
-    """What its own run has checked is good; what others have found, they found in the data before."""
+    """Record the checks of its run, and release what failed before. If the data differ, checks of others are stale."""
     audit = connection.execute(sa.select(update.c.audit).where(is_(row.partition, row.id))).scalar()
     quality.audited(connection, output, json.loads(audit or "{}"), run_id, now)
     quality.release(connection, [output], run_id, now)
@@ -263,7 +263,7 @@ def insert(
     at: datetime,
     **values: Any,
 ) -> None:
-    """Record an update that the ledger has not heard of; if it is published, with its write event."""
+    """Record an update that the ledger does not have; if it is published, with its write event."""
     key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
     number, who, why = log.last(connection), values.get("run"), values.get("reason")
     if state in LOGGED:
@@ -285,11 +285,11 @@ def sync(
     *,
     is_batch: bool = False,
 ) -> Row | None:
-    """Learn which update of a partition is the newest valid one on the blackboard, as just read there.
+    """Record which update of a partition is the newest valid one on the blackboard, as just read there.
 
-    Published updates that are newer are invalid by now, with the reason in `reasons`. A claimed one is left to its run.
-    `as_of` is the last change before the reading began: of what changed since the ledger knows better. A batch is
-    from then on one of its parent partition's.
+    Newer published updates are invalidated, with the reason in `reasons`. A claimed one is left to its run. `as_of` is
+    the last change before the reading began: what changed since is right in the ledger. A batch is from then on one of
+    its parent partition's.
     """
     with ledger.read() as connection:
         known = newest(connection, [partition]).get(partition)
@@ -306,14 +306,14 @@ def sync(
 
 
 def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None:
-    """Wake who reads a partition that has a batch more, of which updates were known before."""
+    """Log a batch that is new to a partition and has updates from before, so that readers of the partition get it."""
     if known := newest(connection, [batch]).get(batch):
         why = f"it is a batch of {batch.parent}"
         log.append(connection, [Change(batch, log.UPDATE, known.id, now, known.state, known.state, why)])
 
 
 def agrees(known: Row | None, valid: Update | None) -> bool:
-    """Whether the newest update on the blackboard is what the ledger has of it, files and all."""
+    """Return whether the newest update on the blackboard is the one that the ledger has, files and all."""
     if known is None or valid is None:
         return known is None and valid is None
     return known.id == valid.id and (not known.is_foreign or known.version == valid.files_digest)
@@ -345,7 +345,7 @@ def _ingest(connection: sa.Connection, valid: Update, now: datetime, as_of: int)
 
 
 def files_of(found: Update) -> dict[str, Any]:
-    """The columns that say which files an update has."""
+    """Return the columns with the files of an update."""
     names = [(file.key.removeprefix(f"{found.path}/"), file.size, file.etag) for file in found.files]
     digest, listing = found.files_digest, json.dumps(names)
     counts = {"size": found.size, "files": len(found.files), "modified": found.modified}
@@ -353,7 +353,7 @@ def files_of(found: Update) -> dict[str, Any]:
 
 
 def edge(connection: sa.Connection, partitions: Iterable[Partition], of: Any, state: str) -> dict[Partition, str]:
-    """The first or last update of each partition in a state: one index seek for each."""
+    """Return the first or last update of each partition in a state: one index seek for each."""
     asked = wanted.partitions(connection, partitions)
     mine = wanted.same(update, asked) & (update.c.state == state)
     found = sa.select(of(update.c.id)).where(mine).correlate(asked).scalar_subquery()
@@ -362,13 +362,13 @@ def edge(connection: sa.Connection, partitions: Iterable[Partition], of: Any, st
 
 
 def columns_of(connection: sa.Connection, pin: Pin) -> tuple[tuple[str, str], ...]:
-    """Name and type of each column of an update of ours; () if they are not known."""
+    """Return name and type of each column of an update of ours; () if they are not known."""
     found = connection.execute(sa.select(update.c.columns).where(is_(pin.partition, pin.update_id))).scalar()
     return tuple((name, kind) for name, kind in json.loads(found)) if found else ()
 
 
 def recorded(connection: sa.Connection, partition: Partition, update_id: str) -> Update | None:
-    """An update with the files that it had when it was published; None if the ledger has no list of them."""
+    """Return an update with the files that it had when it was published, or None if the ledger has no list of them."""
     listing = connection.execute(sa.select(update.c.listing).where(is_(partition, update_id))).scalar()
     if listing is None:
         return None

@@ -1,7 +1,7 @@
-"""Where the rows of an update have gone: what was built from it, level by level, one statement a level.
+"""Uses of an update: what was built from its rows, level by level, one statement a level.
 
-A level is what was built from the updates of the level before, with whatever these were added to or put together into,
-and with the rejects of the runs that read them: all of that holds rows of what was asked about.
+A level is what was built from the updates of the level before, with whatever these were added to or put together into.
+The rejects of the runs that read them are in it, too: all of that holds rows of the update.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,26 +18,26 @@ from feed_assets.ledger import batches, updates, wanted
 from feed_assets.ledger.tables import batch, consumed, event, update
 
 READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF = "read", "added to", "put together", "rejects of"
-"""How an update has come by the rows: in this order where it has done so twice."""
+"""Ways in which an update got the rows: the first in this order counts if there are two."""
 
 NAMED = 3
-"""Known updates, or batches, that an error names."""
+"""Number of known updates, or batches, that an error names."""
 
 Key = tuple[Partition, str]
 
 
 @dataclass(frozen=True)
 class Use:
-    """An update that was built from the one that was asked about.
+    """An update that was built from the requested one.
 
     Attributes:
         partition: Its feed and partition.
         id: Its id.
-        state: What the ledger has of it; None of one that was lost with a ledger.
-        is_newest: Whether a reader of its partition gets it now.
-        depth: How many datasets lie on the shortest way to it.
-        how: What it has to do with `via`.
-        via: The update by which it has come by the rows, on the shortest way.
+        state: Its state in the ledger; None if it was lost with a ledger.
+        is_newest: True if a reader of its partition gets it now.
+        depth: Number of datasets on the shortest way to it.
+        how: Its relation to `via`.
+        via: The update from which it got the rows, on the shortest way.
     """
 
     partition: Partition
@@ -50,9 +50,9 @@ class Use:
 
 
 def uses(connection: sa.Connection, partition: Partition, update_id: str) -> list[Use]:
-    """What was built from an update, or from the rows of an event table at a marker, to the leaves.
+    """Return what was built from an update, or from the rows of an event table at a marker, to the leaves.
 
-    Raises NoValidUpdate for what the ledger does not know, InvalidEvent for what is no marker.
+    Raises NoValidUpdate for what the ledger does not have, InvalidEvent for what is no marker.
     """
     is_known = updates.find(connection, partition, update_id) is not None
     if not is_known and not _is_table(connection, partition):
@@ -69,7 +69,7 @@ def uses(connection: sa.Connection, partition: Partition, update_id: str) -> lis
 
 
 def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]:
-    """Each update of a level once, by its first edge: `dict` keeps the last of several, so that comes last."""
+    """Yield each update of a level once, by its first edge. That comes last, as `dict` keeps the last of several."""
     order = READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF
     for row in sorted(rows, key=lambda row: (order.index(row.how), *row), reverse=True):
         at, via = Partition(Feed.parse(row.feed), row.partition), Partition(Feed.parse(row.of_feed), row.of_partition)
@@ -77,7 +77,7 @@ def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]
 
 
 _OWN = (consumed.c.feed == consumed.c.input_feed) & ~consumed.c.is_input
-"""The rows of the table by which an update holds those of another one of its own feed."""
+"""Condition for rows of `consumed` by which an update holds the rows of another one of its own feed."""
 
 _HOW = sa.cast(
     sa.case(
@@ -100,7 +100,7 @@ _EDGE: list[sa.ColumnElement[Any]] = [
 
 
 def _built_from(those: sa.FromClause) -> sa.ColumnElement[bool]:
-    """The rows of the table that say what was built from some updates."""
+    """Return the condition for rows of `consumed` that record what was built from some updates."""
     same = (consumed.c.input_feed == those.c.feed) & (consumed.c.input_partition == those.c.partition)
     return same & (consumed.c.position == those.c.id)
 
@@ -110,7 +110,7 @@ def _using(asked: sa.CTE) -> sa.Select[Any]:
 
 
 def _reading(asked: sa.CTE) -> sa.Select[Any]:
-    """The slices of an event table that a marker is in: those from it on are looked at."""
+    """Return the slices of an event table that a marker is in: only those from it on are read."""
     same = (consumed.c.input_feed == asked.c.feed) & (consumed.c.input_partition == asked.c.partition)
     begins_before = consumed.c.slice_from.is_(None) | (consumed.c.slice_from < asked.c.id)
     mine = same & (consumed.c.position >= asked.c.id) & begins_before & consumed.c.is_input
@@ -118,7 +118,7 @@ def _reading(asked: sa.CTE) -> sa.Select[Any]:
 
 
 def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
-    """These edges, those to what holds the same rows, and to the rejects of what has read them; each with its state."""
+    """Return these edges, those to what holds the same rows, and to the rejects of its readers; each with its state."""
     held = first.cte("held", recursive=True)
     held = held.union(sa.select(*_EDGE).join(held, _built_from(held)).where(_OWN))
     edges = sa.union(sa.select(held), _rejects(held)).subquery("edges")
@@ -131,7 +131,7 @@ def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def _rejects(held: sa.CTE) -> sa.Select[Any]:
-    """The updates that were written beside those which have read: the records that were turned away then."""
+    """Return the updates written beside those which have read: the records that were turned away then."""
     same = sa.and_(*(consumed.c[name] == held.c[name] for name in ("feed", "partition", "id")))
     beside = ~consumed.c.is_input & (consumed.c.feed != consumed.c.input_feed)
     how, of = sa.literal(REJECTS_OF, sa.String), (consumed.c.feed, consumed.c.partition, consumed.c.id)
@@ -141,7 +141,7 @@ def _rejects(held: sa.CTE) -> sa.Select[Any]:
 
 
 def _is_table(connection: sa.Connection, partition: Partition) -> bool:
-    """Whether a partition is one of an event table: it has events, and neither updates nor batches that have some."""
+    """Return whether a partition is of an event table: it has events, and neither updates nor batches."""
     with_events, holding = (
         sa.exists().where(table.c.feed == str(partition.feed), table.c.partition == partition.key)
         for table in (event, batch)
@@ -151,7 +151,7 @@ def _is_table(connection: sa.Connection, partition: Partition) -> bool:
 
 
 def _unknown(connection: sa.Connection, partition: Partition, update_id: str) -> str:
-    """What the ledger has in place of an update that it does not know, and what to do."""
+    """Return what the ledger has in place of an unknown update, and what to do."""
     query = sa.select(update.c.id).where(updates.is_(partition)).order_by(update.c.id.desc())
     known = [*connection.execute(query).scalars()]
     held = sorted(batches.known(connection, [partition])[partition], reverse=True)

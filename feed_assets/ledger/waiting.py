@@ -1,4 +1,4 @@
-"""What is on the list of what is due, counted by dataset and state, with a few examples: however much it is."""
+"""Counts of the list of what is due, by dataset and state, with a few examples, however long it is."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from feed_assets.ledger.quality import FAILED
 from feed_assets.ledger.tables import due, quality
 
 EXAMPLES = 5
-"""Partitions of a group that are named; of the others it is said how many there are."""
+"""Number of partitions of a group that are named. The others are counted."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Group:
-    """The partitions of a dataset in one state; None: not decided yet since something changed."""
+    """The partitions of a dataset in one state; None if they are not decided about since something changed."""
 
     feed: Feed
     state: str | None
@@ -34,12 +34,12 @@ class Group:
 
 
 def by_state(connection: sa.Connection) -> tuple[Group, ...]:
-    """What is due of all datasets, by state."""
+    """Return what is due of all datasets, by state."""
     return tuple(_groups(connection.execute(_by_state())))
 
 
 def refused(connection: sa.Connection) -> tuple[Group, ...]:
-    """Of what is due that whose own audit has failed, with the check's reason: all of it was not published since."""
+    """Return what is due and has a failed check, with the reason: a failed audit ends with the next publication."""
     return tuple(_groups(connection.execute(_refused())))
 
 

@@ -13,12 +13,12 @@ from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import change, waiver
 
 WAIVER = "waiver"
-"""What the log calls it, beside the names of checks."""
+"""The name of a waiver in the log, beside the names of checks."""
 
 
 @dataclass(frozen=True)
 class Waiver:
-    """What somebody has waived as it stood then: for anything more consumers wait again. `at` is UTC."""
+    """A problem that somebody waived, as it stood then: for anything more consumers wait again. `at` is UTC."""
 
     problem: str
     why: str
@@ -27,7 +27,7 @@ class Waiver:
 
 
 def waive(ledger: Ledger, partition: Partition, problem: str, why: str, who: str, now: datetime) -> None:
-    """Let the consumers of a partition, or of a window, go on in spite of a problem. Repeatable; the log keeps it."""
+    """Let the consumers of a partition, or of a window, go on in spite of a problem. Log that. Repeatable."""
     with ledger.change() as connection:
         known = waived(connection, [partition]).get(partition)
         if known and (known.problem, known.why, known.who) == (problem, why, who):
@@ -40,16 +40,16 @@ def waive(ledger: Ledger, partition: Partition, problem: str, why: str, who: str
 
 
 def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Waiver]:
-    """What was waived of some partitions, and still is: one seek for each."""
+    """Return what was waived of some partitions, and still is: one seek for each."""
     asked = wanted.partitions(connection, partitions)
     rows = connection.execute(sa.select(waiver).join(asked, wanted.same(waiver, asked)).where(~_is_over()))
     return {Partition(Feed.parse(row.feed), row.partition): _waiver(row) for row in rows}
 
 
 def _is_over() -> sa.ColumnElement[bool]:
-    """Whether the log tells since of a check that failed anew, of another state of the window, or of other data.
+    """Return whether the log has since then a check that failed anew, another state of the window, or other data.
 
-    A mark that says something else is no news: its words are compared. First data are those that had the problem.
+    A mark with other words does not count, as its words are compared. First data are those that had the problem.
     """
     said = change.c.before.is_distinct_from(quality.MARKED) | (change.c.after != quality.MARKED)
     fails = (change.c.kind == log.QUALITY) & change.c.after.in_(quality.BLOCKING) & said

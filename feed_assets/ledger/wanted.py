@@ -1,4 +1,4 @@
-"""Values as a table to join with: one parameter, so that a statement is compiled once for however many."""
+"""Values as a table to join with: one parameter, so that a statement is compiled once for any number of them."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,17 +13,17 @@ PARTITION = ("feed", "partition")
 
 
 def partitions(connection: sa.Connection, wanted: Iterable[Partition]) -> sa.CTE:
-    """Partitions, with the columns feed and partition."""
+    """Return a table of partitions, with the columns feed and partition."""
     return rows(connection, PARTITION, keys(wanted))
 
 
 def keys(partitions: Iterable[Partition]) -> Iterator[tuple[str, str]]:
-    """The rows of partitions."""
+    """Return the rows of partitions."""
     return ((str(each.feed), each.key) for each in partitions)
 
 
 def updates(connection: sa.Connection, wanted: Iterable[tuple[Partition, str]], name: str = "id") -> sa.CTE:
-    """Updates, with the columns feed, partition and id; or what else of partitions has another name."""
+    """Return a table with the columns feed, partition and `name`: of updates, or of other values of partitions."""
     return rows(connection, ("feed", "partition", name), ((str(at.feed), at.key, value) for at, value in wanted))
 
 
@@ -33,17 +33,17 @@ def rows(
     values: Iterable[Sequence[str | int | None]],
     called: str = "wanted",
 ) -> sa.CTE:
-    """Rows with these columns, which are texts in the database; two in one statement are called differently."""
+    """Return a table of rows with these columns, which are texts. In one statement two differ in `called`."""
     return table(connection.dialect.name, names, called, **given(values, called))
 
 
 def table(dialect: str, names: tuple[str, ...], called: str = "wanted", **parameter: str) -> sa.CTE:
-    """The table; in a statement that is kept it has no parameter, which each execution brings."""
+    """Return the table. In a statement that is cached it has no parameter: each execution passes that."""
     return _select(dialect, names, called).bindparams(**parameter).cte(called)
 
 
 def given(values: Iterable[Sequence[str | int | None]], called: str = "wanted") -> dict[str, str]:
-    """The parameter that has the rows."""
+    """Return the parameter that has the rows."""
     return {called: json.dumps([[*row] for row in values])}
 
 
@@ -63,7 +63,7 @@ def _select(dialect: str, names: tuple[str, ...], called: str) -> sa.TextualSele
 
 @cache
 def all_of(dialect: str, source: sa.Table, names: tuple[str, ...] = PARTITION) -> sa.Select[Any]:
-    """Select the rows of a table that have the wanted keys; each execution brings these, as `given` makes them."""
+    """Select the rows of a table that have the wanted keys. Each execution passes these, as `given` makes them."""
     asked = table(dialect, names)
     return sa.select(source).join(asked, same(source, asked))
 
@@ -79,5 +79,5 @@ def matching(
 
 
 def same(table: sa.FromClause, wanted: sa.CTE) -> sa.ColumnElement[bool]:
-    """The condition that joins a table with wanted rows: equality of each column that both have by one name."""
+    """Return the condition that joins a table with wanted rows: equality of each column that both have by one name."""
     return sa.and_(sa.true(), *(table.c[name] == wanted.c[name] for name in wanted.c.keys()))  # noqa: SIM118

@@ -1,4 +1,4 @@
-"""What the ledger knows of the windows that outputs wait for: one statement of each kind for all of them."""
+"""Facts about the windows that outputs wait for: one statement of each kind for all of them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -24,18 +24,18 @@ from feed_assets.ledger.tables import change, due, update
 
 
 def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:
-    """Those of the feeds that their readers count of which the producer reports what was ingested."""
+    """Return the feeds counted by their readers whose producer reports what was ingested."""
     feeds = {each.span.dataset for each in inputs if each.counts_itself or each.counters}
     return frozenset(counts.reported_by_others(connection, feeds) if feeds else ())
 
 
 def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
-    """The windows of some inputs of which anything is known; of those that a reason names what they lack, in words."""
+    """Return the known windows of some inputs, with what they lack, in words, if a reason names them."""
     return known_at(connection, [[at for path in each.windows if (at := address_of(path))] for each in inputs])
 
 
 def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddress]]) -> dict[Partition, KnownWindow]:
-    """The same of windows in groups, of each of which the first bad ones are named."""
+    """Return the same of windows in groups. Of each group the first bad ones are named."""
     found = known(connection, {at for each in groups for at in each}) if groups else {}
     named = {at: found[at] for each in groups for at in _named(found, each)}
     tracked = datasets.tracked(connection, {at.dataset for at in named}) if named else {}
@@ -56,7 +56,7 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
 
 
 def _named(found: Mapping[WindowAddress, Row], windows: Iterable[WindowAddress]) -> list[WindowAddress]:
-    """The first windows of an input that it is not complete for, and the first that something is wrong with."""
+    """Return the first windows for which an input is not complete, and the first that something is wrong with."""
     known = [(at, found[at].state) for at in windows if at in found]
     is_open = [at for at, state in known if state not in DONE and state is not WindowState.INVALID]
     is_bad = [at for at, state in known if state in (WindowState.INVALID, WindowState.COMPLETE_WITH_ISSUE)]
@@ -64,7 +64,7 @@ def _named(found: Mapping[WindowAddress, Row], windows: Iterable[WindowAddress])
 
 
 def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable[updates.Row]) -> set[Partition]:
-    """The partitions of counted inputs whose newest updates the counter has not come to yet."""
+    """Return the partitions of counted inputs whose newest updates the counter has not read yet."""
     counted = {at for need in needs for each in need.windows for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
     positions = subscriptions.positions(connection, [counts.COUNTER]) if rows else {}
@@ -75,7 +75,7 @@ def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable
 def counted_by_nobody(
     connection: sa.Connection, inputs: Iterable[WindowInput], newest: Iterable[updates.Row]
 ) -> set[Partition]:
-    """The partitions of feeds that their readers count of whose newest updates no run has counted the records."""
+    """Return the partitions of feeds counted by their readers whose newest updates no run has counted."""
     mine = {at for each in inputs if each.counts_itself or each.counters for at in each.counted}
     rows = [row for row in newest if row.partition in mine or row.partition.parent in mine]
     if not rows:
@@ -89,7 +89,7 @@ def counted_by_nobody(
 
 
 def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Partition]:
-    """The outputs that are due, and not for a person alone or skipped, of those whose runs count records of feeds."""
+    """Return the due outputs whose runs count records of feeds, except those for a person alone, or skipped."""
     counters = {at for each in inputs for at in each.counters}
     if not counters:
         return set()
@@ -103,7 +103,7 @@ def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Pa
 def late_since(
     connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]
 ) -> dict[Partition, dict[Partition, datetime]]:
-    """By output and window when a window that it has read came back complete first."""
+    """Return by output and window when a window that it has read was complete again for the first time."""
     readers: dict[tuple[str, str, str], list[Partition]] = {}
     for output, pins in consumed.items():
         for pin in pins:
@@ -127,7 +127,7 @@ def late_since(
 def reached(
     connection: sa.Connection, needs: Iterable[Need], newest: Mapping[Partition, Any]
 ) -> dict[Partition, datetime]:
-    """Up to when the data of inputs go that have to go far enough: by watermark, last event time, or last marker."""
+    """Return up to when the data of inputs with `beyond` go: by watermark, last event time, or last marker."""
     waited = [each for need in needs for each in need.inputs if isinstance(each, UpdateInput) and each.beyond]
     if not waited:
         return {}

@@ -1,4 +1,4 @@
-"""`feed_assets.read`: what is valid now of a feed's partitions."""
+"""`feed_assets.read`: the data of a feed's partitions that are valid now."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -33,22 +33,22 @@ def read(
         feed: Name and version, `plant/daily/v1.0`.
         partition: A key such as `2026-06-01` or `2026-06-01/men`, '' for a feed without partitions, or several keys.
         to: The end of a range that begins with `partition`, a day or an hour; `to` itself is not in it.
-        as_of: Of each partition the newest update with an id of then or before; timezone-aware.
+        as_of: Take the newest update of each partition with an id of then or before; timezone-aware.
         blackboard: A URL, a `Path`, or a name in FEED_ASSETS_BLACKBOARDS; by default FEED_ASSETS_BLACKBOARD.
-        batches: The feed is appendable: of each partition every batch that is in effect.
+        batches: The feed is appendable: take every batch of each partition that is in effect.
         grain: The size of a range's partitions: `day`, `hour`, or minutes such as `15min`; by default as its ends are.
         partial: Leave out partitions without a valid update, and name them in `left_out`, if there is another one.
-        union_by_name: Parts need not have all columns: one that has not is NULL there.
+        union_by_name: Allow parts that lack columns: these are NULL there.
 
     Returns:
         The data: `.paths`, `.schema`, `.update_id`, `.to_arrow()`, `.to_reader()`, `.to_pandas()`,
         `.to_spark(session)`.
 
     Raises:
-        NoValidUpdate: A partition has no valid update (of which UpdatePruned: that of then was pruned); why of each.
-        InvalidName: A feed, key, range or time that is none.
-        BlackboardError: The store is not there, refuses, or does not answer.
-        InvalidSetting: No blackboard of this name.
+        NoValidUpdate: A partition has no valid update; why of each. UpdatePruned is one: that of then was pruned.
+        InvalidName: The feed, a key, the range or the time is none.
+        BlackboardError: The store does not exist, refuses, or does not answer.
+        InvalidSetting: There is no blackboard of this name.
     """
     name, moment = Feed.parse(_text(feed, "the name of a feed as a text, such as 'plant/daily/v1.0'")), _checked(as_of)
     if grain and to is None:
@@ -71,7 +71,7 @@ def read(
 
 
 def _listed(feed: Feed, partition: str | Iterable[str]) -> list[Partition]:
-    """The partitions of one key, or of several, each once, in the order in which they are given."""
+    """Return the partitions of one key, or of several, each once, in the order in which they are given."""
     keys = [partition] if isinstance(partition, str) or not isinstance(partition, Iterable) else [*partition]  # pyright: ignore[reportUnnecessaryIsInstance]
     if not keys:
         raise InvalidName(f"{feed}: found an empty list of partitions, expected at least one key.")
@@ -81,7 +81,7 @@ def _listed(feed: Feed, partition: str | Iterable[str]) -> list[Partition]:
 
 
 def _key(given: object) -> str:
-    """What is given as a key of one partition, if it is a text."""
+    """Return what is given as a key of one partition, if it is a text."""
     return _text(given, "the key of a partition as a text, such as '2026-06-01'")
 
 

@@ -22,7 +22,7 @@ _MOST = 9_223_372_036_854
 def in_todays_calendar(table: Any, columns: Columns) -> Any:
     """Return the rows of a file with the days of today's calendar.
 
-    Raises UnreadableUpdate for days and moments of the old one that cannot be told (`core.parquet_values`).
+    Raises UnreadableUpdate for days and moments of the old one that cannot be converted (`core.parquet_values`).
     """
     for at, name in enumerate(table.column_names):
         if name in columns.old:

@@ -1,4 +1,4 @@
-"""One schema of many Parquet files: what their writers' libraries differ in is evened out, what their columns are not.
+"""One schema of many Parquet files: differences of their writers' libraries are evened out, those of columns are not.
 
 | in a file | here |
 |---|---|
@@ -25,7 +25,7 @@ Found = tuple[str, Any]
 
 
 def unified(found: Sequence[Found], *, union_by_name: bool) -> Any:
-    """The columns of all files. Raises UnreadableUpdate for a type that differs, or a column, unless that may lack."""
+    """Return the columns of all files. Raise UnreadableUpdate if a type differs, or a column lacks that must not."""
     first, schema = found[0]
     target = {each.name: each.type for each in schema}
     for key, other in found[1:]:
@@ -44,9 +44,9 @@ def unified(found: Sequence[Found], *, union_by_name: bool) -> Any:
 
 
 def fitted(table: Any, schema: Any, misfit: Callable[[str, Any], str]) -> Any:
-    """A file's rows with exactly these columns: NULL in those that it has not.
+    """Return a file's rows with exactly these columns: NULL in those that it does not have.
 
-    Raises UnreadableUpdate for a value that the type of its column cannot hold; `misfit` says why.
+    Raises UnreadableUpdate for a value that the type of its column cannot hold; `misfit` returns why.
     """
     columns: list[Any] = []
     for each in schema:
@@ -63,7 +63,7 @@ def fitted(table: Any, schema: Any, misfit: Callable[[str, Any], str]) -> Any:
 
 
 def _without_views(column: Any) -> Any:
-    """A column of lists, whose views pyarrow would cast to lists with too few offsets."""
+    """Return views of lists as lists: pyarrow would cast them to lists with too few offsets."""
     if not pa.types.is_list_view(column.type) and not pa.types.is_large_list_view(column.type):
         return column
     chunks = [_list(chunk) for chunk in column.chunks]
@@ -77,9 +77,9 @@ def _list(views: Any) -> Any:
 
 
 def with_column(table: Any, name: str, value: str) -> Any:
-    """The rows with one column more, which has the same text in each.
+    """Return the rows with one column more, which has the same text in each.
 
-    The text comes by its bytes: to see whether a value of Python's is one of pandas', pyarrow would load pandas.
+    The text is passed by its bytes: to check whether a Python value is one of pandas', pyarrow would load pandas.
     """
     text = value.encode()
     offsets = pa.py_buffer(array("i", [0, len(text)]))
@@ -88,7 +88,7 @@ def with_column(table: Any, name: str, value: str) -> Any:
 
 
 def _lacks(target: dict[str, Any], types: dict[str, Any]) -> bool:
-    """Whether columns differ only in that some are not there."""
+    """Return whether columns differ only in that some are missing."""
     return all(types[name] == target[name] for name in target.keys() & types.keys())
 
 

@@ -23,18 +23,18 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class FeedData:
-    """What was valid of some partitions when `feed_assets.read` looked; it does not change when the feed does.
+    """The data of some partitions that were valid when `feed_assets.read` ran; it does not change when the feed does.
 
-    Rows are read when they are asked for, from exactly these files. One that is gone or altered by then raises
-    UpdateChanged: read again.
+    Rows are read on demand, from exactly these files. A file that is gone or altered by then raises UpdateChanged: read
+    again.
 
     Attributes:
         feed: The feed.
         updates: One for each partition, or batch, in order of the partitions: `.partition`, `.id`, `.files`.
         left_out: Batches, and partitions by `partial=True`, that have no valid update: `.id` is the key, `.reason` why.
-        as_of: The time as of which was read.
-        batches: Whether the updates are those of batches.
-        union_by_name: Whether parts may lack columns.
+        as_of: The time as of which was read; None if no time was given.
+        batches: True if the updates are those of batches.
+        union_by_name: True if parts may lack columns.
     """
 
     feed: Feed
@@ -47,7 +47,7 @@ class FeedData:
 
     @property
     def paths(self) -> list[str]:
-        """The files, exactly those that were found valid: paths on this machine, or URLs such as `s3://lake/…`.
+        """Return the files, exactly those that were found valid: paths on this machine, or URLs such as `s3://lake/…`.
 
         Credentials are the reader's own. Raises InvalidName for `memory://`, which only this process can see.
         """
@@ -59,27 +59,27 @@ class FeedData:
 
     @property
     def update_id(self) -> str:
-        """The update's id. Raises InvalidName if there are several: `update_ids` has each."""
+        """Return the update's id. Raise InvalidName if there are several: `update_ids` has each."""
         if len(self.updates) != 1:
             raise InvalidName(f"{self!r} has {len(self.updates)} ids: take `update_ids`, by the key of each.")
         return self.updates[0].id
 
     @property
     def update_ids(self) -> dict[str, str]:
-        """The id of each update by its partition's key, of a batch by that of the batch."""
+        """Return the id of each update by its partition's key, of a batch by that of the batch."""
         return {update.partition.key: update.id for update in self.updates}
 
     @cached_property
     def schema(self) -> Any:
-        """The columns of all parts, a `pyarrow.Schema`, by a request or two for each file; timestamps are UTC.
+        """Return the columns of all parts, a `pyarrow.Schema`, by a request or two for each file; timestamps are UTC.
 
-        Raises UnreadableUpdate for what is not Parquet, for parts that differ, and where no part tells of columns;
+        Raises UnreadableUpdate for what is not Parquet, for parts that differ, and if no part has columns;
         UpdateChanged and BlackboardError.
         """
         return parquet.schema_of(self.board, self.updates, union_by_name=self.union_by_name)
 
     def to_arrow(self, *, partition_column: str | None = None) -> Any:
-        """Read all rows, into memory, the packed files besides; `to_reader` has a batch of them at a time.
+        """Read all rows into memory, with the packed files besides; `to_reader` has a batch of them at a time.
 
         Args:
             partition_column: Add a column of this name with the key of the partition that a row is from.
@@ -106,8 +106,8 @@ class FeedData:
             A `pyarrow.RecordBatchReader` with the columns of `schema`, which is read once, from the first batch on.
 
         Raises:
-            UnreadableUpdate: As of `to_arrow`, also at a later batch: then the batches before it are no whole update.
-            UpdateChanged: As of `to_arrow`, also at a later batch.
+            UnreadableUpdate: See `to_arrow`; also at a later batch: then the batches before it are no whole update.
+            UpdateChanged: See `to_arrow`; also at a later batch.
             InvalidName: The feed has a column of that name.
             BlackboardError: The store refuses, or does not answer, also at a later batch.
         """
@@ -142,7 +142,7 @@ class FeedData:
             schema: The columns in Spark's DDL, as the feed is declared: CSV and JSON cannot be read without. With it
                 rows come as a run's tagged input, with `_raw`, `_file` and `_reasons`, which `is_clean()` is about.
             format: `csv`, `json` or `parquet`; by default as the files' names end, and else Parquet.
-            delimiter: As `quote`, `encoding`, `header` and `null_value` those of the feed's declaration, for CSV.
+            delimiter: With `quote`, `encoding`, `header` and `null_value` those of the feed's declaration, for CSV.
             quote: See `delimiter`.
             encoding: See `delimiter`.
             header: See `delimiter`.
@@ -152,11 +152,11 @@ class FeedData:
             The frame. Spark reads at an action: a file that is gone by then fails it, with Spark's own error.
 
         Raises:
-            InvalidDefinition: CSV or JSON without a schema, or what is said of CSV is of none.
+            InvalidDefinition: CSV or JSON has no schema, or settings of CSV are given for another format.
             UnreadableUpdate: A file is not of this format or these columns.
             UpdateChanged: A file is gone since `read`.
         """
-        from feed_assets.reading.spark_rows import rows  # Spark is loaded by who brings a session.
+        from feed_assets.reading.spark_rows import rows  # Only a caller with a session loads Spark.
 
         return rows(session, self, schema, format, CsvDialect(delimiter, quote, encoding, header, null_value))
 
@@ -165,7 +165,7 @@ class FeedData:
             raise InvalidName(f"{self.feed} has a column {column!r} of its own: give another name.")
 
     def _key(self, update: Update) -> str:
-        """The key of the partition that an update is of, or in."""
+        """Return the key of the partition that an update is of, or in."""
         parent = update.partition.parent if self.batches else None
         return parent.key if parent else update.partition.key
 

@@ -1,4 +1,4 @@
-"""What is valid of some partitions: of each the newest update, or of an appendable feed the set of its batches."""
+"""Lookup of valid data: the newest update of each partition, or in an appendable feed the set of its batches."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Looked:
-    """What a look at a partition found: its updates and what is left out of them; without an update the error."""
+    """The result for a partition: its updates and what is left out of them; without an update the error."""
 
     partition: Partition
     updates: tuple[Update, ...] = ()
@@ -29,32 +29,32 @@ class Looked:
 
     @property
     def all_left_out(self) -> tuple[Skipped, ...]:
-        """The batches that are left out, or the partition itself, each by its key, with the reason."""
+        """Return the batches that are left out, or the partition itself, each by its key, with the reason."""
         return (*self.left_out, *([Skipped(self.partition.key, str(self.error))] if self.error else []))
 
 
 @dataclass(frozen=True)
 class Looker:
-    """How partitions are looked at: as of a time (timezone-aware), and whether they hold batches."""
+    """A lookup of partitions as of a time (timezone-aware); `batches` if they hold some."""
 
     board: Blackboard
     as_of: datetime | None
     batches: bool
 
     def one(self, partition: Partition) -> Looked:
-        """Look at a partition. Raises BlackboardError; that there is nothing valid is in the result."""
+        """Look up a partition. Raises BlackboardError; that nothing is valid is in the result."""
         try:
             return self._set(partition) if self.batches else self._newest(partition)
         except NoValidUpdate as error:
             return Looked(partition, error=error)
 
     def each(self, partitions: Iterable[Partition]) -> list[Looked]:
-        """Look at partitions, some at a time; in their order."""
+        """Look up partitions, some at a time. Return them in their order."""
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
             return [*pool.map(self.one, partitions)]
 
     def between(self, feed: Feed, first: str, to: str, grain: str | None) -> list[Looked]:
-        """Look at a range's partitions, `to` not among them; what no name on the blackboard tells of costs no request.
+        """Look up a range's partitions, without `to`. Those of which the blackboard has no name cost no request.
 
         Raises InvalidName for a range that is none.
         """
@@ -67,11 +67,11 @@ class Looker:
         return sorted([*looked, *absent], key=lambda each: each.partition)
 
     def _is_empty(self, looked: Looked) -> bool:
-        """Whether nothing is there: a name by itself, as of a folder that outlives its objects, is no partition."""
+        """Return whether nothing is there: a name alone, as of a folder that outlives its objects, is no partition."""
         return bool(looked.error) and not self.board.children(looked.partition.path)
 
     def refusal(self, looked: Sequence[Looked]) -> NoValidUpdate:
-        """The error of partitions that have no valid update: of one its own, of several the first ones' reasons."""
+        """Return the error of partitions without a valid update: of one its own, of several the first ones' reasons."""
         absent = [(each.partition, each.error) for each in looked if each.error]
         partition, error = absent[0]
         if len(looked) == 1:
@@ -84,7 +84,7 @@ class Looker:
         )
 
     def _hint(self, partition: Partition) -> str:
-        """What a partition without updates holds instead, or what is near it, and how that is asked for."""
+        """Return what a partition without updates holds instead, or what is near it, and how to read that."""
         names = self.board.children(partition.path)
         below = [name for name in names if not is_update_id(name)]
         if self.batches:
@@ -99,7 +99,7 @@ class Looker:
         )
 
     def _near(self, partition: Partition) -> str:
-        """What is there in place of a partition of which nothing is: keys of the feed, or a feed of a like name."""
+        """Return what exists in place of a missing partition: keys of the feed, or a feed of a similar name."""
         place = str(partition.feed)
         if self.board.children(partition.path):
             return ""
@@ -129,7 +129,7 @@ class Looker:
 
 
 def _versions(place: str, names: Sequence[str]) -> str:
-    """Which versions a feed has that was named without; '' if these names are none."""
+    """Return the versions of a feed that was named without one, as a hint; '' if these names are no versions."""
     found = [name for name in names if Version.parse(name)]
     return f" It has {some(found, _SHOWN)}: say which, as in '{place}/{found[-1]}'." if found else ""
 

@@ -45,7 +45,7 @@ def read_pages(
     Raises:
         UnreadableUpdate: A file is damaged: a page's or a packed file's checksum, its footer, or its number of rows.
         UpdateChanged: A file is gone or altered since it was listed.
-        OutOfTime: `out_of_time` said so, which is called for each batch.
+        OutOfTime: `out_of_time`, which is called for each batch, returned True.
         BlackboardError: The store refuses, or does not answer.
     """
     rows = 0
@@ -58,7 +58,7 @@ def read_pages(
 
 
 def is_parquet(board: Blackboard, file: File) -> bool:
-    """Return whether a file is Parquet by its name or, if that tells nothing, by its last bytes."""
+    """Return whether a file is Parquet by its name or, if that shows no format, by its last bytes."""
     form = format_of(file.key)
     if form or file.size < len(b"PAR1"):
         return form == "parquet"
@@ -80,7 +80,7 @@ def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_tim
                 rows += batch.num_rows
                 if digest:
                     digest.add(batch)
-    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
+    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # These are pyarrow's own errors.
         raise UnreadableUpdate(
             f"{file.key} is damaged: {sentence(excerpt(str(error)))} Invalidate the update, and have it published "
             "or built again."
@@ -99,7 +99,7 @@ def _check_start(board: Blackboard, file: File) -> None:
 
 
 def _bytes(board: Blackboard, file: File, out_of_time: Callable[[], bool] | None) -> None:
-    """Read the bytes of a file of another format; of gzip with its checksums."""
+    """Read the bytes of a file of another format, and check the checksums of gzip."""
     served, chunks = board.stream(file.key) or (None, ())
     check_served(file, served)
     size, packed = 0, _Packed(file) if file.key.endswith(".gz") else None
@@ -126,7 +126,7 @@ class _Packed:
         try:
             while data:
                 if self._member.eof:
-                    data = data.lstrip(b"\0")  # Which may fill up a tape's or disk's block.
+                    data = data.lstrip(b"\0")  # Zeros may fill up a tape's or disk's block.
                     self._member = zlib.decompressobj(_GZIP) if data else self._member
                     continue
                 self._member.decompress(data, _UNPACKED)

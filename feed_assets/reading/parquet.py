@@ -32,7 +32,7 @@ _AT_A_TIME = 8
 
 
 def schema_of(board: Blackboard, updates: Sequence[Update], *, union_by_name: bool) -> Any:
-    """The columns of all parts, by their footers. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
+    """Return the columns of all parts, by their footers. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
     for update in updates:
         check_readable(update, _told(update))
     files = [file for update in updates for file in update.files]
@@ -47,7 +47,7 @@ def schema_of(board: Blackboard, updates: Sequence[Update], *, union_by_name: bo
 
 
 def rows_of(board: Blackboard, updates: Sequence[Update], schema: Any, column: str | None, keys: Sequence[str]) -> Any:
-    """All rows with the columns of `schema`, and with `column` the key of each update's partition.
+    """Return all rows with the columns of `schema`, and with `column` the key of each update's partition.
 
     Raises UnreadableUpdate, UpdateChanged and BlackboardError.
     """
@@ -64,7 +64,7 @@ def rows_of(board: Blackboard, updates: Sequence[Update], schema: Any, column: s
 def stream_of(
     board: Blackboard, updates: Sequence[Update], schema: Any, column: str | None, keys: Sequence[str]
 ) -> Any:
-    """Return the same rows as a `pyarrow.RecordBatchReader`, one batch at a time. Errors come as it is read."""
+    """Return the same rows as a `pyarrow.RecordBatchReader`, one batch at a time. Errors are raised as it is read."""
     more = [pa.field(column, pa.string())] if column else []
     batches = (
         batch
@@ -77,7 +77,7 @@ def stream_of(
 
 
 def to_pandas(table: Any) -> Any:
-    """The rows as pandas has them; its own integers have no NULL, and would become floats, which round."""
+    """Return the rows as pandas has them. Its own integers have no NULL, and would be floats, which round."""
     import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 
     names = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
@@ -90,7 +90,7 @@ def to_pandas(table: Any) -> Any:
 
 
 def _told(update: Update) -> Format:
-    """The format that the names of an update's files tell of: of an empty file it says whether that may be."""
+    """Return the format by the names of an update's files: it decides whether an empty file is allowed."""
     return (*formats_of(update.files), "parquet")[0]
 
 
@@ -100,7 +100,7 @@ def _columns(board: Blackboard, file: File) -> Found:
 
 
 def _readable(board: Blackboard, file: File) -> Columns:
-    """The columns of a file. Raises UnreadableUpdate for one that is no Parquet file, or that not all readers have."""
+    """Return the columns of a file. Raise UnreadableUpdate if it is no Parquet file, or not one for all readers."""
     try:
         return columns_of(file.key, metadata_of(board, file))
     except NoFooter as error:
@@ -150,7 +150,7 @@ def _is_shredded(kind: Any) -> bool:
 
 
 def _misfit(file: File, name: str, kind: Any) -> str:
-    """Why a column's values are not of a type that each of them has to be of."""
+    """Return why a column's values are not of a type that each of them has to be of."""
     if pa.types.is_decimal(kind):
         why = too_long(kind.precision, kind.scale)
     else:
@@ -159,7 +159,7 @@ def _misfit(file: File, name: str, kind: Any) -> str:
 
 
 def _bytes(board: Blackboard, file: File, start: int) -> bytes:
-    """The bytes of a file from `start` on. Raises UpdateChanged if it is not the one that was listed."""
+    """Return the bytes of a file from `start` on. Raise UpdateChanged if it is not the one that was listed."""
     served, chunks = board.stream(file.key, start) or (None, ())
     check_served(file, served)
     return b"".join(chunks)
@@ -169,7 +169,7 @@ def _bytes(board: Blackboard, file: File, start: int) -> bytes:
 def _decoding(file: File) -> Generator[None]:
     try:
         yield
-    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
+    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # These are pyarrow's own errors.
         raise UnreadableUpdate(
             f"{file.key} cannot be read as Parquet: {sentence(excerpt(str(error)))} Have it published again."
         ) from error

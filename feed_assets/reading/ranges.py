@@ -12,7 +12,7 @@ _FORMS = {DAY: r"\d{4}-\d\d-\d\d", HOUR: r"\d{4}-\d\d-\d\d-\d\d:\d\d"}
 
 
 def keys_between(first: str, to: str, grain: str | None, there: Collection[str]) -> list[str]:
-    """The keys from `first` to before `to`, in order: each window of the grain, and what is `there` besides.
+    """Return the keys from `first` to before `to`, in order: each window of the grain, and what is `there` besides.
 
     The time is the first segment of a key; what follows is the same in all of them. Raises InvalidName for ends that
     are no windows of the grain, or not in order.
@@ -30,7 +30,7 @@ def keys_between(first: str, to: str, grain: str | None, there: Collection[str])
 
 
 def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str]:
-    """The names right below a prefix from the time of the key `first` to before that of `to`: by a page for 1,000."""
+    """Return the names below a prefix from the time of the key `first` to before that of `to`: one page for 1,000."""
     start, end, _ = _ends(first, to)
     found, after = list[str](), start[:-1]  # Before everything that begins with `start`.
     while True:
@@ -42,7 +42,7 @@ def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str
 
 
 def _is_of_partitions(name: str) -> bool:
-    """Whether a partition can be called so: what else lies there is passed over, as everywhere."""
+    """Return whether a partition can have this name: what else lies there is skipped, as everywhere."""
     try:
         return check_segment(name, "partition key") == name and not is_update_id(name)
     except InvalidName:
@@ -50,7 +50,7 @@ def _is_of_partitions(name: str) -> bool:
 
 
 def _ends(first: str, to: str) -> tuple[str, str, str]:
-    """The times that two keys begin with, and what both go on with."""
+    """Return the times that two keys begin with, and what follows in both."""
     (time, _, rest), (end, _, other) = first.partition("/"), to.partition("/")
     if rest != other:
         raise InvalidName(

@@ -59,7 +59,7 @@ class RowDigest:
 
     @property
     def records(self) -> int:
-        """The rows so far."""
+        """Return the number of rows so far."""
         return self._parts["_records"]
 
     def add(self, batch: Any) -> None:
@@ -78,7 +78,7 @@ class RowDigest:
 
     @property
     def version(self) -> str:
-        """The data version of the rows so far, as Spark has it."""
+        """Return the data version of the rows so far, as Spark has it."""
         signed = int(self._xor.view(np.int64))
         sums = {f"_sum{low}": self._parts[f"_sum{low}"] for low, _ in SLICES}
         return data_version(self._columns, {"_records": self.records, "_xor": signed, **sums})

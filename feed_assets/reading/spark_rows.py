@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def rows(
     session: SparkSession, data: "FeedData", schema: str | None, form: Format | None, dialect: CsvDialect
 ) -> DataFrame:
-    """The frame; with a schema a tagged one. Raises InvalidDefinition, UnreadableUpdate and UpdateChanged."""
+    """Return the frame; with a schema a tagged one. Raises InvalidDefinition, UnreadableUpdate and UpdateChanged."""
     updates = [update for update in data.updates if update.files]  # The others are valid, and have no rows.
     form = form or _told(data)
     dialect.check(data.feed, form)
@@ -34,7 +34,7 @@ def rows(
 
 
 def _told(data: "FeedData") -> Format:
-    """The format that the names of the files tell of; Parquet if they tell of none. Raises UnreadableUpdate."""
+    """Return the format by the names of the files; Parquet if they show none. Raise UnreadableUpdate if they differ."""
     forms = formats_of(file for update in data.updates for file in update.files)
     if len(forms) > 1:
         raise UnreadableUpdate(

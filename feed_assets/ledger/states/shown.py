@@ -1,4 +1,4 @@
-"""What people and programs are shown of the state store: transitions, windows and what they wait for, partitions."""
+"""Views of the state store for people and programs: transitions, windows and what they wait for, partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,19 +46,19 @@ class Transition:
 
 @dataclass(frozen=True)
 class Line:
-    """How far the windows of one grain of a sub-partition are: watermarks are ends of windows in UTC."""
+    """Progress of the windows of one grain of a sub-partition: watermarks are ends of windows in UTC."""
 
     sub_partition: str
     grain: str
     contiguous: datetime | None
     latest: datetime | None
     windows: Mapping[str, int]
-    """How many windows that anything is known of are in which state."""
+    """Number of windows in each state, of those that anything is known of."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How the windows of a dataset are judged, and how far they are."""
+    """Judgement and progress of the windows of a dataset."""
 
     dataset: Feed
     declared: bool
@@ -79,7 +79,7 @@ class LackingPart:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """A row of the view; and what is behind it, if it is a window."""
+    """A row of the view, with the details behind it if it is a window."""
 
     dataset: str
     sub_partition: str
@@ -99,13 +99,13 @@ class PartitionState:
     why: str = ""
     waits_for: tuple[LackingPart, ...] = ()
     closed: str | None = None
-    """Who has made it, or what holds it, final, when and why."""
+    """Closure of it, or of what holds it: by whom, when and why."""
 
 
 def transitions(
     connection: sa.Connection, since: int | datetime | None, dataset: Feed | None, limit: int
 ) -> tuple[Transition, ...]:
-    """Transitions in order: the first after a number, or from a moment on; without either the newest."""
+    """Return transitions in order: the first after a number, or from a moment on; without either the newest."""
     query = sa.select(change).where(change.c.kind == log.WINDOW)
     if dataset:
         query = query.where(change.c.feed == str(dataset))
@@ -125,7 +125,7 @@ def transitions(
 def _bounds(
     connection: sa.Connection, addresses: Iterable[WindowAddress]
 ) -> Mapping[WindowAddress, tuple[datetime, datetime]]:
-    """Start and end of windows, also of those that nothing is known of any more."""
+    """Return start and end of windows, also of those that nothing is known of any more."""
     asked = set(addresses)
     known, tracked = rows(connection, asked), datasets.tracked(connection, {at.dataset for at in asked})
     found = {
@@ -139,7 +139,7 @@ def _of(tracked: Mapping[Feed, Tracked], at: WindowAddress) -> Tracked:
 
 
 def summary(connection: sa.Connection, name: Feed, limit: int) -> Summary:
-    """How far a dataset is, with the newest of its windows and partitions. Raises InvalidName if nothing is known."""
+    """Return the progress of a dataset, and its newest windows and partitions. Raise InvalidName if it is unknown."""
     row = connection.execute(sa.select(dataset).where(dataset.c.name == str(name))).first()
     newest = partitions(connection, name, None, limit)
     if row is None and not newest:
@@ -162,7 +162,7 @@ def _lines(connection: sa.Connection, name: Feed) -> tuple[Line, ...]:
 
 
 def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: int) -> Sequence[PartitionState]:
-    """Rows of the view: the windows and partitions of a dataset that have this key, or the newest of all."""
+    """Return rows of the view: the windows and partitions of a dataset that have this key, or the newest of all."""
     view = partition_state.c
     query = sa.select(partition_state).where(view.dataset == str(name)).limit(limit)
     if key is not None and (at := address_of(Partition(name, key))):
@@ -174,7 +174,7 @@ def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: in
 
 
 def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[PartitionState, ...]:
-    """The windows and partitions of a dataset that have this key, and what the windows wait for. Raises InvalidName."""
+    """Return the windows and partitions of a dataset with this key, and what windows wait for. Raises InvalidName."""
     kept = datasets.tracked(connection, [name]).get(name)
     tracked = kept or datasets.default()
     found = partitions(connection, name, key, limit) or [_unknown(name, key, is_tracked=kept is not None)]

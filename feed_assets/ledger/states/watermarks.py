@@ -1,6 +1,6 @@
 """Watermarks: up to when a dataset is complete, without a hole before (`contiguous`) and at all (`latest`).
 
-They are moved with each transition, by as much as it completes: nobody goes through the history to find a hole.
+They move with each transition, by as much as it completes: the history is never searched for a hole.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from feed_assets.ledger.states.rows import Row, is_
 from feed_assets.ledger.tables import watermark, window
 
 WINDOWS_PER_READ = 300
-"""Windows that are read at a time while a watermark moves on: a day of 5 minutes in one read."""
+"""Number of windows read at a time while a watermark moves on: a day of 5 minutes in one read."""
 
 _LAST = "9999-12-31-23:59"
 _UNDONE = [state.value for state in WindowState if state not in DONE]
@@ -40,7 +40,7 @@ class Watermarks:
 
 @dataclass
 class _Marks:
-    """The same, by the keys of windows; `first` is the first window that is known.
+    """Watermarks by the keys of windows; `first` is the first window that is known.
 
     Up to `reached` all windows were done once: a hole there is a window that is open again, found by a seek.
     """
@@ -52,7 +52,7 @@ class _Marks:
 
 
 def watermarks(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, Watermarks]:
-    """The watermarks of some datasets, sub-partitions and grains: a few index seeks for each."""
+    """Return the watermarks of some datasets, sub-partitions and grains: a few index seeks for each."""
     asked = wanted.rows(connection, _LINE, ((str(dataset), *rest) for dataset, *rest in lines))
     columns = [watermark.c[name] for name in _LINE]
     ends = _end(watermark.c.contiguous).label("to_hole"), _end(watermark.c.latest).label("last")
@@ -64,7 +64,7 @@ _LINE = ("dataset", "sub_partition", "grain")
 
 
 def next_done(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
-    """The key of the first done window after each of some windows that has one: an index seek for each state."""
+    """Return the key of the first done window after each of some windows that has one: an index seek for each state."""
     keys = {(str(at.dataset), at.sub_partition, at.grain, at.key): at for at in addresses}
     asked = wanted.rows(connection, (*_LINE, "key"), keys)
     mine = sa.and_(*(window.c[name] == asked.c[name] for name in _LINE), window.c.key > asked.c.key)
@@ -115,7 +115,7 @@ class _Moving:
     line: Line
 
     def move(self, known: _Marks | None, rows: Sequence[Row]) -> _Marks | None:
-        """Where the watermarks are after these windows have changed; None if they stay."""
+        """Return the watermarks after these windows have changed. Return None if they stay."""
         kept = [row.address.key for row in rows if row.is_kept]
         gone = [row.address.key for row in rows if not row.is_kept]
         done = [row.address.key for row in rows if row.state in DONE]
@@ -142,7 +142,7 @@ class _Moving:
         return self.connection.execute(sa.select(sa.func.max(window.c.key)).where(mine)).scalar()
 
     def _reached(self, known: _Marks | None, first: str, gone: Sequence[str], *, is_further: bool) -> str | None:
-        """How far windows have been done one after the other: walked on from where that was, never from the start."""
+        """Return how far windows have been done in a row, walking on from the old position, never from the start."""
         at = known.reached if known else None
         if at and (lost := [key for key in gone if key <= at]):
             at = self._before(min(lost))
@@ -155,14 +155,14 @@ class _Moving:
         return at
 
     def _joined(self, first: str, old: str, reached: str | None) -> str | None:
-        """The same where windows came in front: they lead up to what was reached, or they end before."""
+        """Return the same after windows were added in front: they lead up to what was reached, or end before it."""
         at, expected = None, first
         while expected < old and (walked := self._walk(expected, old)):
             at, expected = walked, self._after(walked)
         return reached or at if expected == old else at
 
     def _contiguous(self, first: str, reached: str | None) -> str | None:
-        """The last window before the first hole of what was reached: one seek for each state that is a hole."""
+        """Return the last window before the first hole of what was reached: one seek for each state that is a hole."""
         if reached is None:
             return None
         within = self._mine() & (window.c.key >= first) & (window.c.key <= reached)
@@ -172,7 +172,7 @@ class _Moving:
         return before if before >= first else None
 
     def _walk(self, expected: str, end: str = _LAST) -> str | None:
-        """The last done window of those that follow each other from this one on, of so many as are read at a time."""
+        """Return the last done window in a row from this one on, of `WINDOWS_PER_READ`, or None."""
         within = self._mine() & (window.c.key >= expected) & (window.c.key < end)
         query = sa.select(window.c.key, window.c.state).where(within)
         at = None
@@ -193,7 +193,7 @@ class _Moving:
         return self._next(key, -1)
 
     def _next(self, key: str, step: int) -> str:
-        """The key of the window after one, or before it. Some zones have left out a day."""
+        """Return the key of the window after one, or before it. Some zones have left out a day."""
         _, sub_partition, grain = self.line
         if grain != DAY:
             found = window_at(grain, key)

@@ -1,4 +1,4 @@
-"""What is asked of windows, and what people and checks say of them."""
+"""Queries about windows, and what people and checks report about them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
@@ -22,14 +22,14 @@ from feed_assets.ledger.states.rows import Row, all_rows, place, remove, rows
 
 
 def known(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, Row]:
-    """The windows that anything is known of, one seek for each; the others are open."""
+    """Return the windows that anything is known of, one seek for each; the others are open."""
     return rows(connection, addresses)
 
 
 def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: datetime) -> bool:
-    """Take a window as complete that never will be: what is counted later is still added. Whether its state changed.
+    """Accept a window as complete that never will be. Later counts are still added. Return whether its state changed.
 
-    Raises InvalidName for a window that the dataset has not, or a dataset that nobody has reported or declared,
+    Raises InvalidName for a window that the dataset does not have, or a dataset that nobody has reported or declared,
     PartitionClosed if it is final.
     """
     with ledger.write() as connection:
@@ -54,11 +54,11 @@ def report_quality(
     now: datetime,
     version: str | None = None,
 ) -> Reported:
-    """Record the state of a check of a window, if `quality.report` takes it: one that failed makes it invalid, once all
-    of it is there.
+    """Record the state of a check of a window, if `quality.report` takes it.
 
-    Raises InvalidName for a window that the dataset has not, InvalidReport for other content of the same version,
-    PartitionClosed if it, or what holds it, is final.
+    A failed check makes the window invalid, once all of it is there. Raises InvalidName for a window that the dataset
+    does not have, InvalidReport for other content of the same version. Raises PartitionClosed if it, or what holds it,
+    is final.
     """
     with ledger.write() as connection:
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
@@ -73,7 +73,7 @@ def report_quality(
 
 
 def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], who: str, now: datetime) -> None:
-    """Judge windows that were closed by what came in between and was not refused. Repeatable."""
+    """Judge windows that were closed, by what was reported in between and not refused. Repeatable."""
     grouped: dict[Feed, list[WindowAddress]] = {}
     for each in addresses:
         grouped.setdefault(each.dataset, []).append(each)
@@ -84,7 +84,7 @@ def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], who: str, now
 
 
 def look_at_checks(connection: sa.Connection, row: Row) -> None:
-    """Put into a row what its checks say, by their states."""
+    """Set `issue`, `stale` and `marked` of a row from its checks, by their states."""
     at = row.address.partition
     row.issue, row.stale, row.marked = (
         quality.failed(connection, [at], [state]).get(at) for state in (quality.FAILED, quality.STALE, quality.MARKED)
@@ -92,7 +92,7 @@ def look_at_checks(connection: sa.Connection, row: Row) -> None:
 
 
 def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
-    """A window with its levels in the declared order. Raises InvalidName for a sub-partition or grain that is none."""
+    """Return a window with its levels in the declared order. Raise InvalidName for a wrong sub-partition or grain."""
     path = tracked.path_of(address.sub_partition)
     tracked.check(path)
     tracked.window(path, address.grain, address.key)
@@ -100,10 +100,10 @@ def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
 
 
 def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> dict[Feed, FeedAssetsError]:
-    """Keep how datasets are judged; what differs from before is written, and its windows are judged again.
+    """Store how datasets are judged. Write what differs from before, and judge its windows again.
 
-    Who joins or leaves a dataset is dated, and changes nothing of the past. Repeatable. Returns what is refused, such
-    as a smaller base grain than that of the counts that are there: it concerns that dataset alone.
+    A sub-partition that joins or leaves a dataset is dated, and changes nothing of the past. Repeatable. Return what is
+    refused, such as a smaller base grain than that of existing counts: it concerns that dataset alone.
     """
     with ledger.read() as connection:
         differing = datasets.differing(connection, declared)
@@ -137,17 +137,17 @@ def _redeclare(connection: sa.Connection, name: Feed, declared: Tracked, now: da
 
 
 BY = "declaration"
-"""By whom a window changes its state where it is another declaration that judges it."""
+"""The author of changes of state that follow from another declaration."""
 
 
 def _counted(before: Tracked, kept: Iterable[Row]) -> set[str]:
-    """The sub-partitions for which counts are reported, not summed up from others."""
+    """Return the sub-partitions for which counts are reported, not summed up from others."""
     found = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
     return {path for path in found if path not in before.below}
 
 
 def _today(kept: Sequence[Row], now: datetime, path: str, life: Life) -> date:
-    """The batch date of now in a sub-partition's zone, or the first that begins after all that is complete above it."""
+    """Return the batch date of now in a sub-partition's zone, or the first that begins after all complete above it."""
     complete = (row.end for row in kept if row.address.sub_partition == above(path) and row.state in DONE)
     day = window_of(DAY, now, life.zone)
     last = max(complete, default=day.start)
@@ -157,7 +157,7 @@ def _today(kept: Sequence[Row], now: datetime, path: str, life: Life) -> date:
 
 
 def _remove(connection: sa.Connection, name: Feed, gone: Sequence[Row], now: datetime) -> None:
-    """Remove windows of grains that are not declared any more; the log tells of those that were not open."""
+    """Remove windows of grains that are not declared any more. Log those that were not open."""
     if told := [row for row in gone if row.state is not WindowState.OPEN]:
         lock_log(connection)
         why = "its grain is declared no more"
@@ -170,7 +170,7 @@ def _remove(connection: sa.Connection, name: Feed, gone: Sequence[Row], now: dat
 
 
 def _check_base(name: Feed, before: Tracked, new: Tracked, kept: Iterable[Row]) -> None:
-    """Raise InvalidDefinition if what was counted cannot be told by the windows of another base grain."""
+    """Raise InvalidDefinition if the counts cannot be given by the windows of another base grain."""
     if minutes_of(new.base) % minutes_of(before.base) or any(row.folded for row in kept):
         raise InvalidDefinition(
             f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected that grain, or "
