@@ -26,7 +26,7 @@ class Awaited:
     sequence: int
     reason: str | None = None
     look_at: datetime | None = None
-    """When it will be mapped (UTC). None if that is unknown: then it is retried after `LOOK_AGAIN`."""
+    """The time (UTC) when it will be mapped. If None, it is retried after `LOOK_AGAIN`."""
 
     @property
     def edge(self) -> tuple[str, str]:

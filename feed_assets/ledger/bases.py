@@ -58,7 +58,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> 
     """Return by output why nothing can be added to its newest update: an invalid update is in it.
 
     Search invalid updates only, however many increments there are. One counts if a valid increment with the same first
-    update was added to it. That increment may lie beside the newest one: then all is loaded once too often.
+    update was added to it. The increment may lie beside the newest one: then all is loaded once too often.
     """
     first = added_to(connection, [(output, row.id) for output, row in newest.items()])
     rows = ((str(at.feed), at.key, pin.start, newest[at].id) for at, pin in first.items())

@@ -68,7 +68,7 @@ def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
 def claim(
     connection: sa.Connection, into: Partition, update_id: str, run_id: str, pins: Collection[Pin], now: datetime
 ) -> None:
-    """Record a claimed update that is to hold the rows of others. What these read is recorded as one span per input."""
+    """Record a claimed update that is to hold the rows of others, and what these have read as one span per table."""
     batches.join(connection, into)
     last = max(pins, key=lambda pin: pin.update_id)
     row = updates.find(connection, last.partition, last.update_id)  # It is as new, so it carries these ids.

@@ -57,7 +57,7 @@ def keep(connection: sa.Connection, found: Iterable[tuple[Update, Counts]], who:
 
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, tuple[str | None, int]]:
-    """Return the counts of each partition's newest valid update, and their number. Counts are None if nobody counted.
+    """Return counts and their number for each partition's newest valid update. Counts are None if there are none.
 
     The number is that of the partition's last change: other counts have another one. A few index seeks for each.
     """

@@ -35,7 +35,7 @@ class Ledger:
 
     @contextmanager
     def write(self) -> Generator[sa.Connection]:
-        """Open a writing transaction that is not for the change log. An exception rolls it back."""
+        """Open a writing transaction without the change log, unless `lock_log` adds it. An exception rolls it back."""
         with self._writing(WRITES) as connection:
             yield connection
 

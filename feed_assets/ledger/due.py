@@ -1,7 +1,7 @@
 """The list of partitions that a change may have made buildable. They are decided about until they are current.
 
 The list is as long as what is new or incomplete, never the history. Staleness is a level: a row goes only when the
-verdict is 'current' (or 'closed'), so a lost request, a failed run or a killed process is retried.
+verdict is 'current' (or 'closed'). So a lost request, a failed run or a killed process is retried.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Listed:
     state: str | None
     reason: str | None
     look_at: datetime | None
-    """When it is decided about again, and its next run requested. None if that needs a change."""
+    """The time when it is decided about again, and its next run requested. If None, that needs a change."""
     ends: datetime | None = None
     """The end of its window of time (UTC), if it has one."""
     bytes: int | None = None
@@ -154,7 +154,7 @@ def _undecided(row: Any) -> Listed:
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Decide now about outputs that attempts, quality, late data or pipelines stopped: new definitions may not.
+    """Make outputs due now that attempts, quality, late data or pipelines stopped: new definitions may not.
 
     The list is read once for each start of a process.
     """
@@ -162,7 +162,7 @@ def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) 
 
 
 def look_at_held(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Decide now about outputs that wait for a time: new settings may have another limit. Read as often as others."""
+    """Make outputs due now that wait for a time: new settings may have another limit. Read as often as the others."""
     _look_at(ledger, consumers, [State.WAITS_FOR_TIME], now)
 
 
@@ -299,13 +299,13 @@ def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Li
 
 
 def end_waits(ledger: Ledger, now: datetime) -> None:
-    """Decide now about all outputs whose run was requested: the requester is dead, and so are its requests."""
+    """Make all outputs due now whose run was requested: the requester is dead, and so are its requests."""
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(due.c.requested > 0, due.c.look_at > now).values(look_at=now))
 
 
 def end_pauses(ledger: Ledger, now: datetime) -> None:
-    """Retry now what could not be decided about: the cause may be fixed, and whoever starts `run` waits for it."""
+    """Make due now what could not be decided about: the cause may be fixed, and whoever starts `run` waits for it."""
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(due.c.state == UNDECIDED, due.c.look_at > now).values(look_at=now))
         failed = awaited.c.reason.is_not(None) & (awaited.c.look_at > now)

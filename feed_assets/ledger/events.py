@@ -73,7 +73,7 @@ def _change(row: Mapping[str, Any]) -> Change:
 def record(
     connection: sa.Connection, source: str, new: Sequence[WriteEvent], now: datetime, *, refuse_out_of_order: bool
 ) -> tuple[Rejected, ...]:
-    """Record events in the order in which they were read. Those that cannot be are stored as rejects, and returned.
+    """Record events in the order in which they were read. Events that cannot be are stored as rejects, and returned.
 
     An event whose marker is before its table's last is refused, or recorded with a flag. Events that are known, or were
     removed for their age, are skipped. New events from before the removed ones are refused: their range is unknown.

@@ -174,7 +174,7 @@ _Since = dict[Partition, dict[Partition, datetime]]
 
 
 def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> _Since:
-    """Return when the first update of each input came that is newer than the consumed one and has other data."""
+    """Return when the first update of each input arrived that is newer than the consumed one and has other data."""
     found: _Since = {}
     asked = wanted.updates(connection, published.items())
     mine = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
@@ -196,7 +196,7 @@ def _new_since(
     batched: Members,
     consumed_by: Mapping[Partition, tuple[Pin, ...]],
 ) -> _Since:
-    """Return when the first update came of each batch that an output was not built from. Only new batches are read."""
+    """Return when the first update arrived of each batch that an output was not built from: only new ones are read."""
     new: dict[Partition, set[Partition]] = {}
     for need in needs:
         if need.output in consumed_by:

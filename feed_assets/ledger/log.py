@@ -77,7 +77,7 @@ def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
     """Append changes, and return the number of the first.
 
     Call it in a transaction of `Ledger.change()`: there the greatest number that can be read is the last, and all lower
-    ones are committed. That change is never pruned, so no number is given twice.
+    ones are committed. This change is never pruned, so no number is given twice.
     """
     if connection.get_execution_options().get("write") != CHANGES:
         raise ValueError("a change outside of Ledger.change() would have no number in commit order.")

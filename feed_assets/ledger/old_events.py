@@ -126,7 +126,7 @@ def _waits() -> sa.ColumnElement[bool]:
 def _is_last() -> sa.ColumnElement[bool]:
     """Return whether no later marker of an event's partition exists: the next one is judged by it.
 
-    Of events that pass on one update of a feed, and so all have its marker, the last is enough.
+    Events that pass on one update of a feed all have its marker: the last of them is enough.
     """
     later = event.alias()
     after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)

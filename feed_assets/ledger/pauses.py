@@ -1,4 +1,4 @@
-"""Consumers that somebody has paused: no run of them is requested, and what comes for them stays due."""
+"""Consumers that somebody has paused: no run of them is requested, and what is new for them stays due."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -18,7 +18,7 @@ def pause_consumer(ledger: Ledger, consumer: Feed, why: str, who: str | None, no
 
 
 def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
-    """Decide about everything that is due for a paused consumer. Return False if it was not paused."""
+    """End a pause, and make everything due now that a consumer has on the list. Return False if it was not paused."""
     with ledger.write() as connection:
         was_paused = connection.execute(sa.delete(pause).where(pause.c.feed == str(consumer))).rowcount
         connection.execute(sa.update(due).where(due.c.feed == str(consumer)).values(look_at=now))

@@ -64,7 +64,7 @@ def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[Report],
         for name, each in told.items()
     ]
     mine = alert.c.name.in_(notes)
-    with ledger.change() as connection:  # Where these queue.
+    with ledger.change() as connection:  # These queue.
         if connection.execute(sa.select(sa.func.count()).where(mine)).scalar() == len(notes):
             connection.execute(sa.delete(alert).where(mine))
             insert_missing(connection, alert, rows)

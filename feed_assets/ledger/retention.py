@@ -76,7 +76,7 @@ def prune_log(
     """Remove what is older than `days`, or count it without `apply`. `after` is where another call has stopped.
 
     Changes go before events, which stay as long as their changes do. Reports of windows that have been complete for
-    `report_days` become one row (`states/folding.py`); None leaves that to the sensor `watch`.
+    `report_days` are merged into one row (`states/folding.py`); None leaves that to the sensor `watch`.
     """
     before = now - timedelta(days=days)
     with ledger.read() as connection:

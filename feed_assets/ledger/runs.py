@@ -270,7 +270,7 @@ def _tell(
 
 
 def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None:
-    """Decide now about the output of an attempt: nobody waits any longer for a run to begin."""
+    """Make the output of an attempt due now: nobody waits any longer for a run to begin."""
     output = sa.select(run.c.feed, run.c.partition).where(run.c.id == run_id)
     mine = sa.tuple_(due.c.feed, due.c.partition).in_(output) & (due.c.look_at > now)
     connection.execute(sa.update(due).where(mine).values(look_at=now))

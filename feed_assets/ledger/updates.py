@@ -206,7 +206,7 @@ def _log(connection: sa.Connection, known: Row, state: str, why: str | None, now
 
 
 def publish(connection: sa.Connection, partition: Partition, update_id: str, now: datetime, **values: Any) -> None:
-    """Publish an update with its write event. What its run consumed leaves the inbox."""
+    """Publish an update with its write event, and take what its run consumed out of the inbox."""
     before = newest(connection, [partition]).get(partition)
     was = change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)

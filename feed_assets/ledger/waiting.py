@@ -25,7 +25,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Group:
-    """The partitions of a dataset in one state; None if they are not decided about since something changed."""
+    """The partitions of a dataset in one state. `state` is None if nothing was decided since something changed."""
 
     feed: Feed
     state: str | None

@@ -35,7 +35,7 @@ def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> d
 
 
 def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddress]]) -> dict[Partition, KnownWindow]:
-    """Return the same of windows in groups. Of each group the first bad ones are named."""
+    """Return the same of windows in groups. The first bad ones of each group are named."""
     found = known(connection, {at for each in groups for at in each}) if groups else {}
     named = {at: found[at] for each in groups for at in _named(found, each)}
     tracked = datasets.tracked(connection, {at.dataset for at in named}) if named else {}

@@ -54,7 +54,7 @@ class Looker:
             return [*pool.map(self.one, partitions)]
 
     def between(self, feed: Feed, first: str, to: str, grain: str | None) -> list[Looked]:
-        """Look up a range's partitions, without `to`. Those of which the blackboard has no name cost no request.
+        """Look up a range's partitions, without `to`. Partitions without a name on the blackboard cost no request.
 
         Raises InvalidName for a range that is none.
         """

@@ -1,6 +1,6 @@
-"""Feeds as reporters: the newest valid updates of their partitions become reports, by way of the log.
+"""Feeds as reporters: the newest valid updates of their partitions are reported, by way of the log.
 
-So do the results of their checks: they count for the windows that a partition fills, as if somebody reported them.
+So are the results of their checks: they count for the windows that a partition fills, as if somebody reported them.
 
 The counter is a subscriber of the log like any other: its work grows with what has changed. A feed belongs to the code
 location that declares it: those of others on the same ledger are left to them.

@@ -10,7 +10,7 @@ from feed_assets.ledger.states.rows import Row
 
 
 def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[WindowAddress]:
-    """Yield the smaller windows in one, and all of these of the sub-partitions below."""
+    """Yield the smaller windows in one, and this window with its smaller ones of the sub-partitions below."""
     zone = tracked.zone_of(at.sub_partition)
     for grain in tracked.grains:
         if minutes_of(grain) < minutes_of(at.grain):

@@ -1,4 +1,4 @@
-"""Folding of old reports: those of windows that have long been complete become one row by sub-partition and tier.
+"""Folding of old reports: those of long complete windows are merged into one row of their sub-partition and tier.
 
 The windows keep their contents: their counts are in their own rows. Feeds' reports are not folded, as a roll-back may
 come after years. A report that would change a folded window afterwards is refused (`reports.report`).
@@ -40,7 +40,7 @@ _AFTER_ALL = encode(LAST_VERSION)
 def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP) -> int:
     """Fold some reports whose windows have all been complete for `days`. Return how many went.
 
-    One transaction for each dataset, then the position: after a kill some are checked again, and are gone.
+    Each dataset is one transaction, then the position moves: after a kill some are checked again, and are gone.
     """
     with ledger.read() as connection:
         after = json.loads(get_cursor(connection, _CURSOR) or _BEGINNING)

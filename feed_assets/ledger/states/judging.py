@@ -280,7 +280,7 @@ class Judging:
         return [self._rows[at] for at in found]
 
     def _flagged_by(self, row: Row) -> str | None:
-        """Return what is wrong with a window that holds this one, or None. Those not loaded are not suspect."""
+        """Return what is wrong with a window that holds this one, or None. Unloaded windows are not suspect."""
         if not any(self._suspicions.values()):
             return None
         found = (self._suspicions.get(at) for at in self._ancestors(row.address))

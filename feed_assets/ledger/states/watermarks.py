@@ -130,7 +130,7 @@ class _Moving:
         return None if marks == known else marks
 
     def _first(self, known: _Marks | None, kept: Sequence[str], gone: Sequence[str]) -> str | None:
-        if known and known.first in gone:  # Nothing is known of it any more.
+        if known and known.first in gone:  # It is not known any more.
             return (
                 self.connection.execute(sa.select(sa.func.min(window.c.key)).where(self._mine())).scalar()
                 or known.first
