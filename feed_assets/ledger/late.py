@@ -23,8 +23,7 @@ class Decision:
     """A decision about the late data of a partition: `re-run`, `wait` (until a moment) or `skip`; times in UTC.
 
     `published` is the update that they came after. `before` and `after` are the bytes of what changed, as consumed and
-    as arrived, `files` how many files more. `arrived` is a digest of the arrived data, `policies` of those that weighed
-    it.
+    as arrived, `files` how many files more. `arrived` is a digest of what arrived, `policies` of those that weighed it.
     """
 
     partition: Partition

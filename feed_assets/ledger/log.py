@@ -198,8 +198,7 @@ def _overtaken() -> sa.ColumnElement[bool]:
 def goes(before: datetime) -> sa.ColumnElement[bool]:
     """Return the condition to prune a change: it is old, every subscriber has it, and a later one overtakes it.
 
-    The last of each kind stay: a new subscriber begins with these, as with a snapshot. Without subscribers nothing
-    goes.
+    The last ones stay: a new subscriber begins with them, as with a snapshot. Without subscribers nothing is pruned.
     """
     everybody_has = sa.select(sa.func.coalesce(sa.func.min(subscription.c.position), 0)).scalar_subquery()
     return (change.c.at < before) & (change.c.sequence <= everybody_has) & _overtaken()
