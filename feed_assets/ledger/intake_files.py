@@ -34,7 +34,7 @@ def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> l
 
 
 def batches(connection: sa.Connection, feed: Feed, time: datetime, name: str) -> set[str]:
-    """Return the keys of batches of a moment that have a segment which begins with `name`."""
+    """Return the keys of the batches of files of a moment whose names begin with `name`."""
     mine = (table.c.feed == str(feed)) & (table.c.time == time) & table.c.batch.contains(f"/{name}", autoescape=True)
     return {*connection.execute(sa.select(table.c.batch).where(mine)).scalars()}
 
