@@ -1,4 +1,4 @@
-"""How a run that raised ends in the ledger: only a build that failed for a reason of its own is an attempt."""
+"""Rules for how a run that raised ends in the ledger: only a build that failed for its own reason is an attempt."""
 
 from datetime import timedelta
 
@@ -17,16 +17,16 @@ from feed_assets.core.errors import (
 FAILED, REFUSED, ABANDONED = "failed", "refused", "abandoned"
 
 ATTEMPTS = frozenset({FAILED, REFUSED})
-"""The ends that count: after so many of them on the same inputs a person must look."""
+"""The ends that count: after a number of them on the same inputs a person must act."""
 
 NO_ATTEMPT: tuple[type[Exception], ...] = (
     AlreadyRunning,  # Another run does the work.
-    MixedInputs,  # It read nothing, too: what is missing is on its way.
-    NoValidUpdate,  # It read nothing: whatever comes is another input.
+    MixedInputs,  # The run read nothing: the missing update is on its way.
+    NoValidUpdate,  # The run read nothing: any later update is another input.
     ServiceUnavailable,
-    UpdateChanged,  # What it pinned is gone: the next run pins something else.
+    UpdateChanged,  # Its pinned update is gone: the next run pins another.
 )
-"""What says nothing of a dataset's function and its inputs: the same run may succeed when it is asked for again."""
+"""Errors that are not due to a dataset's function or inputs: the same run may succeed when it is requested again."""
 
 
 LASTING: tuple[type[Exception], ...] = (FunctionWrong, InvalidDefinition, NotAsDeclared)
@@ -34,16 +34,16 @@ LASTING: tuple[type[Exception], ...] = (FunctionWrong, InvalidDefinition, NotAsD
 
 
 OF_ITS_OWN = (Exception, SystemExit)
-"""What a function may end with by itself. All else is an interrupt: KeyboardInterrupt, and Dagster's of a run that it
-terminates. None of them is a SystemExit, so that one is the function's `sys.exit()`.
+"""Exceptions that a function may end with by itself. All others are interrupts: KeyboardInterrupt, and Dagster's when
+it terminates a run. No interrupt is a SystemExit, so a SystemExit is the function's `sys.exit()`.
 """
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
-"""Between two attempts on the same inputs: what passes by itself takes seconds, or minutes."""
+"""Pauses between two attempts on the same inputs: a problem that passes by itself takes seconds, or minutes."""
 
 
 MOST_DEATHS = 2
-"""Runs on the same inputs in which Spark may die: a third one would end what others work with again."""
+"""Runs on the same inputs in which Spark may die: a third one would again end the Spark that others work with."""
 
 
 def is_death(reason: str) -> bool:
@@ -62,18 +62,18 @@ def is_of_code(reason: str) -> bool:
 
 
 def pause_after(attempts: int) -> timedelta:
-    """How long after the last of so many attempts (at least one) the next may begin: 10 s, 2 min, 10 min."""
+    """Return the pause after the last of `attempts` attempts (at least one): 10 s, 2 min, 10 min."""
     return min(FIRST_PAUSE * 12 ** min(attempts - 1, 4), LONGEST_PAUSE)
 
 
 def end_of(error: BaseException) -> str:
-    """The state of a run that ends with this error: `failed`, or `abandoned` if it does not count as an attempt."""
+    """Return the state of a run that ends with `error`: `failed`, or `abandoned` if it does not count as an attempt."""
     is_attempt = isinstance(error, OF_ITS_OWN) and not isinstance(error, NO_ATTEMPT)
     return FAILED if is_attempt or isinstance(error, SparkDied) else ABANDONED
 
 
 def is_outage(error: str | None) -> bool:
-    """Whether a class of this name is an error of what every run needs: the next run would end with it, too."""
+    """Return whether `error` names a ServiceUnavailable class: the next run would end with this error, too."""
     return error in _names(ServiceUnavailable)
 
 

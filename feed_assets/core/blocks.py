@@ -1,4 +1,4 @@
-"""Partitions cut into blocks: what one run can be asked for, by the ends of a range in each dimension."""
+"""Blocks of partitions that one run can be requested for, by the ends of a range in each dimension."""
 
 from collections.abc import Collection, Iterator
 from itertools import permutations, product
@@ -9,10 +9,10 @@ Point = tuple[int, ...]
 
 
 def blocks(points: Collection[Point], limit: int) -> list[list[Point]]:
-    """Disjoint rectangles that hold these points and no others, of at most `limit` points each.
+    """Return disjoint rectangles that hold these points and no others, of at most `limit` points each.
 
-    Each begins at the least point that is left, and is the larger of those that grow from it along one dimension
-    first. There may be a way with fewer; to find the fewest takes too long.
+    Each begins at the least point that is left, and is the largest that grows from it in any order of dimensions.
+    Fewer rectangles may be possible; finding the fewest takes too long.
     """
     left, found = {*points}, list[list[Point]]()
     for corner in sorted(left):
@@ -23,7 +23,7 @@ def blocks(points: Collection[Point], limit: int) -> list[list[Point]]:
 
 
 def _grown(free: set[Point], corner: Point, limit: int) -> Iterator[list[Point]]:
-    """The rectangle at a corner for each order in which its dimensions may grow; never none."""
+    """Yield the rectangle at a corner for each order in which its dimensions may grow: at least one."""
     for order in permutations(range(len(corner))):
         sides = [1] * len(corner)
         for axis in order:
@@ -33,7 +33,7 @@ def _grown(free: set[Point], corner: Point, limit: int) -> Iterator[list[Point]]
 
 
 def _may_grow(free: set[Point], corner: Point, sides: list[int], axis: int, limit: int) -> bool:
-    """Whether the rectangle may be longer by one along an axis: if what would be new of it is all there."""
+    """Return whether the rectangle may grow by one along an axis: within `limit`, and all new points are free."""
     beside, layer = [*corner], [*sides]
     beside[axis] += sides[axis]
     layer[axis] = 1

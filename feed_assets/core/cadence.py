@@ -1,6 +1,6 @@
-"""When an event of a table is late: it was expected at a tick of a cron, and has not come within the tolerance.
+"""Late events of a table: an event was expected at a tick of a cron, and did not arrive within the tolerance.
 
-Of what has partitions of time each partition is expected: see `core.expected`.
+In feeds with partitions of time each partition is expected: see `core.expected`.
 """
 
 from collections.abc import Sequence
@@ -19,26 +19,26 @@ from feed_assets.core.windows import zone_of
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 _INSTANT = timedelta(microseconds=1)
 _TICKS = 1000
-"""Ticks of a cron that tell its longest pause: of one of each hour also the nights and weekends that it leaves out."""
+"""Ticks of a cron that show its longest pause: for an hourly cron also the nights and weekends that it leaves out."""
 
 
 @typed
 @dataclass(frozen=True)
 class Cadence:
-    """When partitions or events are expected: by the ticks of a cron, or each partition once a later one has come.
+    """Schedule of expected partitions or events: by the ticks of a cron, or each partition once a later one arrived.
 
-    A partition of time is expected at the first tick at or after its end, and is late until it is there. Where the cron
-    has more ticks than there are partitions, or these have no time, an event is expected at each tick. Where clocks
-    change, ticks are those of Debian's cron: what falls into the hour that is left out comes at its end, in the
-    repeated hour once.
+    A partition of time is expected at the first tick at or after its end, and is late until it is there. If the cron
+    has more ticks than there are partitions, or these have no time, an event is expected at each tick. If clocks
+    change, ticks are those of Debian's cron: a tick in the hour that is left out is at its end, one in the repeated
+    hour happens once.
 
     Args:
-        cron: A cron of five fields, such as `0 6 * * *`; None: no partition of time may be left out, whenever it comes.
-        tolerance: It may come so much after its tick, or after a later partition; an event also so much before.
+        cron: A cron of five fields, such as `0 6 * * *`; None: no partition of time may be left out, however late.
+        tolerance: How long after its tick, or after a later partition, it may arrive; an event also as long before.
         timezone: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the tolerance is below 0, or the cron or zone is none.
+        InvalidDefinition: A value is of a wrong type, the tolerance is below 0, or the cron or zone is invalid.
     """
 
     cron: str | None = None
@@ -50,7 +50,7 @@ class Cadence:
 
 
 def check_cron(declared: str, cron: str, timezone: str) -> None:
-    """Raise InvalidDefinition for what is declared, by its name, with a cron or a zone that is none."""
+    """Raise InvalidDefinition, with the name `declared`, if the cron or the zone is invalid."""
     found = f"{declared}: the cron is '{cron}'"
     if len(cron.split()) != 5:
         raise InvalidDefinition(f"{found}, expected a cron of five fields, such as '0 6 * * *'.")
@@ -67,7 +67,7 @@ def check_cron(declared: str, cron: str, timezone: str) -> None:
 
 
 def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datetime) -> datetime | None:
-    """The tick (UTC) whose event is late now, the first one since the last event; None if none is late.
+    """Return the first tick (UTC) since the last event whose event is late now; None if there is none.
 
     An event at `last` counts for each tick c with c - tolerance <= last; the next is late once now >= c + tolerance.
     Ticks before `since`, when the table was declared, are not waited for. All times are timezone-aware.
@@ -81,7 +81,7 @@ def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datet
 
 
 def longest_pause(cadence: Cadence) -> timedelta | None:
-    """The longest time between an event and the next that is not late yet, by the ticks of a while; None: no cron."""
+    """Return the longest time between an event and the next that is not late yet, by many ticks; None without cron."""
     if cadence.cron is None:
         return None
     ticks = [each.astimezone(UTC) for each in islice(CronSim(cadence.cron, _ANY), _TICKS)]
@@ -89,9 +89,9 @@ def longest_pause(cadence: Cadence) -> timedelta | None:
 
 
 def is_finer(cadence: Cadence, ends: Sequence[datetime]) -> bool:
-    """Whether the cron has more ticks than partitions end, which follow each other: then it is about events.
+    """Return whether the cron has more ticks than the consecutive partitions have `ends`: then it is about events.
 
-    One more is none: where clocks change, a day of one zone may have two of the ticks that another has once a day.
+    One extra tick is allowed: if clocks change, a day of one zone may have two ticks of another zone's daily cron.
     """
     if cadence.cron is None:
         return False
@@ -102,11 +102,11 @@ def is_finer(cadence: Cadence, ends: Sequence[datetime]) -> bool:
 
 
 def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
-    """Return the first tick after a moment, UTC. None if there is none in fifty years."""
+    """Return the first tick after a moment, UTC. Return None if there is none in fifty years."""
     zone = ZoneInfo(zone_of(timezone))
     if _is_of_the_clock(cron):
         return _clock_tick_after(cron, zone, moment)
-    # CronSim names the first of two equal times, even when asked between.
+    # CronSim returns the first of two equal times, even if it starts between them.
     ticks = CronSim(cron, moment.astimezone(zone))
     return next((tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment), None)
 
@@ -118,13 +118,13 @@ def _is_of_the_clock(cron: str) -> bool:
 
 
 def _clock_tick_after(cron: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
-    """CronSim steps by whole hours over a change of half an hour, so it is asked for times without a zone."""
+    """Return the first tick after a moment, by times without a zone: CronSim steps whole hours over a half hour."""
     local = moment.astimezone(zone)
     first, second = (local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
     later = _shown_after(cron, zone, local.replace(tzinfo=None), moment)
     if local.fold or first <= second:
         return later
-    # The clock goes back while it shows this time: it comes again to what it showed before.
+    # The clock is set back while it shows this time: it shows earlier times again.
     again = _shown_after(cron, zone, local.replace(tzinfo=None) - (first - second) - _INSTANT, moment)
     return min(filter(None, (later, again)), default=None)
 
@@ -140,9 +140,9 @@ def _shown_after(cron: str, zone: ZoneInfo, local: datetime, moment: datetime) -
 
 
 def tick_upto(cron: str, timezone: str, moment: datetime) -> datetime:
-    """The last tick at or before a moment, UTC; a cron that has ticks has one, however long ago."""
+    """Return the last tick at or before a moment, UTC; a cron that has ticks has one, however long ago."""
     back = CronSim(cron, (moment + _INSTANT).astimezone(ZoneInfo(zone_of(timezone))), reverse=True)
     found = next(tick for tick in (each.astimezone(UTC) for each in back) if tick <= moment)
-    while (tick := tick_after(cron, timezone, found)) and tick <= moment:  # Backwards it skips some in a repeated hour.
+    while (tick := tick_after(cron, timezone, found)) and tick <= moment:  # Reversed, it skips some in a repeated hour.
         found = tick
     return found

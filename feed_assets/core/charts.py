@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, ROW, LABEL, TEXT = 560, 26, 200, 90
-"""Pixels: of the image, of a bar's height with what is between two, of the labels, of what stands behind a bar."""
+"""Pixels: width of the image, height of a bar with its gap, width of the labels, width of the text behind a bar."""
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,10 @@ class Bar:
     """A labelled number in a chart.
 
     Args:
-        label: What stands before the bar.
-        value: How long it is, 0 or more, beside the others.
-        text: What stands behind it, such as the number.
-        color: A colour of SVG's.
+        label: The text before the bar.
+        value: Its length, 0 or more, relative to the others.
+        text: The text behind it, such as the number.
+        color: An SVG colour.
     """
 
     label: str
@@ -30,8 +30,8 @@ def bars(title: str, found: Sequence[Bar]) -> str:
     """Draw bars, for the `chart` of a dataset.
 
     Args:
-        title: What the image is called where it is not shown.
-        found: The bars, from above; the longest is as wide as there is room.
+        title: The image's text where it is not shown.
+        found: The bars from top to bottom; the longest takes all the width.
 
     Returns:
         Markdown with an SVG image in it.

@@ -1,7 +1,7 @@
-"""What a dataset by events reads: the updates that complete propagations name, if they belong together.
+"""Choice of what a dataset by events reads: the updates that complete propagations name, if they belong together.
 
-Events say what has come, lineage says what it was made of. Where the two differ (a roll-back, a repair, a re-run by
-hand), lineage has the last word: inputs of one pipeline are never read at different states of what they come from.
+Events report arrivals, lineage reports what they were made of. If the two differ (a roll-back, a repair, a re-run by
+hand), lineage decides: inputs of one pipeline are never read at different states of their sources.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from feed_assets.core.propagation import Consumer, Due, Group, Judged, Seen, due
 
 @dataclass(frozen=True)
 class Inbox:
-    """What an output has to choose from; `events` are those that it has not consumed, `inputs` are all it may read."""
+    """Inputs of an output's choice; `events` are those that it has not consumed, `inputs` are all that it may read."""
 
     inputs: tuple[Partition, ...]
     events: Sequence[Recorded] = ()
@@ -26,7 +26,7 @@ class Inbox:
     """Inputs that are event tables."""
     newest: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
     consumed: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
-    """What the newest update of the output was built from."""
+    """The pins that the newest update of the output was built from."""
     valid: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
     """The updates that events and `consumed` name and that are still valid."""
     lineage: Lineage = field(default_factory=Lineage)
@@ -34,17 +34,17 @@ class Inbox:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is due, and what is read in place of the newest update of an input; None: nothing that fits has come yet."""
+    """The due events, and what is read instead of an input's newest update; None: nothing that fits has arrived yet."""
 
     due: Due = field(default_factory=Due)
     pins: Mapping[Partition, Pin | None] = field(default_factory=dict[Partition, Pin | None])
 
 
 def choose(consumer: Consumer, inbox: Inbox) -> Choice:
-    """Returns what the next run of an output consumes and reads; `due.waits` says what holds up the rest.
+    """Return what the next run of an output consumes and reads; `due.waits` is the reason why the rest waits.
 
-    First what the events say. A pipeline whose updates are mixed then, or that has incomplete ones, is read as it is
-    now, if its newest updates belong together; if it is mixed also then, it stays as it was consumed.
+    The choice first follows the events. A pipeline that is then mixed or incomplete is read at its newest updates, if
+    these belong together. If it is still mixed, it stays as it was consumed.
     """
     groups = _groups(consumer, inbox)
     choice = _choice(consumer, inbox, groups, Judged())
@@ -62,7 +62,7 @@ def choose(consumer: Consumer, inbox: Inbox) -> Choice:
 
 
 def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ...]]:
-    """The inputs that may be mixed: several tables of one pipeline, of one partition key."""
+    """Return the inputs that may be mixed: several tables of one pipeline with one partition key."""
     found: dict[Group, list[Partition]] = {}
     for name, tables in consumer.needed.items():
         for each in inbox.inputs if len(tables) > 1 else ():
@@ -72,20 +72,20 @@ def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ..
 
 
 def _incomplete(consumer: Consumer, due: Due) -> set[Group]:
-    """Where something is incomplete by its events; a consumer that takes one update at a time takes these first."""
+    """Return the groups that are incomplete by their events; without `merge` skip those that a run takes from first."""
     taken = set[Group]() if consumer.merge else {each.group for each in due.taken}
     return {each.group for each in due.incomplete} - taken
 
 
 def _is_whole(inbox: Inbox, members: Collection[Partition]) -> bool:
-    """Whether the newest of some inputs belong together."""
+    """Return whether the newest updates of some inputs belong together."""
     lineage, pins = inbox.lineage, [_last(inbox, each) for each in members]
     known = [pin for pin in pins if pin]
     return len(known) == len(pins) and belong_together(known, lineage.built_from, lineage.newest)
 
 
 def _last(inbox: Inbox, member: Partition) -> Pin | None:
-    """The newest of an input; of an event table the last marker that came, or was consumed."""
+    """Return the newest pin of an input; for an event table the last marker that arrived, or else was consumed."""
     if member.feed not in inbox.tables:
         return inbox.newest.get(member)
     markers = [event.marker for event in inbox.events if event.partition == member]
@@ -105,7 +105,7 @@ def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[
 
 
 def _by_events(inbox: Inbox, found: Due) -> dict[Partition, Pin | None]:
-    """The update or slice of what is taken, the consumed one of what is on its way; the newest of all others."""
+    """Return the update or slice of taken inputs and the consumed one of those on their way; leave out all others."""
     slices = {each.partition: each for each in found.slices}
     coming = {event.partition for each in (*found.later, *found.incomplete) for event in each.events}
     pins: dict[Partition, Pin | None] = {}
@@ -125,9 +125,9 @@ def _by_events(inbox: Inbox, found: Due) -> dict[Partition, Pin | None]:
 
 
 def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
-    """A batch of ours, of which the event of its partition tells; one that came after that is not read yet.
+    """Return the pin of a batch whose partition's slice ends at `end`; an update after that is not read yet.
 
-    Of batches that were put together no event tells: they hold what came before.
+    Compacted batches have no events: they hold earlier rows, so they are read at once.
     """
     newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
     if newest is None or newest.update_id <= end:
@@ -138,13 +138,13 @@ def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
 
 
 def _up_to(inbox: Inbox, member: Partition, end: str) -> Pin | None:
-    """The update that a slice of a feed ends at. If that is no longer valid, it is the newest that is."""
+    """Return the update that a slice of a feed ends at, or the newest valid one if that is no longer valid."""
     newest = inbox.newest.get(member)
     return newest if newest is None or newest.update_id <= end else inbox.valid.get((member, end), newest)
 
 
 def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
-    """What was consumed of an input, as it is now, if that is valid still."""
+    """Return the consumed pin of an input, with its present facts, if its update is still valid."""
     pin, newest = inbox.consumed.get(member), inbox.newest.get(member)
     if pin is None or member.feed in inbox.tables:
         return pin
@@ -153,13 +153,13 @@ def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
 
 
 def _as_consumed(inbox: Inbox, members: Iterable[Partition]) -> dict[Partition, Pin | None]:
-    """Some inputs as they were consumed together; nothing of any if one of these is gone."""
+    """Return some inputs as they were consumed together; None for each if one of these is gone."""
     pins = {each: _consumed(inbox, each) for each in members}
     return pins if all(pins.values()) else dict.fromkeys(pins)
 
 
 def _mixed(inbox: Inbox, groups: Mapping[Group, Collection[Partition]], choice: Choice) -> dict[Group, str]:
-    """The pipelines whose chosen updates do not belong together, each with the reason."""
+    """Return the pipelines whose chosen updates do not belong together, each with the reason."""
     lineage, found = inbox.lineage, dict[Group, str]()
     for group, members in groups.items():
         pins = [choice.pins.get(each, inbox.newest.get(each)) for each in members]

@@ -1,7 +1,7 @@
-"""Where the chunks of a topic partition are cut: on a fixed grid of offsets, so that anybody cuts any range alone.
+"""Cuts of a topic partition into chunks: on a fixed grid of offsets, so that anybody can cut any range alone.
 
-Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt; its batches begin
-where the last one ended, so that what was cut before decides how later ones are. Here only the offsets do.
+Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt. Its batches begin
+where the last one ended, so earlier cuts decide the later ones. Here only the offsets decide.
 """
 
 from collections.abc import Iterable
@@ -13,19 +13,19 @@ _DIGITS = 20
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of one topic partition from `start` on, up to `end`, which does not count."""
+    """Offsets of one topic partition from `start` up to `end`, without `end` itself."""
 
     start: int
     end: int
 
 
 def line_after(offset: int, limit: int) -> int:
-    """The first line of the grid behind an offset: the lines are the multiples of the limit."""
+    """Return the first line of the grid behind an offset: the lines are the multiples of the limit."""
     return offset - offset % limit + limit
 
 
 def line_before(offset: int, limit: int) -> int:
-    """The last line of the grid that is not behind an offset."""
+    """Return the last line of the grid that is not behind an offset."""
     return offset - offset % limit
 
 
@@ -39,7 +39,7 @@ def plan(start: int, end: int, limit: int, schema_starts: Iterable[int] = ()) ->
         schema_starts: Offsets at which another schema begins than that of the message before.
 
     Returns:
-        The ranges, without a hole from `start` to `end`; none if there is nothing between the two.
+        The ranges, without a hole from `start` to `end`; an empty tuple if there is nothing between the two.
     """
     lines = range(line_after(start, limit), end, limit)
     inside = {each for each in schema_starts if start < each < end}
@@ -48,5 +48,5 @@ def plan(start: int, end: int, limit: int, schema_starts: Iterable[int] = ()) ->
 
 
 def key_of(topic: str, partition: int, start: int, *, is_packed: bool) -> str:
-    """The key of the chunk that begins at an offset, below the place where chunks are."""
+    """Return the key of the chunk that begins at an offset, below the prefix of all chunks."""
     return f"{topic}/{partition}/{start:0{_DIGITS}}.csv{'.gz' if is_packed else ''}"

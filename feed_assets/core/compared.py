@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Compared:
-    """The offsets of a window that are wrong, in words; None where nothing is."""
+    """The offsets of a window that are wrong, in words; None where nothing is wrong."""
 
     uncovered: str | None = None
     """The offsets that no part holds."""

@@ -1,4 +1,4 @@
-"""Whether a window is complete: what was ingested against what its sources counted, in integers.
+"""Rules for a window's completeness: ingested records against the counts of its sources, in integers.
 
 Source: "Data Dependency Driven Orchestration": "the stats of ingested files are >= 99.995% of its source".
 """
@@ -18,7 +18,7 @@ RATIO = "99.995%"
 AS_EXPECTED = Compared()
 """The offsets of a window where nothing is wrong with them, or nothing is known of them."""
 INGESTED = ""
-"""The tier of what was ingested: every other one is a source."""
+"""The tier of ingested records: every other tier is a source."""
 
 
 class WindowState(StrEnum):
@@ -26,11 +26,11 @@ class WindowState(StrEnum):
 
     Attributes:
         OPEN: Not complete (yet).
-        COMPLETE: All of it is there, or an operator has accepted it.
-        COMPLETE_WITH_ISSUE: All of it is there, and something is wrong with it, such as duplicates.
-        INVALID: All of it is there, and a check of it has failed.
-        BACKFILLING: It is being made again.
-        BACKFILLED: It was made again, and all of it is there: it stays so when its checks pass.
+        COMPLETE: All data are there, or an operator has accepted it.
+        COMPLETE_WITH_ISSUE: All data are there, and something is wrong with them, such as duplicates.
+        INVALID: All data are there, and a check has failed.
+        BACKFILLING: The window is being made again.
+        BACKFILLED: The window was made again, and all data are there: it stays so when its checks pass.
     """
 
     OPEN = "open"
@@ -48,19 +48,19 @@ DONE = frozenset({WindowState.COMPLETE, WindowState.COMPLETE_WITH_ISSUE, WindowS
 @typed
 @dataclass(frozen=True)
 class Completeness:
-    """When the windows of a dataset are complete, after "Data Dependency Driven Orchestration".
+    """Rules for when the windows of a dataset are complete, after "Data Dependency Driven Orchestration".
 
     Args:
         grains: Sizes of windows: minutes that divide an hour, `hour`, `day`. The smallest is the one that counts are
             reported for, and the only one that the ratio is judged at; a larger window is complete when all of the
             smaller ones in it are.
         ratio: The share of the source's records that makes a window complete, such as `99.995%`.
-        tiers: The sources whose counts all have to be reached, by name; by default every one that has told a count.
+        tiers: The sources whose counts all have to be reached, by name; by default every one that has reported a count.
         tz: The time zone of its days, unless it has regions with their own.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the ratio no share above 0, a grain none, or not a multiple of
-            the smallest.
+        InvalidDefinition: A value is of a wrong type, the ratio is no share above 0, or a grain is invalid or not a
+            multiple of the smallest.
     """
 
     grains: tuple[str, ...] = GRAINS
@@ -77,7 +77,7 @@ class Completeness:
 
 
 def as_fraction(ratio: str) -> Fraction:
-    """A ratio exactly: `99.995%` and `0.99995` are 19999/20000. Raises InvalidDefinition."""
+    """Return a ratio exactly: `99.995%` and `0.99995` are 19999/20000. Raise InvalidDefinition if it is no share."""
     try:
         share = Fraction(ratio.removesuffix("%").strip()) / (100 if ratio.endswith("%") else 1)
     except (ValueError, ZeroDivisionError):
@@ -94,19 +94,19 @@ def judge(
     ratio: Fraction,
     offsets: Compared = AS_EXPECTED,
 ) -> WindowState:
-    """The state of a base window by its counts and offsets alone.
+    """Return the state of a base window by its counts and offsets alone.
 
     Args:
         ingested: Records that were ingested; 0 if no part has any.
-        sources: Records by tier, of those that have told them.
-        tiers: The tiers that have to agree; () is those that have told a count, at least one.
+        sources: Records by tier, for tiers that have reported them.
+        tiers: The tiers that have to agree; () means those that have reported a count, at least one.
         ratio: The share of each tier's records that makes it complete.
-        offsets: What its offsets say.
+        offsets: The comparison of its offsets.
 
     Returns:
-        Open as long as a tier has told nothing, too little was ingested, or offsets are in no part; complete with an
+        Open while a tier has reported nothing, too little was ingested, or offsets are in no part. Complete with an
         issue if there is more than the largest tier has, which are duplicates, or if several parts hold the same
-        offsets. 0 of 0 is complete, as the source has said so.
+        offsets. 0 of 0 is complete, because the source has reported 0.
     """
     known = [sources[tier] for tier in tiers or sources if tier in sources]
     is_short = not known or len(known) < len(tiers) or ingested * ratio.denominator < max(known) * ratio.numerator
@@ -117,7 +117,7 @@ def judge(
 
 
 def why(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...], offsets: Compared = AS_EXPECTED) -> str:
-    """The counts of a window in words, and what is wrong with its offsets."""
+    """Return the counts of a window in words, and what is wrong with its offsets."""
     said = (_counts(ingested, sources, tiers), offsets.uncovered, offsets.doubled)
     return "; ".join(each for each in said if each)
 
@@ -134,7 +134,7 @@ def _counts(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...]) -
 
 
 def _share(ingested: int, expected: int) -> str:
-    """As a percentage with four digits, cut off and not rounded: 99.9949 is never told as complete."""
+    """Return the share as a percentage with four digits, cut off and not rounded: 99.9949 never looks complete."""
     if not expected:
         return ""
     shown = ingested * 1_000_000 // expected
@@ -142,7 +142,7 @@ def _share(ingested: int, expected: int) -> str:
 
 
 def combined(states: Mapping[WindowState, int], expected: int) -> WindowState:
-    """The state of a larger window by how many of its children are in which state: all of them have to be done."""
+    """Return the state of a larger window by the number of its children in each state: all have to be done."""
     if states.get(WindowState.INVALID) or sum(states.get(each, 0) for each in DONE) < expected:
         return WindowState.OPEN
     return WindowState.COMPLETE_WITH_ISSUE if states.get(WindowState.COMPLETE_WITH_ISSUE) else WindowState.COMPLETE

@@ -1,7 +1,7 @@
-"""Whether inputs that come through one pipeline were made of the same data: lineage is asked, versions decide.
+"""Comparison by lineage of inputs from one pipeline: were they made of the same data? Versions decide.
 
-The newest update of a dataset speaks for every older one with the same rows: what it was built from last is what these
-rows are made of now, although who consumed them was not built again.
+The newest update of a dataset stands for every older one with the same rows. Its own inputs are what these rows are
+made of now, although consumers of the older updates were not built again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,23 +12,23 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
 
 BuiltFrom = Mapping[tuple[Partition, str], tuple[Pin, ...]]
-"""What updates were built from, by partition and update id."""
+"""The pins that updates were built from, by partition and update id."""
 Newest = Mapping[Partition, Pin]
 """The newest published update of partitions."""
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """What the ledger knows of some updates and of all that they lead back to, by the same partition key."""
+    """Ledger facts about some updates and all that they lead back to, by the same partition key."""
 
     built_from: BuiltFrom = field(default_factory=dict[tuple[Partition, str], tuple[Pin, ...]])
     newest: Newest = field(default_factory=dict[Partition, Pin])
 
 
 def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
-    """Returns in words which two of some pins lead back to different data of one partition; None if no two do.
+    """Return in words which two of some pins lead back to different data of one partition; None if no two do.
 
-    They belong together if they do by what each was built from, or by what rows like theirs are made of now.
+    Pins belong together if they do so by what each was built from, or by what rows like theirs are made of now.
     """
     pins = sorted(pins)
     found = _conflict(pins, built_from, newest)
@@ -36,7 +36,7 @@ def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | N
 
 
 def belong_together(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> bool:
-    """Whether lineage shows that pins were made of the same data: each two have an ancestor, and none differs."""
+    """Return whether lineage shows that pins were made of the same data: each two share an ancestor, none differs."""
     pins = sorted(pins)
     traces = [_traced(pin, built_from, newest) for pin in pins]
     are_related = all(one.keys() & other.keys() for one, other in combinations(traces, 2))
@@ -44,7 +44,7 @@ def belong_together(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) 
 
 
 def of_one_origin(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> list[list[Pin]]:
-    """Returns those of some pins that lead back to the same sources by the same key: they came through one pipeline."""
+    """Return groups of pins that lead back to the same sources by the same key: each is from one pipeline."""
     groups: dict[tuple[str, frozenset[Partition]], list[Pin]] = {}
     made = {partition for (partition, _), some in built_from.items() if some}
     for pin in sorted(pins):
@@ -54,7 +54,7 @@ def of_one_origin(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) ->
 
 
 _Trace = Mapping[Partition, Mapping[str, str]]
-"""By partition the data that a pin leads back to, each with an update that has it."""
+"""The data that a pin leads back to, by partition, each with an update that has it."""
 
 
 def _conflict(pins: Sequence[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
@@ -68,7 +68,7 @@ def _conflict(pins: Sequence[Pin], built_from: BuiltFrom, newest: Newest) -> str
 
 
 def _source(differing: Sequence[Partition], built_from: BuiltFrom) -> Partition:
-    """The one to name: what nothing leads back from, if there is one."""
+    """Return the partition to name: one that was made of nothing, if there is one."""
     made = {partition for (partition, _), pins in built_from.items() if pins}
     return min(differing, key=lambda each: (each in made, each))
 
@@ -95,11 +95,11 @@ def _traced(pin: Pin, built_from: BuiltFrom, newest: Newest) -> _Trace:
 
 
 def _speaker(pin: Pin, newest: Newest) -> Pin:
-    """The update that tells what a pin's data are made of."""
+    """Return the update whose lineage shows what a pin's data are made of."""
     last = newest.get(pin.partition)
     return last if last and _data(last) == _data(pin) else pin
 
 
 def _data(pin: Pin) -> str:
-    """What tells other data apart: of a slice of an event table the marker up to which it was read."""
+    """Return what distinguishes data: the version, or for a slice of an event table the marker at its end."""
     return pin.update_id if pin.is_slice else pin.version

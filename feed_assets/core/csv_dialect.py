@@ -14,7 +14,7 @@ from feed_assets.core.rules import rule
 from feed_assets.core.typed import typed
 
 Encoding = Literal["UTF-8", "UTF-16", "Latin-1"]
-"""What people's CSV files are encoded in. UTF-16 has a byte order mark, which says which one it is."""
+"""Encodings of people's CSV files. UTF-16 has a byte order mark, which shows the byte order."""
 
 CODECS: Mapping[Encoding, str] = {"UTF-8": "utf-8", "UTF-16": "utf-16", "Latin-1": "latin-1"}
 """Python's names of the encodings."""
@@ -23,10 +23,10 @@ DELIMITERS = (",", ";", "\t", "|")
 """Delimiters that are looked for where the declared one does not occur."""
 
 HEAD_BYTES = 65_536
-"""Bytes of a file that are looked at; more where they have no line end."""
+"""Bytes of a file that are checked; more where they have no line end."""
 
 LINE_END_BYTES = 6
-"""Bytes of CR CR LF in UTF-16: of a line end that is nearer to the end, a part may be missing."""
+"""Bytes of CR CR LF in UTF-16: a line end that is nearer to the end may lack a part."""
 
 _QUOTED = re.compile(r'(?:\A|(?<=,))"[^"]*+(?:""[^"]*+)*+"(?=,|\r?\n?\Z)')
 _AFTER_BLANKS = re.compile(r'[ \t]+"')
@@ -37,7 +37,7 @@ SHORT = 4
 """Columns of a header whose difference from the schema is seen at once."""
 
 _OTHER_FORMATS = {b"PAR1\x15": "Parquet", b"PK\x03\x04": "a ZIP archive, as Excel writes"}
-"""By their first bytes, which no text has."""
+"""Other formats by their first bytes, which no text has."""
 _BOMS: Mapping[bytes, Encoding] = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -46,7 +46,7 @@ def _is_delimiter(text: str) -> bool:
 
 
 def _is_character(text: str) -> bool:
-    """Whether a text is one character that Java, too, holds as one, and that ends no line."""
+    """Return whether a text is one character that Java, too, holds as one, and that ends no line."""
     return len(text) == 1 and "\0" < text < "\ufdd0" and text not in "\r\n\ufeff"
 
 
@@ -69,7 +69,7 @@ NullValue = Annotated[
 @typed
 @dataclass(frozen=True)
 class CsvDialect:
-    """How a producer writes CSV. The defaults are RFC 4180.
+    """The form in which a producer writes CSV. The defaults are RFC 4180.
 
     Args:
         delimiter: The character between two fields.
@@ -87,13 +87,13 @@ class CsvDialect:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The options that are not the defaults, by name."""
+        """Return the options that are not the defaults, by name."""
         return {name: value for name, value in asdict(self).items() if value != getattr(RFC_4180, name)}
 
     def check(self, feed: object, form: str) -> "CsvDialect | None":
         """Return the dialect of a feed of this format; None for RFC 4180.
 
-        Raises InvalidDefinition for options that contradict each other, or the format.
+        Raise InvalidDefinition if options contradict each other, or the format.
         """
         if not self.given:
             return None
@@ -116,9 +116,9 @@ RFC_4180 = CsvDialect()
 
 
 def first_bytes(read: Callable[[int], bytes]) -> bytes:
-    """Return the beginning of a file, with all of its first line; `read` returns so many bytes at most.
+    """Return the beginning of a file, with all of its first line; `read` takes the largest number of bytes to return.
 
-    Raises ValueError for a line that is too long to be looked at, such as a packed one may be.
+    Raise ValueError if a line is too long to be checked, as a packed one may be.
     """
     for size in (HEAD_BYTES, READ_BYTES + 1):
         data = read(size)
@@ -130,7 +130,7 @@ def first_bytes(read: Callable[[int], bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class Beginning:
-    """What the first bytes of a CSV file show.
+    """Findings from the first bytes of a CSV file.
 
     Attributes:
         problem: Why a run cannot read the file by its declaration; None if it can.
@@ -178,7 +178,7 @@ def beginning_of(data: bytes, names: Sequence[str], dialect: CsvDialect = RFC_41
 def misplaced_quote(record: str) -> str | None:
     """Return why a quote in a record stands where none belongs, as a run's reasons do; None if all are fine.
 
-    What stands after a closing quote is left to the parser.
+    The text after a closing quote is left to the parser.
     """
     fields = _QUOTED.sub("", record).split(",")
     if any(_AFTER_BLANKS.match(field) for field in fields):
@@ -209,7 +209,7 @@ def encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
 
 
 def _line_end(text: str, dialect: CsvDialect) -> Literal["\n", "\r", "\r\r\n"]:
-    """Return the end of the first record: LF also where it is CR LF, or none is there."""
+    """Return the end of the first record: LF also if it is CR LF, or if there is none."""
     quote = re.escape(dialect.quote or "")
     in_quotes = rf"|{quote}[^{quote}]*{quote}" if quote else ""
     found = re.match(rf"(?>(?:[^{quote}\r\n]{in_quotes})+)(\r\r\n|\r(?!\n|\Z))", text)
@@ -252,7 +252,7 @@ def _without_quotes(field: str, quote: str | None) -> str:
 
 
 def _differences(fields: Sequence[str], names: Sequence[str]) -> str:
-    """Return where a long header differs; nothing if that is seen at once."""
+    """Return where a long header differs; an empty text if that is seen at once."""
     if max(len(fields), len(names)) <= SHORT:
         return ""
     if len(fields) != len(names):

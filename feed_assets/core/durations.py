@@ -1,4 +1,4 @@
-"""How long updates take from one table to another, and whether a change of code made that longer.
+"""Durations of updates from one table to another, and whether a change of code made them longer.
 
 Source: "Data Orchestration via Events" (2024): trends in the duration from A to B, as a regression analysis with each
 code change.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 UPDATES_COMPARED = 5
-"""Updates of a version that are enough to compare it: the median of fewer is chance."""
+"""Updates of a version that suffice to compare it: the median of fewer is chance."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Duration:
 class Trend:
     """The durations under one version of the second table's code.
 
-    `change` of the median is against the version before, `against`: 0.5 is half as long again. None of the first.
+    `change` of the median is against the version before, `against`: 0.5 is half as long again. None for the first.
     """
 
     code_version: str | None
@@ -46,7 +46,7 @@ class Compared:
 
     @property
     def times(self) -> float:
-        """How many times as long the new one takes, by the medians."""
+        """Return how many times as long the new version takes, by the medians."""
         return self.new.median / self.old.median
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Compared:
 
 
 def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
-    """By code version, in the order in which they were last seen: who goes back to a version has it at the end."""
+    """Return trends by code version, in the order in which these were last seen: a version used again is at the end."""
     groups: dict[str | None, list[float]] = {}
     for each in durations:
         seconds = groups.pop(each.code_version, list[float]())  # Put in again: at the end.
@@ -70,9 +70,9 @@ def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
 
 
 def compared(trends: Sequence[Trend], least: int = UPDATES_COMPARED) -> Compared | None:
-    """The newest version against the one before it, of those with enough updates; None if there are no two.
+    """Compare the newest version with the one before it, among those with enough updates; None if there are no two.
 
-    What no code made, and what took no time, is compared with nothing.
+    Skip updates that no code made, and versions whose median is 0.
     """
     enough = [each for each in trends if each.count >= least and each.code_version is not None and each.median > 0]
     return Compared(enough[-1], enough[-2]) if len(enough) > 1 else None

@@ -1,4 +1,4 @@
-"""What a re-run has changed: its inputs and its output before and after, in numbers.
+"""Effects of a re-run: its inputs and its output before and after, in numbers.
 
 Source: "Once the processing DAG finishes running, the monitoring DAG compares the outputs and notifies several teams of
 the results via email" (Integral Ad Science, 2021).
@@ -15,7 +15,7 @@ BEFORE, AFTER = "#b9b6d3", "#4f43dd"
 """Colours of the chart's bars."""
 
 NUMBERS = frozenset({"records", "bytes", "files"})
-"""What each update is compared by: no key figure has such a name."""
+"""Names of the numbers by which each update is compared: no key figure has such a name."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Version:
 
     @property
     def numbers(self) -> dict[str, float | None]:
-        """All of them by name, the key figures first: they are what a reader looks for."""
+        """Return all numbers by name, the key figures first: readers look for these."""
         return {**self.figures, "records": self.records, "bytes": self.bytes, "files": self.files}
 
 
@@ -44,7 +44,7 @@ class Compared:
 
     @property
     def change(self) -> str:
-        """By how much it has changed, in words."""
+        """Return by how much it has changed, in words."""
         if self.before is None or self.after is None:
             return "?"
         if self.before == self.after:
@@ -53,7 +53,7 @@ class Compared:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """The row of a table."""
+        """Return the cells of its row in a table."""
         return self.what, number(self.before), number(self.after), self.change
 
 
@@ -68,7 +68,7 @@ class Read:
 
     @property
     def rows(self) -> tuple[Compared, ...]:
-        """Its bytes and files; of windows, which have neither, its records; of an event table none of them."""
+        """Return its bytes and files; for windows, which have neither, its records; for an event table no rows."""
         sizes = sum(pin.size for pin in self.before), sum(pin.size for pin in self.after)
         files = sum(pin.files for pin in self.before), sum(pin.files for pin in self.after)
         if not any(files):
@@ -87,23 +87,23 @@ class Effect:
 
     @property
     def rows(self) -> tuple[Compared, ...]:
-        """What is compared: the changed inputs, then the output."""
+        """Return the compared numbers: those of the changed inputs, then those of the output."""
         return (*(row for each in self.inputs for row in each.rows), *self.written)
 
     @property
     def written(self) -> tuple[Compared, ...]:
-        """The output's numbers; one that only the update before had comes last."""
+        """Return the output's numbers; one that only the update before had is last."""
         before, after = self.before.numbers, self.after.numbers
         return tuple(Compared(name, before.get(name), after.get(name)) for name in {**after, **before})
 
     def __str__(self) -> str:
-        """All of it in a line, for a log or a mail."""
+        """Return the whole effect in a line, for a log or a mail."""
         said = [f"{row.what} {number(row.before)} to {number(row.after)} ({row.change})" for row in self.rows]
         return f"{self.partition}: update {self.after.id} replaces {self.before.id}: {'; '.join(said)}"
 
 
 def reads(consumed: Iterable[Pin], before: Iterable[Pin]) -> tuple[Read, ...]:
-    """The inputs of which an update has read other data than the one before it, by name."""
+    """Return the inputs of which an update has read other data than the one before it, by name."""
     new, old = _by_feed(consumed), _by_feed(before)
     both = {feed: (old.get(feed, ()), new.get(feed, ())) for feed in sorted(new.keys() | old.keys())}
     found = (Read(feed, was, now, len(changed(now, was))) for feed, (was, now) in both.items())
@@ -118,21 +118,21 @@ def _by_feed(pins: Iterable[Pin]) -> dict[Feed, tuple[Pin, ...]]:
 
 
 def as_markdown(effect: Effect) -> str:
-    """An effect as a table, with a chart of the output's numbers before and after."""
+    """Return an effect as a table, with a chart of the output's numbers before and after."""
     lines = ["| | before | after | change |", "|---|---:|---:|---:|"]
     lines += [f"| {' | '.join(row.cells)} |" for row in effect.rows]
     return "\n".join([*lines, "", _chart(effect)])
 
 
 def number(value: float | None) -> str:
-    """A number in words: as it is, if it is whole; else with six digits."""
+    """Return a number as text: in full if it is whole, else with six digits, or `?` for None."""
     if value is None:
         return "?"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.6g}"
 
 
 def _chart(effect: Effect) -> str:
-    """Each of the output's numbers as two bars, of which the larger is full."""
+    """Return a chart of the output's numbers, each as two bars, the larger of which is full."""
     return bars("before and after", [bar for row in effect.written for bar in _bars(row)])
 
 

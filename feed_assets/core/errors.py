@@ -9,10 +9,10 @@ from feed_assets.core.secrets import shown
 
 
 class FeedAssetsError(Exception):
-    """The parent of all of them."""
+    """The parent of all errors of feed_assets."""
 
     place: str | None = None
-    """The file and line of the user's that it is about: where a declaration stands."""
+    """The file and line of the user's code that the error is about: where a declaration stands."""
 
     def __str__(self) -> str:
         said = super().__str__()
@@ -20,11 +20,11 @@ class FeedAssetsError(Exception):
 
 
 class InvalidName(FeedAssetsError):
-    """A feed, version, partition key or update id that is not one."""
+    """A text is no valid feed, version, partition key or update id."""
 
 
 class InvalidDefinition(FeedAssetsError):
-    """A dataset that cannot be declared like this: found when the definition is made."""
+    """A dataset cannot be declared like this: found when the definition is made."""
 
 
 class ModuleNotLoaded(FeedAssetsError):
@@ -32,31 +32,31 @@ class ModuleNotLoaded(FeedAssetsError):
 
 
 class InvalidEvent(FeedAssetsError):
-    """A write event that is none, or that says of its rows what cannot be."""
+    """A write event is malformed, or states something impossible about its rows."""
 
 
 class EventOutOfOrder(InvalidEvent):
-    """A write event whose marker does not come after its table's last one."""
+    """The marker of a write event is not after its table's last one."""
 
 
 class InvalidNotification(FeedAssetsError):
-    """A message that no store has written: it is of somebody else's queue, or of a form that we do not know."""
+    """A message is from no store: it belongs to somebody else's queue, or its form is unknown."""
 
 
 class InvalidReport(FeedAssetsError):
-    """A report of counts or quality that is none, names what its dataset has not, or contradicts one of its version."""
+    """A report is malformed, refers to something its dataset lacks, or contradicts an earlier one of its version."""
 
 
 class PartitionClosed(FeedAssetsError):
-    """A partition is final, as somebody has said: no run makes it again, and no report changes it."""
+    """Somebody has closed a partition as final: no run makes it again, and no report changes it."""
 
 
 class StillRead(FeedAssetsError):
-    """A dataset cannot be retired, as others are made of it."""
+    """A dataset cannot be retired because others are made of it."""
 
     @classmethod
     def by(cls, feed: object, readers: Iterable[object]) -> "StillRead":
-        """Who still reads it."""
+        """Return the error that names the readers of a feed."""
         named = ", ".join(map(str, readers))
         return cls(
             f"{feed} is still read by {named}: expected nobody. Move them to another version, or retire them, too."
@@ -64,7 +64,7 @@ class StillRead(FeedAssetsError):
 
 
 class IllegalTransition(InvalidReport):
-    """A window cannot come from the state that it is in to the other one."""
+    """A window cannot change from its present state to the other one."""
 
 
 class SourceUnavailable(FeedAssetsError):
@@ -72,27 +72,27 @@ class SourceUnavailable(FeedAssetsError):
 
 
 class SourceBusy(SourceUnavailable):
-    """An event source is in use by another process for the moment: the next look finds it free."""
+    """An event source is in use by another process for the moment: the next read finds it free."""
 
 
 class SourceNotGiven(FeedAssetsError):
-    """A test would reach a source that it does not give itself, or gives one that nothing declares."""
+    """A test would reach a source that it does not provide itself, or provides one that nothing declares."""
 
 
 class QueueUnavailable(FeedAssetsError):
-    """The queue through which a store tells of its objects does not answer, or refuses: the listing finds them."""
+    """The queue of a store's notifications does not answer, or refuses: the listing finds the objects."""
 
 
 class SinkUnavailable(FeedAssetsError):
-    """Our events cannot be published where a setting says: its database refuses them, or does not answer."""
+    """Our events cannot be published to the sink of a setting: its database refuses them, or does not answer."""
 
 
 class InvalidSetting(FeedAssetsError):
-    """Settings that are wrong or not complete; the message names the variables, never what is in them."""
+    """Settings are wrong or incomplete; the message names the variables, never their values."""
 
 
 class ServiceUnavailable(FeedAssetsError):
-    """What every run needs is not there: no dataset and no input is to blame, and no other run would do better."""
+    """A service that every run needs is missing: no dataset or input is to blame, and other runs would fail, too."""
 
 
 class BlackboardError(ServiceUnavailable):
@@ -100,11 +100,11 @@ class BlackboardError(ServiceUnavailable):
 
 
 class BlackboardMissing(BlackboardError):
-    """No blackboard at this URL: the folder or bucket does not exist."""
+    """There is no blackboard at this URL: the folder or bucket does not exist."""
 
 
 class BlackboardRefused(BlackboardError):
-    """The store refuses access. Never to be read as 'there is no data'."""
+    """The store refuses access. This never means that there is no data."""
 
 
 class BlackboardUnavailable(BlackboardError):
@@ -112,7 +112,7 @@ class BlackboardUnavailable(BlackboardError):
 
 
 class LedgerUnavailable(ServiceUnavailable):
-    """The ledger's database cannot be opened; the message says what its driver says."""
+    """The ledger's database cannot be opened; the message quotes its driver."""
 
 
 class SparkUnavailable(ServiceUnavailable):
@@ -124,7 +124,7 @@ class SparkDied(SparkUnavailable):
 
 
 class OutOfMemory(FeedAssetsError):
-    """A run needs more memory than Spark has, which goes on."""
+    """A run needs more memory than Spark has; Spark keeps running."""
 
 
 class DiskFull(ServiceUnavailable):
@@ -132,11 +132,11 @@ class DiskFull(ServiceUnavailable):
 
 
 class KafkaUnavailable(ServiceUnavailable):
-    """The broker or the schema registry does not answer, or refuses; whatever it was, it is tried again."""
+    """The broker or the schema registry does not answer, or refuses; either is retried."""
 
 
 class ChunkDiffers(KafkaUnavailable):
-    """There is another chunk where one is to be put: another process has cut, and perhaps signalled it."""
+    """Another chunk exists where one is to be put: another process has cut, and perhaps signalled it."""
 
 
 class NoTopic(KafkaUnavailable):
@@ -144,7 +144,7 @@ class NoTopic(KafkaUnavailable):
 
 
 class LogTrimmed(FeedAssetsError):
-    """A topic partition has no longer, or never had, the offsets from which on it is to be read."""
+    """A topic partition no longer has, or never had, the offsets at which reading is to begin."""
 
 
 class LetterLeft(FeedAssetsError):
@@ -152,7 +152,7 @@ class LetterLeft(FeedAssetsError):
 
 
 class SignalsLost(FeedAssetsError):
-    """The downstream partition had signals and has none now, so nobody knows where to go on."""
+    """The downstream partition had signals and has none now, so the offset to resume at is unknown."""
 
 
 class FencedOff(FeedAssetsError):
@@ -160,35 +160,35 @@ class FencedOff(FeedAssetsError):
 
 
 class InvalidShape(FeedAssetsError):
-    """A schema of which no table can be made, or none in this warehouse."""
+    """No table can be made of a schema, or none in this warehouse."""
 
 
 class NotMigratable(FeedAssetsError):
-    """A table cannot become what a schema asks for without losing data, or cannot hold what was written by it."""
+    """A table cannot be migrated to a schema without losing data, or cannot hold what was written by that schema."""
 
 
 class WarehouseUnavailable(ServiceUnavailable):
-    """A warehouse does not answer, or has no room, or another transaction is in the way: it is tried again."""
+    """A warehouse does not answer, has no room, or another transaction is in the way: it is retried."""
 
 
 class WarehouseBusy(WarehouseUnavailable):
-    """Another process has the file of the warehouse open: a load, or a look of a sensor, takes moments."""
+    """Another process has the file of the warehouse open: a load, or a sensor's check, takes moments."""
 
 
 class LoadFailed(FeedAssetsError):
-    """What a warehouse would refuse again: it is for a person to look at; the message has the warehouse's own words."""
+    """A warehouse refuses a load and would refuse it again: a person must act. The message quotes the warehouse."""
 
 
 class ChunkBroken(LoadFailed):
-    """A chunk is not what its signal says: it is gone, or was changed."""
+    """A chunk differs from its signal: it is gone, or was changed."""
 
 
 class KeyStrayed(LoadFailed):
-    """A key comes from two partitions, so nobody knows which of its rows is the newest."""
+    """A key is in two partitions, so it is unknown which of its rows is the newest."""
 
 
 class OffsetsMissing(LoadFailed):
-    """The signals of a partition do not go on where its table ends."""
+    """The signals of a partition do not continue where its table ends."""
 
 
 class WarehouseTaken(FeedAssetsError):
@@ -200,7 +200,7 @@ class SpoolBroken(ServiceUnavailable):
 
 
 class InvalidKey(FeedAssetsError):
-    """An API key that is none, names what it cannot, or is not there."""
+    """An API key is malformed, names something that it cannot, or does not exist."""
 
 
 class NoValidUpdate(FeedAssetsError):
@@ -220,11 +220,11 @@ class NotRevalidated(FeedAssetsError):
 
 
 class NotOurs(FeedAssetsError):
-    """A feed that somebody else writes: its updates are removed only where that is asked for by name."""
+    """Somebody else writes a feed: its updates are removed only on explicit request."""
 
 
 class UpdateAbandoned(FeedAssetsError):
-    """What lies under a claimed update is not exactly what was written: the id is given up."""
+    """The objects under a claimed update are not exactly those that were written: the id is given up."""
 
 
 class UnstableRejects(FeedAssetsError):
@@ -260,7 +260,7 @@ class TargetNotEmpty(FeedAssetsError):
 
 
 class DaemonRunning(FeedAssetsError):
-    """A Dagster daemon does on this instance what was to be done in this process."""
+    """A Dagster daemon already does the work of this process on this instance."""
 
 
 class HomeBusy(FeedAssetsError):
@@ -268,22 +268,22 @@ class HomeBusy(FeedAssetsError):
 
 
 class NotIdle(FeedAssetsError):
-    """Ticks go on requesting runs where they should have come to rest."""
+    """Ticks keep requesting runs where they should have stopped."""
 
 
 class AlertNotDelivered(FeedAssetsError):
-    """A channel did not take an alert, which is tried again; the message has no passwords and no addresses' secrets."""
+    """A channel did not take an alert, which is retried; the message has no passwords and no addresses' secrets."""
 
 
 class AlertChannelDown(AlertNotDelivered):
-    """It would not take any other one now: it does not answer, or refuses who asks."""
+    """The channel would take no other alert now: it does not answer, or refuses the sender."""
 
 
 class DemoFailed(FeedAssetsError):
-    """The demo's outcome is not what it should be."""
+    """The demo's outcome is not as expected."""
 
 
 def in_short(error: Exception) -> str:
-    """An error in one line, without secrets: ours in its own words, any other with its class."""
+    """Return an error in one line, without secrets: ours in its own words, any other with its class."""
     said = shown(str(error).strip().partition("\n")[0])
     return said if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {said}"

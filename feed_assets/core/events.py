@@ -26,29 +26,29 @@ from feed_assets.core.limits import (
 )
 
 Marker = datetime | int
-"""What orders the updates of one table: timezone-aware moments, or versions from 0. A table has one kind."""
+"""The order of one table's updates: timezone-aware moments, or versions from 0. A table has one kind."""
 
 NO_NEW_DATA = "no_new_data"
-"""In an event's context: the update has gone through this table and left nothing new in it."""
+"""Context key: the update has gone through this table and left nothing new in it."""
 UPDATE_ID = "update_id"
-"""In an event's context: the update of a feed that it tells of, which covers all of its partition."""
+"""Context key: the update of a feed that the event reports, which covers all of its partition."""
 PARENTS = "parents"
-"""In an event's context, where several went into its correlation id: those that its run consumed."""
+"""Context key: the correlation ids that the event's run consumed, if several went into the event's own."""
 ADDED_TO = "added_to"
-"""In an event's context: the update before, to which an increment was added."""
+"""Context key: the update before, to which an increment was added."""
 BATCH = "batch"
-"""In an event's context: the batch that an increment of an appendable dataset is."""
+"""Context key: the batch that an increment of an appendable dataset is."""
 SLICES = "slices"
-"""In an event's context: of an increment by table's partition the markers that it was read after, and up to."""
+"""Context key: the markers that an increment was read after, and up to, by table's partition."""
 _CONTEXT: Mapping[str, tuple[type, str]] = {
     NO_NEW_DATA: (bool, "true or false"),
     UPDATE_ID: (str, "a text"),
     PARENTS: (list, "a list of texts"),
 }
-"""What has a meaning in a context, and its type; `bytes` and `code_version` are read as far as they make sense."""
+"""Context keys with a meaning, and their types; `bytes` and `code_version` are read as far as they make sense."""
 
 LAST_VERSION = 2**63 - 1
-"""The highest version that an event may have: what no database's bigint holds is none."""
+"""The highest version that an event may have: no database's bigint holds a higher one."""
 _DIGITS = 20
 _ID_LENGTH = len("YYYYMMDD.HHMMSS")
 _ENCODED = re.compile(r"(?P<number>[0-9]{20})|(?P<second>[0-9]{5,8}\.[0-9]{6})(\.(?P<micro>[0-9]{6}))?")
@@ -77,8 +77,8 @@ class Operation(StrEnum):
 class WriteEvent:
     """One update of a table. `marker` is >= the `updated_at` of every row that it covers, and < that of later ones.
 
-    `event_marker` is the event's own time. `partition_key` is '' for a table without partitions. `context` is what
-    else the writer tells, as JSON: code_version, run, records, bytes, no_new_data, parents, and whatever is useful.
+    `event_marker` is the event's own time. `partition_key` is '' for a table without partitions. `context` has the
+    writer's other facts, as JSON: code_version, run, records, bytes, no_new_data, parents, and whatever is useful.
     """
 
     table_name: str
@@ -91,16 +91,16 @@ class WriteEvent:
 
     @property
     def partition(self) -> Partition:
-        """The table and its partition, as a feed is named. Raises InvalidName."""
+        """Return the table and its partition, named as a feed. Raise InvalidName if a name is malformed."""
         return Partition(Feed.parse(self.table_name), self.partition_key)
 
     @property
     def has_new_data(self) -> bool:
-        """Whether there may be new data; only the writer can say that there are none."""
+        """Return whether there may be new data; only the writer can state that there are none."""
         return self.context.get(NO_NEW_DATA) is not True
 
     def start(self, previous: str | None) -> str | None:
-        """After which marker its data begin, given the marker before its own."""
+        """Return the marker after which its data begin, given the marker before its own."""
         is_update = UPDATE_ID in self.context
         replaces_all = is_update or self.write_operation is Operation.OVERWRITE
         is_empty = not is_update and not self.has_new_data
@@ -109,7 +109,7 @@ class WriteEvent:
 
 @dataclass(frozen=True)
 class Rejected:
-    """What was to be an event and is none, as text as it was read, and why; of both what fits."""
+    """A text that should be an event and is none, as it was read, and the reason; both cut to their limits."""
 
     raw: str
     reason: str
@@ -123,8 +123,8 @@ class Rejected:
 class Recorded:
     """An event as the ledger has it, with its number in commit order; markers are encoded.
 
-    It covers what was updated in `(start, marker]` of its table's partition, as `start_of` says. `previous` is the
-    marker before its own there, None of the first.
+    It covers what was updated in `(start, marker]` of its table's partition, as in `start_of`. `previous` is the
+    marker before its own there, None for the first.
     """
 
     sequence: int
@@ -142,26 +142,26 @@ class Recorded:
 
     @property
     def time(self) -> datetime:
-        """The event's own time (UTC); where that is a version, when the ledger heard of it."""
+        """Return the event's own time (UTC); if that is a version, when the ledger recorded the event."""
         marker = decode(self.event_marker)
         return marker if isinstance(marker, datetime) else self.at
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The correlation ids that went into its own, where there were several."""
-        told = self.context.get(PARENTS)  # Of any kind, in what was recorded before kinds were looked at.
+        """Return the correlation ids that went into its own, if there were several."""
+        told = self.context.get(PARENTS)  # Any type, in events recorded before types were checked.
         return tuple(map(str, cast(list[object], told))) if isinstance(told, list) else ()
 
     @property
     def interval(self) -> Interval:
-        """What it covers."""
+        """Return the interval that it covers."""
         return Interval(self.start, self.marker)
 
 
 def encode(marker: Marker) -> str:
-    """A marker as text that sorts as the markers of one kind do; of a whole second it is an update id.
+    """Return a marker as text that sorts as the markers of one kind do; a whole second gives an update id.
 
-    `decode` gives the same marker back. Raises InvalidEvent for what is no marker, or lies in no calendar in UTC.
+    `decode` returns the same marker. Raise InvalidEvent if it is no marker, or lies in no calendar in UTC.
     """
     if isinstance(marker, datetime):
         if marker.tzinfo is None:
@@ -181,13 +181,13 @@ def _in_utc(moment: datetime) -> datetime:
         ) from None
 
 
-@lru_cache(maxsize=16_384)  # Takes UTC alone: of a zone's doubled hour both moments are equal, and one key.
+@lru_cache(maxsize=16_384)  # Takes UTC alone: both moments of a zone's doubled hour are equal, and one key.
 def _text_of(utc: datetime) -> str:
     return update_id(utc) + (f".{utc.microsecond:06d}" if utc.microsecond else "")
 
 
 def decode(text: str) -> Marker:
-    """The marker that `encode` made a text of; InvalidEvent for any other text."""
+    """Return the marker that `encode` made `text` of. Raise InvalidEvent for any other text."""
     found = _ENCODED.fullmatch(text)
     if found and found["number"]:
         return int(text)
@@ -199,7 +199,7 @@ def decode(text: str) -> Marker:
 
 
 def encoded(text: str) -> str:
-    """A marker as people write it, encoded; one that is encoded stays as the ledger has it."""
+    """Encode a marker as people write it; return one that is encoded as the ledger has it."""
     try:
         decode(text)
     except InvalidEvent:
@@ -208,7 +208,7 @@ def encoded(text: str) -> str:
 
 
 def parse_marker(text: str) -> Marker:
-    """A marker as people and files write it: a whole number, an ISO 8601 moment (UTC if it names no zone), an id."""
+    """Parse a marker as people and files write it: a whole number, ISO 8601 moment (UTC if it names no zone), or id."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return int(text)
@@ -229,7 +229,7 @@ def _parse_moment(text: str) -> datetime:
 
 
 def in_words(text: str | None) -> str:
-    """An encoded marker as people read it; None is the beginning."""
+    """Return an encoded marker as people read it; None is the beginning."""
     if text is None:
         return "the beginning"
     marker = decode(text)
@@ -243,7 +243,7 @@ def check_marker(marker: Marker) -> None:
 
 
 def check_event(event: WriteEvent) -> None:
-    """Raise InvalidEvent or InvalidName for what can be no event of anybody: what it says can be kept and read back."""
+    """Raise InvalidEvent or InvalidName if an event of any source has content that cannot be kept and read back."""
     check_partition(event.partition)
     for marker in (event.marker, event.event_marker):
         check_marker(marker)
@@ -254,7 +254,7 @@ def check_event(event: WriteEvent) -> None:
 
 
 def check_ahead(event: WriteEvent, now: datetime, ahead: timedelta) -> None:
-    """Raise InvalidEvent for a moment that is too far ahead: all that came after it would be out of order.
+    """Raise InvalidEvent for a moment that is too far ahead: all later events would be out of order.
 
     A version is never ahead of anything.
     """
@@ -267,7 +267,7 @@ def check_ahead(event: WriteEvent, now: datetime, ahead: timedelta) -> None:
 
 
 def is_moment(marker: str) -> bool:
-    """Whether an encoded marker is a moment, and no version."""
+    """Return whether an encoded marker is a moment, and no version."""
     return "." in marker
 
 
@@ -281,10 +281,10 @@ def check_kind(event: WriteEvent, *, moments: bool) -> None:
 
 
 def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, Marker] | None = None) -> None:
-    """Refuse an event without a correlation id, after whose marker others came, or that does not cover its own rows.
+    """Raise InvalidEvent for an event without a correlation id, or one that does not cover its own rows.
 
-    `updated_at` is the range, both ends included, of its rows. An event without new data may repeat the last marker.
-    Raises EventOutOfOrder and InvalidEvent.
+    Raise EventOutOfOrder if its marker is not after the last one; without new data it may repeat the last marker.
+    `updated_at` is the range, both ends included, of its rows.
     """
     marker = encode(event.marker)
     if not event.correlation_id:
@@ -302,14 +302,14 @@ def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, M
 
 
 def foreign_correlation(partition: Partition, update_id: str) -> str:
-    """The correlation id of a foreign update: a UUIDv5 of feed, partition and update id, the same wherever made."""
+    """Return the correlation id of a foreign update: a UUIDv5 of feed, partition and update id, the same everywhere."""
     return str(uuid5(NAMESPACE_URL, f"feed-assets:{partition.feed}|{partition.key}|{update_id}"))
 
 
 def joined_correlation(incoming: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """The id to pass on and its parents: one in, the same out; several, and a new one that names them.
+    """Return the id to pass on and its parents: a single id is passed on; several give a new one, with them as parents.
 
-    It is a UUIDv5 of them, so that tables which one pipeline makes of the same inputs carry the same id.
+    The new id is a UUIDv5 of them, so that tables which one pipeline makes of the same inputs carry the same id.
     """
     parents = tuple(sorted({*incoming}))
     if len(parents) == 1:

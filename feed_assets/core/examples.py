@@ -1,4 +1,4 @@
-"""What an annotation expects, in words, and how a right value is written: the cure in a message about a wrong one."""
+"""Words for what an annotation expects, and code for a right value: the cure in a message about a wrong one."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -20,7 +20,7 @@ _LISTS = {"tuple": ("tuple", "({},)"), "set": ("set", "{{{}}}"), "frozenset": ("
 
 @dataclass(frozen=True)
 class Example:
-    """How a value of an annotated type is written, and what it is in words: metadata of `Annotated`.
+    """Code and words for a value of an annotated type: metadata of `Annotated`.
 
     `decorator` makes such a value of a user's function.
     """
@@ -78,9 +78,9 @@ def _plain(expected: Any) -> str:
 def cure(name: str, given: Any, wrong: Any, expected: Any) -> str:
     """Return how an argument is written in place of a given value, which is or holds a wrong one.
 
-    Empty if what is expected says that itself.
+    Return an empty text if the expectation states it already.
     """
-    if isinstance(wrong, type):  # What it is in words says that it is to be called.
+    if isinstance(wrong, type):  # Its words already state that it is to be called.
         return ""
     if decorator := lacking_decorator(wrong, expected):
         return f" Put @{decorator}(…) above {wrong.__name__}."

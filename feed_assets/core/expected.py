@@ -1,7 +1,7 @@
-"""Which partitions of time should be there and are not: each is expected once, and stays so until it comes.
+"""Partitions of time that should be there and are not: each is expected once, and stays so until it arrives.
 
 A partition is expected at the first tick of its cadence's cron at or after its end. Without a cron it is expected when
-a later one has come, from the first that came since it is watched on: a producer's history begins where it likes.
+a later one has arrived, beginning with the first arrival of the watch: a producer's history may begin anywhere.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from feed_assets.core.cadence import Cadence, tick_after, tick_upto
 
 Came = tuple[datetime, datetime]
-"""The start of a partition that has come, and when that was heard."""
+"""The start of a partition that has arrived, and when that was noted."""
 
 MISSING_AT_MOST = 500
-"""Partitions of one feed that are kept as missing: those after them are looked at when fewer are missing."""
+"""Partitions of one feed that are kept as missing: later ones are checked when fewer are missing."""
 
 _NAMED = 5
 _CAME_AT_MOST = 64
@@ -23,28 +23,28 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Expected:
-    """How far the partitions of one feed were expected, and which of these are not there. All times are UTC."""
+    """Progress of the watch for one feed's partitions, and those that are missing. All times are UTC."""
 
     since: datetime
     """Partitions that end by then are never expected."""
     upto: datetime
-    """Of those that end by then it is known which are missing."""
+    """It is known which of the partitions that end by then are missing."""
     position: int
-    """The last change of the log that was looked at."""
+    """The number of the last change of the log that was read."""
     missing: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
-    """By key since when each is expected."""
+    """The missing partitions by key, and since when each is expected."""
     came: tuple[Came, ...] = ()
-    """Without a cron: partitions that came, each later than those before it; () until one has come."""
+    """Without a cron: partitions that arrived, each later than those before it; () until one has arrived."""
 
 
 def begin(cadence: Cadence, now: datetime, position: int) -> Expected:
-    """What is watched from now on: nothing is late for what was before. A tick that is now is waited for."""
+    """Return the state of a watch from now on: nothing before is late. A tick that is now is waited for."""
     first = tick_upto(cadence.cron, cadence.timezone, now - _INSTANT) if cadence.cron else now
     return Expected(first, first, position)
 
 
 def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) -> Expected:
-    """Hear of a partition that has come: without a cron, those before it are expected now."""
+    """Add a partition that has arrived: without a cron, those before it are expected now."""
     if end <= expected.since:
         return expected
     if not expected.came:
@@ -53,12 +53,12 @@ def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) 
         return expected
     kept = (
         expected.came[:-1] if len(expected.came) == _CAME_AT_MOST else expected.came
-    )  # Those are expected a bit later.
+    )  # Those before it are expected a bit later.
     return replace(expected, came=(*kept, (start, now)))
 
 
 def due_upto(cadence: Cadence, expected: Expected, now: datetime) -> datetime:
-    """Partitions that end by this moment are late now, if they are not there; never before `upto`."""
+    """Return the moment by which partitions that end then are late now, if they are missing; never before `upto`."""
     over = now - cadence.tolerance
     if cadence.cron:
         return max(expected.upto, tick_upto(cadence.cron, cadence.timezone, over))
@@ -66,20 +66,20 @@ def due_upto(cadence: Cadence, expected: Expected, now: datetime) -> datetime:
 
 
 def expected_since(cadence: Cadence, expected: Expected, end: datetime) -> datetime:
-    """Since when a partition that ends then is expected, one of those that end by `due_upto`."""
+    """Return since when a partition that ends at `end` is expected; it ends by `due_upto`."""
     if cadence.cron:
         return tick_after(cadence.cron, cadence.timezone, end - _INSTANT) or end
     return next((heard for start, heard in expected.came if start >= end), end)
 
 
 def looked(expected: Expected, upto: datetime, position: int, missing: Mapping[str, datetime]) -> Expected:
-    """What is known after a look: `came` keeps what is yet to be expected by, and the last."""
+    """Return the state after a check: `came` keeps arrivals by which others are yet to be expected, and the last."""
     came = tuple(each for each in expected.came[:-1] if each[0] > upto) + expected.came[-1:]
     return replace(expected, upto=upto, position=position, missing=missing, came=came)
 
 
 def not_there(feed: str, expected: Expected, *, is_all: bool) -> str:
-    """What is missing, in words of one length however much it is. `is_all`: no more partitions are to be looked at."""
+    """Return what is missing, in words of bounded length. `is_all`: no more partitions are to be checked."""
     ordered = sorted(expected.missing.items(), key=lambda each: (each[1], each[0]))
     count, named = len(ordered), ", ".join(f"{key} ({words(since)})" for key, since in ordered[:_NAMED])
     left = count - min(count, _NAMED)
@@ -92,10 +92,10 @@ def not_there(feed: str, expected: Expected, *, is_all: bool) -> str:
 
 
 def words(since: datetime) -> str:
-    """Since when a partition is expected, as an alert, the status page and `explain` say it."""
+    """Return since when a partition is expected, as an alert, the status page and `explain` show it."""
     return f"expected since {since:%Y-%m-%d %H:%M} UTC"
 
 
 def late_of(expected: Expected, keys: Iterable[str]) -> dict[str, str]:
-    """Those of some partitions that are late, by key, with since when."""
+    """Return the late ones of `keys`, each with since when it is expected."""
     return {key: f"{words(expected.missing[key])}, and late" for key in keys if key in expected.missing}

@@ -1,4 +1,4 @@
-"""What fails for one must not stop the others."""
+"""Isolation of failures: one feed, source or sink that fails must not stop the others."""
 
 import logging
 from collections.abc import Generator
@@ -11,11 +11,11 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def failing_alone(problems: dict[str, str], whom: str) -> Generator[None]:
-    """Note in `problems` what is raised within, by whom it concerns; the log has what nobody expected."""
+    """Note in `problems`, under `whom`, an error that is raised within; log it as well if it was not expected."""
     try:
         yield
     except FeedAssetsError as error:
         problems[whom] = in_short(error)
-    except Exception as error:  # Of a user's function, a mapping, a driver: it may be anything.
+    except Exception as error:  # A user's function, a mapping or a driver may raise anything.
         _logger.exception("%s failed", whom)
         problems[whom] = in_short(error)

@@ -17,7 +17,7 @@ MANIFEST_LIMIT = 64
 """Bytes of a manifest that are read at most: a longer one is wrong whatever it says."""
 
 UNREADABLE = "\ufffd"
-"""What a listed key has in place of a character that no store can share: its object is not served under any key."""
+"""The replacement in a listed key for a character that no store can share: no key serves its object."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:=@+-]*")
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
@@ -34,7 +34,7 @@ _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
-"""How the names of packed files end."""
+"""Endings of the names of packed files."""
 
 
 def check_segment(text: str, what: str) -> str:
@@ -62,9 +62,9 @@ class Version:
 
     @classmethod
     def near(cls, text: str) -> "Version | None":
-        """Return the version that is meant by `v01.0`, `v1`, `V1.0`, `v1_0`, `1.0`, `v1.0-rc1`; None if by nothing.
+        """Return the version that is meant by `v01.0`, `v1`, `V1.0`, `v1_0`, `1.0`, `v1.0-rc1`; None if none is.
 
-        A version as it should be is near itself.
+        A correct version is near itself.
         """
         found = _LIKE_VERSION.fullmatch(text)
         return cls(int(found[1] or found[2] or found[4]), int(found[3] or found[5] or 0)) if found else None
@@ -90,7 +90,7 @@ class Feed:
         return f"{self.name}/{self.version}" if self.version else self.name
 
     def __lt__(self, other: "Feed") -> bool:
-        """By name, then by version; without one comes first."""
+        """Order by name, then by version; a feed without a version is first."""
         return self._order < other._order
 
     def __hash__(self) -> int:
@@ -102,7 +102,7 @@ class Feed:
 
 
 def newer_versions(feeds: Iterable[Feed]) -> dict[Feed, Feed]:
-    """By feed the newest version of the same name, of those that are not the newest."""
+    """Return the newest version of the same name for each feed that is not the newest."""
     known = sorted(feeds)
     newest = {feed.name: feed for feed in known}
     return {feed: newest[feed.name] for feed in known if feed != newest[feed.name]}
@@ -127,7 +127,7 @@ class Partition:
     Args:
         feed: The feed.
         key: One segment for each dimension, joined by `/`, such as `2019-11-24/men`; '' for a feed without partitions.
-        start: When its time window begins (UTC), where a run tells its function; otherwise, and without one, None.
+        start: When its time window begins (UTC), if a run passes it to its function; otherwise, and without one, None.
         end: When its time window ends.
 
     Raises:
@@ -156,21 +156,21 @@ class Partition:
 
     @property
     def path(self) -> str:
-        """The prefix under the blackboard, without a slash at either end."""
+        """Return the prefix under the blackboard, without a slash at either end."""
         return f"{self.feed}/{self.key}" if self.key else str(self.feed)
 
     def batch(self, name: str) -> "Partition":
-        """One batch of a partition of an appendable feed: a partition whose key has one more segment."""
+        """Return one batch of a partition of an appendable feed: a partition whose key has one more segment."""
         return Partition(self.feed, f"{self.key}/{name}" if self.key else name)
 
     @property
     def parent(self) -> "Partition | None":
-        """The partition that holds this one if this is a batch; None for the key ''."""
+        """Return the partition that holds this one if this is a batch; None for the key ''."""
         return Partition(self.feed, self.key.rpartition("/")[0]) if self.key else None
 
     @property
     def name(self) -> str:
-        """The last segment of the key: of a batch its own name."""
+        """Return the last segment of the key: the own name of a batch."""
         return self.key.rpartition("/")[2]
 
     def __str__(self) -> str:
@@ -178,12 +178,12 @@ class Partition:
 
 
 def is_update_id(name: str) -> bool:
-    """Whether `name` is `YYYYMMDD.HHMMSS` and a moment that exists."""
-    return len(name) == _ID_LENGTH and parse_update_id(name) is not None  # Most names are none: partition keys.
+    """Return whether `name` is `YYYYMMDD.HHMMSS` and a moment that exists."""
+    return len(name) == _ID_LENGTH and parse_update_id(name) is not None  # Most names are partition keys.
 
 
 def parse_update_id(name: str) -> datetime | None:
-    """The moment (UTC) that an update id names, or None: `20180231.000000` is no id."""
+    """Return the moment (UTC) that an update id names, or None: `20180231.000000` is no id."""
     if not _UPDATE_ID.fullmatch(name):
         return None
     try:
@@ -193,13 +193,13 @@ def parse_update_id(name: str) -> datetime | None:
 
 
 def update_id(moment: datetime) -> str:
-    """The id of an update made at `moment` (timezone-aware)."""
+    """Return the id of an update made at `moment` (timezone-aware)."""
     utc = moment.astimezone(UTC)
     return f"{utc.year:04d}{utc:%m%d.%H%M%S}"  # `%Y` leaves out the zeros of early years on Linux.
 
 
 def next_update_id(now: datetime, taken: Iterable[str]) -> str:
-    """An id for `now`, or one second after the newest taken one: a slow clock must not hide new data."""
+    """Return an id for `now`, or one second after the newest taken one: a slow clock must not hide new data."""
     newest = max((moment for moment in map(parse_update_id, taken) if moment), default=None)
     if newest and newest >= _LAST:
         raise UpdateAbandoned(f"Update {update_id(newest)} is there: no greater id exists. Remove that update.")
@@ -214,7 +214,7 @@ class File:
     size: int
     etag: str = ""
     modified: datetime | None = field(default=None, compare=False)
-    """By the store's clock, as it was listed; None where that is not known."""
+    """The time by the store's clock, as it was listed; None if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -227,22 +227,22 @@ class Update:
 
     @property
     def path(self) -> str:
-        """The prefix under the blackboard, without a slash at either end."""
+        """Return the prefix under the blackboard, without a slash at either end."""
         return f"{self.partition.path}/{self.id}"
 
     @property
     def size(self) -> int:
-        """All its bytes, without the manifest."""
+        """Return all its bytes, without the manifest."""
         return sum(file.size for file in self.files)
 
     @property
     def modified(self) -> datetime | None:
-        """When the newest of its files was written; None if that of none is known."""
+        """Return when the newest of its files was written; None if it is known of no file."""
         return max((file.modified for file in self.files if file.modified), default=None)
 
     @property
     def files_digest(self) -> str:
-        """What was read: a digest of names, sizes and etags (not of the update's id)."""
+        """Return a digest of what was read: names, sizes and etags (not the update's id)."""
         lines = (f"{file.key.removeprefix(self.path)}\t{file.size}\t{file.etag}\n" for file in sorted(self.files))
         return sha256("".join(lines).encode()).hexdigest()[:32]
 
@@ -256,10 +256,10 @@ class Skipped:
 
 
 def parse_manifest(content: bytes) -> int | str:
-    """The count that a manifest holds, or the reason in words why it is no manifest.
+    """Return the count that a manifest holds, or the reason in words why it is no manifest.
 
-    Strict on purpose: `int()` would take `+3`, `1_0`, ` 3` and Arabic digits. One newline at its end is what a shell's
-    `echo` adds (ADR 114).
+    The form is strict on purpose: `int()` would take `+3`, `1_0`, ` 3` and Arabic digits. One newline at the end is
+    allowed because a shell's `echo` adds it (ADR 114).
     """
     if not content:
         return "its manifest is empty"
@@ -269,7 +269,7 @@ def parse_manifest(content: bytes) -> int | str:
 
 
 def why_invalid(manifest: bytes | None, files: Sequence[File]) -> str | None:
-    """Why an update with this manifest and these other objects is not valid; None if it is."""
+    """Return why an update with this manifest and these other objects is not valid; None if it is."""
     if manifest is None:
         return "it has no manifest: still being written, refused by its audit, abandoned or invalidated"
     expected = parse_manifest(manifest)

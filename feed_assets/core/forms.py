@@ -1,4 +1,4 @@
-"""What the value of a setting may be: texts of a form, and lists and objects as they stand in the environment."""
+"""Types of settings: texts of a form, and lists and objects as they stand in the environment."""
 
 import re
 from typing import Annotated, Self
@@ -26,7 +26,7 @@ def _object(value: object) -> object:
 
 
 def _like(pattern: str, expected: str) -> AfterValidator:
-    """The rule that a text, which may be secret, is of a form."""
+    """Return the rule that a text, which may be secret, matches `pattern`."""
 
     def check(value: str | SecretStr) -> str | SecretStr:
         if not re.fullmatch(pattern, value if isinstance(value, str) else value.get_secret_value(), re.DOTALL):
@@ -73,9 +73,9 @@ def check_queue(url: str, queue: str | None) -> None:
 
 
 class Place(BaseModel):
-    """Where a blackboard is, and as whom it is reached: of S3 by a profile of boto3, or by its own chain.
+    """Location of a blackboard, and the credentials for it: on S3 a profile of boto3, or boto3's own chain.
 
-    `queue` is where its bucket tells of what is written there.
+    `queue` gets the notifications of its bucket about what is written there.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -124,11 +124,11 @@ def _times(value: float) -> float:
 
 Times = Annotated[float, AfterValidator(_times)]
 LINEAGE = "openlineage+"
-"""What the URL of a sink for lineage begins with."""
+"""The beginning of the URL of a sink for lineage."""
 GLUE = "glue:"
-"""What a sink that is a database of the Glue catalog begins with."""
+"""The beginning of a sink that is a database of the Glue catalog."""
 KAFKA = "kafka:"
-"""What a sink that is a Kafka topic begins with."""
+"""The beginning of a sink that is a Kafka topic."""
 
 Sink = Annotated[
     SecretStr,

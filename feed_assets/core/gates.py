@@ -1,4 +1,4 @@
-"""The gates: named rules, each of which lets a partition pass or says what it waits for."""
+"""The gates: named rules, each of which lets a partition pass or returns what it waits for."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from feed_assets.core.windows import address_of
 from feed_assets.core.words import some
 
 NAMED = 5
-"""Partitions that a reason names; of the others it says how many there are."""
+"""Partitions that a reason names; the others are only counted."""
 
 COUNTED_WITHIN = timedelta(minutes=1)
-"""After that it is looked again whether somebody has counted what an output waits for."""
+"""Time until the next check whether somebody has counted what an output waits for."""
 
 
 class State(StrEnum):
-    """What is to be done about a partition, or what it waits for: exactly one of these."""
+    """The action for a partition, or what it waits for: exactly one of these."""
 
     BUILD = "build"
     REBUILD = "rebuild"
@@ -52,27 +52,27 @@ class Case:
 
     @cached_property
     def built(self) -> Built:
-        """What is known of the output."""
+        """Return the facts about the output."""
         return self.facts.outputs.get(self.need.output, Built())
 
     @cached_property
     def choice(self) -> Choice:
-        """By events what it consumes and reads."""
+        """Return what the output consumes and reads by events."""
         return self.facts.choices.get(self.need.output, Choice())
 
     @cached_property
     def pins(self) -> tuple[Pin, ...]:
-        """What it would read now."""
+        """Return the pins that the output would read now."""
         return tuple(pin for each in self.need.inputs for pin in each.pins(self.facts, self.choice))
 
     @cached_property
     def changes(self) -> tuple[InputChange, ...]:
-        """The inputs that are other ones than those it was built from."""
+        """Return the inputs whose data differ from those that the output was built from."""
         return self._other_than_consumed(self.pins)
 
     @cached_property
     def counted(self) -> tuple[InputChange, ...]:
-        """The same of what had come when late data were to be looked at last, and before they are only counted."""
+        """Return the same for data that had arrived by the last check of late data, and before the cut-off."""
         return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
 
     def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:
@@ -83,7 +83,7 @@ class Case:
         return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:
-        """The newest update that counts: what came later is as if it had not. A window came when it first changed."""
+        """Return the newest update that counts; later ones are ignored. A window arrived when it first changed."""
         upto, at = self.need.counts_upto(pin.partition.feed, self.facts.now), pin.partition
         came = self.built.late_since.get(at) if address_of(at) else parse_update_id(pin.update_id)
         if upto is None or came is None or update_id(came) <= upto:
@@ -94,36 +94,36 @@ class Case:
 
     @cached_property
     def backfilled(self) -> frozenset[Partition]:
-        """The windows that were backfilled since the output was built."""
+        """Return the windows that were backfilled since the output was built."""
         if not self.built.published:
             return frozenset()
         return self.need.backfilled(self.facts, self.built.changed, self.built.consumed)
 
     @cached_property
     def is_told_again(self) -> bool:
-        """Whether rows are due that were read before: an event says that there may be more, or others, by now."""
+        """Return whether rows are due that were read before: an event reports that they may have changed since."""
         due = (each for each in self.choice.due.slices if each.partition.feed in self.need.tables)
         return any(not each.interval.is_empty for each in due)
 
     @cached_property
     def lacking(self) -> frozenset[Partition]:
-        """What it needs and is not there."""
+        """Return what the output needs and is not there."""
         return self.need.lacking(self.facts, self.choice)
 
     @cached_property
     def without(self) -> frozenset[Partition]:
-        """What it is built without now, as so many are enough."""
+        """Return what the output is built without now, because enough of its inputs are there."""
         goes = self.need.waits.goes_without(self.need.needed, self.lacking, self.facts.now)
         return self.lacking if goes else frozenset()
 
     @cached_property
     def _kept(self) -> frozenset[Partition]:
-        """What has changed and makes nothing stale."""
+        """Return what may have changed and makes nothing stale."""
         return self._settled | self._not_reprocessed
 
     @cached_property
     def _not_reprocessed(self) -> frozenset[Partition]:
-        """The windows that were backfilled and are not read again for that, and the partitions that they count."""
+        """Return the windows that were backfilled but are not read again for that, and the partitions counted in them."""
         if self.need.reprocess != "never":
             return frozenset()
         back = [each for each in self.need.windows if not self.backfilled.isdisjoint(each.windows)]
@@ -131,7 +131,7 @@ class Case:
 
     @cached_property
     def _settled(self) -> frozenset[Partition]:
-        """What went far enough when it was read: what has come since makes nothing stale."""
+        """Return the inputs that reached far enough when they were read: later updates make nothing stale."""
         beyond = (each for each in self.need.inputs if isinstance(each, UpdateInput) and each.beyond)
         settled = {member for each in beyond for member in each.members(self.facts)}
         consumed = {pin.partition: pin.update_id for pin in self.built.consumed if pin.partition in settled}
@@ -140,7 +140,7 @@ class Case:
 
     @cached_property
     def tried(self) -> tuple[Attempt, ...]:
-        """The attempts on these inputs, with this recipe and Spark configuration, oldest first."""
+        """Return the attempts on these inputs, with this recipe and Spark configuration, oldest first."""
         same = pins_digest(self.pins), None
         return tuple(
             each for each in self.built.attempts if each.made_with == self.need.made_with and each.pins in same
@@ -148,7 +148,7 @@ class Case:
 
 
 class Answer(NamedTuple):
-    """What a partition waits for, and when time alone may change that (UTC)."""
+    """The state of a partition, the reason, and when time alone may change that (UTC)."""
 
     state: State
     reason: str
@@ -157,13 +157,13 @@ class Answer(NamedTuple):
 
 
 def _closed(case: Case) -> Answer | None:
-    """Whether somebody has said that it is final."""
+    """Stop a partition that somebody has closed as final."""
     why = case.facts.closed.get(case.need.output)
     return Answer(State.CLOSED, why) if why else None
 
 
 def _time(case: Case) -> Answer | None:
-    """Whether the earliest time has come at which it may be built."""
+    """Stop a partition before the earliest time at which it may be built."""
     earliest = case.need.waits.earliest
     if earliest is None or earliest <= case.facts.now:
         return None
@@ -171,7 +171,7 @@ def _time(case: Case) -> Answer | None:
 
 
 def _inputs(case: Case) -> Answer | None:
-    """Whether there is something to read of every input; what is on its way through a pipeline has not come yet."""
+    """Stop a partition unless every input has something to read; an update still in a pipeline does not count."""
     missing = [name for each in case.need.inputs if (name := each.missing(case.facts, case.choice))]
     behind = [why for each in case.need.inputs if (why := each.behind(case.facts, case.choice))]
     if case.pins and (case.without or (not missing and not behind)):
@@ -188,7 +188,7 @@ def _inputs(case: Case) -> Answer | None:
 
 
 def _enough(case: Case) -> tuple[datetime | None, list[str]]:
-    """When it goes on with what is there, if that is enough; what is said of it."""
+    """Return when the build proceeds without the missing inputs, if enough are there, and the explanation."""
     waits, needed = case.need.waits, case.need.needed
     if waits.after is None or not waits.may_lack(needed, case.lacking):
         nothing_of = some(sorted(map(str, waits.nothing_of(needed, case.lacking))), NAMED)
@@ -199,7 +199,7 @@ def _enough(case: Case) -> tuple[datetime | None, list[str]]:
 
 
 def _look_again(case: Case) -> datetime | None:
-    """When to look again at what nobody has counted: who is going to may be paused before it does, or fail."""
+    """Return when to check uncounted inputs again: the run that is to count them may be paused before, or fail."""
     partitions, facts = case.need.partitions, case.facts
     if any(each in facts.uncounted for each in partitions):
         return facts.now
@@ -207,7 +207,7 @@ def _look_again(case: Case) -> datetime | None:
 
 
 def _news(case: Case) -> Answer | None:
-    """Whether anything is to be done. Due events that leave the output as it is are consumed before it waits."""
+    """Stop a partition with nothing to do. Due events that leave the output as it is are consumed before it waits."""
     if not case.built.published or case.changes or is_reprocessed(case) or case.built.lost or case.is_told_again:
         return None
     due = case.choice.due
@@ -218,12 +218,12 @@ def _news(case: Case) -> Answer | None:
 
 
 def is_reprocessed(case: Case) -> bool:
-    """Whether it is built again as inputs were backfilled, whatever their data are."""
+    """Return whether the output is built again because inputs were backfilled, whatever their data are."""
     return case.need.reprocess == "always" and bool(case.backfilled)
 
 
 def _quality(case: Case) -> Answer | None:
-    """Whether the checks of every input have passed, and the output's own on these very inputs."""
+    """Stop a partition unless the checks of every input have passed, and the output's own on these very inputs."""
     read = [each for each in case.need.inputs if isinstance(each, UpdateInput) and each.partition not in case.without]
     failed = [f"{each.partition} ({why})" for each in read if (why := each.problem(case.facts))]
     if failed:
@@ -250,7 +250,7 @@ def _if_elsewhere(case: Case, reason: str) -> str:
 
 
 def _attempts(case: Case) -> Answer | None:
-    """Whether runs on these inputs may still be tried, and whether it is time to."""
+    """Stop a partition if no run on these inputs may be tried any more, or not yet."""
     tried, most = case.tried, case.facts.max_attempts
     if not tried:
         return None
@@ -270,9 +270,9 @@ def _attempts(case: Case) -> Answer | None:
 
 
 def _history(case: Case) -> Answer | None:
-    """Whether no input fell back to before what was pruned: a re-run would lose what the first run saw.
+    """Stop a partition if an input fell back to before a pruned update: a re-run would lose what the first run saw.
 
-    The rows of a batch in whose place there is a range are in that.
+    A batch that was replaced by a range is not lost: the range holds its rows.
     """
     there = {pin.partition for pin in case.pins}
     for change in case.changes if case.built.published else ():
@@ -296,8 +296,8 @@ GATES: tuple[Callable[[Case], Answer | None], ...] = (
     _attempts,
     _history,
 )
-"""Each lets a partition pass or says what it waits for; the first that stops it is the verdict.
+"""The gates in order. Each lets a partition pass or returns what it waits for; the first that stops it is the verdict.
 
-In the order of the global state store's article: time (a partition whose window is not over is not decided about, a
-step before), inputs, quality, resources, attempts. Before all what is final: nothing is asked of that any more.
+The order is that of the global state store's article: time (a partition whose window is not over is not decided about,
+a step before), inputs, quality, resources, attempts. A closed partition is first: it needs no other gate.
 """

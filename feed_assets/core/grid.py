@@ -1,4 +1,4 @@
-"""The state of each partition at a glance, and the cells of time that these make: the grid of `feed-assets status`."""
+"""The state of each partition at a glance, and the cells of time that these form: the grid of `feed-assets status`."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from feed_assets.core.readiness import State
 from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR
 
 HOURS_UP_TO = 2
-"""Days of which each hour is a column; of more days each day is one."""
+"""Most days for which each hour is a column; for more days each day is a column."""
 
 
 class CellState(StrEnum):
-    """What a partition is shown as; of several in one cell the first of these that any is in."""
+    """The shown state of a partition; a cell of several has the first of these that any is in."""
 
     PERSON = "waits for a person"
     INVALID = "invalid"
@@ -46,37 +46,37 @@ LEGEND = {
 """The sign of each state, and what it means, in the order of the legend."""
 
 QUIET = (CellState.COMPLETE, CellState.LATER)
-"""States that nobody needs a reason for."""
+"""States that need no reason."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the ledger knows of one partition; what is None it knows nothing of. Reasons are in words."""
+    """Ledger facts about one partition; None means unknown. Reasons are in words."""
 
     published: bool = False
-    """Whether it has a valid update, or an event tells of it."""
+    """True if it has a valid update, or an event reports one."""
     running: str | None = None
     closed: str | None = None
     failed: str | None = None
     """The checks that have failed."""
     marked: str | None = None
-    """What is wrong with what it was made of."""
+    """The problem of the inputs that it was made of."""
     waiver: tuple[str, str, str] | None = None
-    """The problem in spite of which consumers go on, who said so, and why."""
+    """The problem in spite of which consumers proceed, who waived it, and why."""
     verdict: str | None = None
     """The last verdict, if it is on the list of what is due."""
     reason: str = ""
     since: datetime | None = None
-    """Since when it is on the list (UTC)."""
+    """The time since which it is on the list (UTC)."""
     window: WindowState | None = None
     window_why: str = ""
     is_flagged: bool = False
-    """Whether its window is not good."""
+    """True if its window is not good."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A partition as it is shown; times are UTC, None of one without time."""
+    """A partition as it is shown; times are UTC, None without time."""
 
     partition: Partition
     start: datetime | None
@@ -91,7 +91,7 @@ Judged = tuple[CellState, str]
 
 
 def judge(known: Known, *, is_over: bool) -> Judged:
-    """What a partition is shown as, and why. The first rule that has an answer decides."""
+    """Return the shown state of a partition, and why. The first rule that has an answer decides."""
     return next(found for rule in _RULES if (found := rule(known, is_over)))
 
 
@@ -102,7 +102,7 @@ def _running(known: Known, _: bool) -> Judged | None:
 
 
 def _closed(known: Known, is_over: bool) -> Judged | None:
-    """Final; what is bad is grey all the same, as it stays so."""
+    """Judge a final partition; a bad one is shown as bad all the same, because it stays so."""
     if not known.closed:
         return None
     state, why = _bad(known, is_over) or (CellState.CLOSED, "")
@@ -114,7 +114,7 @@ def _stopped(known: Known, _: bool) -> Judged | None:
 
 
 def _bad(known: Known, _: bool) -> Judged | None:
-    """Quality: grey, also where a waiver of this very problem lets consumers go on."""
+    """Judge quality: a partition is shown as bad also if a waiver of this very problem lets consumers proceed."""
     is_invalid = known.window is WindowState.INVALID or known.failed
     if not is_invalid and not known.is_flagged and not known.marked:
         return None
@@ -152,7 +152,7 @@ class Slots:
 
     @classmethod
     def of(cls, last: date, days: int) -> "Slots":
-        """So many days, the last of which is this one. Raises InvalidName for one of years that have no windows."""
+        """Return the slots of `days` days ending with `last`. Raise InvalidName if its year has no windows."""
         if not FIRST_YEAR <= last.year <= LAST_YEAR:
             raise InvalidName(f"day {last}: expected one of the years {FIRST_YEAR} to {LAST_YEAR}.")
         end = datetime.combine(last, time(), UTC) + timedelta(days=1)
@@ -164,11 +164,11 @@ class Slots:
 
     @property
     def starts(self) -> list[datetime]:
-        """Where each column begins."""
+        """Return the moments at which the columns begin."""
         return [self.start + number * self.step for number in range(len(self))]
 
     def columns(self, start: datetime | None, end: datetime | None) -> tuple[int, int]:
-        """The first column that `[start, end)` has a moment in, and the one after its last."""
+        """Return the first column that `[start, end)` has a moment in, and the one after its last."""
         first = max(start, self.start) if start else self.start
         last = min(end, self.end) if end else self.end
         return (first - self.start) // self.step, -((self.start - last) // self.step)
@@ -176,7 +176,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Cell:
-    """So many columns from the first on, and the partitions that they stand for."""
+    """Columns of a row: `width` of them from `first` on, and the partitions that they stand for."""
 
     first: int
     width: int
@@ -184,19 +184,19 @@ class Cell:
 
     @property
     def state(self) -> CellState:
-        """Of several partitions the first state in the order of `CellState`."""
+        """Return the first state of its partitions in the order of `CellState`."""
         states = {each.state for each in self.shown}
         return next(each for each in CellState if each in states)
 
     @property
     def name(self) -> str:
-        """What the partitions have in common: the key of their time, which comes first, or that of the only one."""
+        """Return the first segment of the keys if the partitions share it: that of their time, or of the only one."""
         first = self.shown[0]
         return first.partition.key.partition("/")[0] if first.start or len(self.shown) == 1 else ""
 
 
 def cells(shown: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
-    """The cells of one row, in order: a partition has the columns of its time, and those in one column share a cell."""
+    """Return the cells of a row, in order: a partition has the columns of its time; those in one column share a cell."""
     found: list[tuple[int, int, list[Shown]]] = []
     reached = 0
     for each in sorted(shown, key=_by_time):
@@ -219,7 +219,7 @@ def periods(shown: Iterable[Shown]) -> tuple[Cell, ...]:
 
 
 def worst_first(shown: Iterable[Shown]) -> int:
-    """Return a key that sorts rows: those with a state that a person has to look at come first."""
+    """Return a key that sorts rows: those with a state that needs a person are first."""
     order = {state: number for number, state in enumerate(CellState)}
     return min((order[each.state] for each in shown), default=len(order))
 
@@ -230,25 +230,25 @@ def _by_time(shown: Shown) -> tuple[bool, datetime, str]:
 
 @dataclass(frozen=True)
 class Reason:
-    """Partitions of one row that are in one state with one verdict, in order of time, and why the first of them is."""
+    """Partitions of one row that are in one state with one verdict, in order of time; the first has the reason."""
 
     shown: tuple[Shown, ...]
 
     @property
     def first(self) -> Shown:
-        """The one that the others are like."""
+        """Return the partition that the others are like."""
         return self.shown[0]
 
     @property
     def since(self) -> datetime | None:
-        """Since when the first of them is on the list of what is due (UTC)."""
+        """Return since when the first of them is on the list of what is due (UTC)."""
         return min((each.since for each in self.shown if each.since), default=None)
 
 
 def reasons(shown: Iterable[Shown]) -> list[Reason]:
-    """Why the partitions of one row are what they are, but for those that are as they should be.
+    """Return why the partitions of one row are in their states, without those that are as they should be.
 
-    What a person has to mend has a line for each reason, the rest one for each verdict.
+    States that a person has to mend have a line for each reason, the others one for each verdict.
     """
     found: dict[tuple[CellState, str | None], list[Shown]] = {}
     for each in sorted(shown, key=_by_time):
@@ -262,7 +262,7 @@ _EACH = (CellState.PERSON, CellState.INVALID, CellState.CLOSED)
 
 @dataclass(frozen=True)
 class Hole:
-    """From where to where something is missing that something is behind, and why the first of it is not there (UTC)."""
+    """A time (UTC) with missing partitions before one that is there, and why the first of them is missing."""
 
     start: datetime | None
     end: datetime
@@ -270,7 +270,7 @@ class Hole:
 
 
 def holes(shown: Iterable[Shown]) -> list[Hole]:
-    """The partitions of one row that are not there before one that is; those that follow each other are one hole."""
+    """Return the partitions of one row that are missing before one that is there; consecutive ones are one hole."""
     ordered = sorted((each for each in shown if each.start), key=_by_time)
     there = [number for number, each in enumerate(ordered) if each.state in _THERE]
     found: list[Hole] = []

@@ -1,4 +1,4 @@
-"""What has changed of an input's partition since it was read: grown, restated or withdrawn, by how much, in words."""
+"""Changes of an input's partition since it was read: grown, restated or withdrawn, by how much, in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,32 +12,33 @@ from feed_assets.core.windows import address_of
 
 @dataclass(frozen=True)
 class Growth:
-    """What has come of one source of an input; `since` is when the first of it came (UTC).
+    """The growth of one source of an input; `since` is when the first of it arrived (UTC).
 
-    Bytes of all that is read of it, as they were consumed and as they are; of windows records. `change` is the first.
+    `before` and `after` are the bytes of all that is read of it, as consumed and as they are; for windows the records.
+    `change` is the first change.
     """
 
     change: InputChange
     before: int
     after: int
     files: int
-    """How many more there are; of windows how many have changed."""
+    """The number of additional files; for windows the number of changed ones."""
     since: datetime
 
     @property
     def whose(self) -> str:
-        """The input, with its keys besides the time."""
+        """Return the input, with its keys besides the time."""
         source = self.change.source
         return f"{source.feed} {source.keys}".rstrip() if source else str(self.change.partition)
 
     @property
     def share(self) -> float:
-        """The share by which it has grown; from nothing it is infinite."""
+        """Return the share by which it has grown; from nothing it is infinite."""
         return (self.after - self.before) / self.before if self.before else float("inf")
 
 
 def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> list[Growth]:
-    """The growth of each source: of a day that reads 24 hours the day's, as in the article's table."""
+    """Return the growth of each source: for a day that reads 24 hours the day's, as in the article's table."""
     groups: dict[Source | Partition, list[InputChange]] = {}
     for each in changes:
         groups.setdefault(each.source or each.partition, []).append(each)
@@ -52,13 +53,13 @@ def _growth(changes: Sequence[InputChange], since: Mapping[Partition, datetime],
 
 
 def is_withdrawn(change: InputChange) -> bool:
-    """Whether what was consumed is no longer valid: no data came."""
+    """Return whether the consumed update is no longer valid: no new data arrived."""
     old, new = change.old, change.new
     return old is not None and (new is None or new.update_id < old.update_id)
 
 
 def is_restated(change: InputChange) -> bool:
-    """Whether it is another thing than growth: it was not there, is smaller, or as large with other content."""
+    """Return whether a change is no growth: the input is new, smaller, or as large with other content."""
     old, new = change.old, change.new
     if old is None or new is None:
         return not change.is_one_more
@@ -88,7 +89,7 @@ def _arrived(change: InputChange) -> datetime | None:
 
 
 def described(change: InputChange) -> str:
-    """A change in words."""
+    """Return a change in words."""
     return f"{change.partition}: {_describe(change)}"
 
 
@@ -109,14 +110,14 @@ def _describe(change: InputChange) -> str:
 
 
 def _slice(old: Pin, new: Pin) -> str:
-    """What is to be read of an event table, whose rows are no update of ours."""
+    """Return in words what is to be read of an event table, whose rows are no update of ours."""
     if new.update_id > old.update_id:
         return f"it was read up to {in_words(old.update_id)}, and there is more up to {in_words(new.update_id)}"
     return f"what was updated after {in_words(new.start)} up to {in_words(new.update_id)} is to be read again"
 
 
 def _said_of_all(change: InputChange) -> str:
-    """How its source has grown, if that is more than the change itself."""
+    """Return in words how its source has grown, if that is more than the change itself."""
     before, after = _whole(change)
     is_more = (before, after) != (_size(change.old), _size(change.new)) and not address_of(change.partition)
     return f" (with it {before} to {after} bytes)" if is_more else ""

@@ -1,4 +1,4 @@
-"""History: what is built long after its time. In which order it goes, and how much of it a day may have."""
+"""History: outputs that are built long after their time, in which order, and how many a day."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ from heapq import heappop, heappush
 from feed_assets.core.feeds import Partition
 
 Place = tuple[int, float]
-"""Where an output stands in line, the least first: 0 what is new, 1 history, by the end of its window of time."""
+"""The place of an output in line, the least first: 0 if it is new, 1 for history, by the end of its window of time."""
 
 
 class Order(StrEnum):
-    """Which history goes first."""
+    """The history that is built first."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
@@ -22,7 +22,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class History:
-    """What counts as history, in which order it goes, and what of it may be requested on a day (UTC); None: all.
+    """Rules for history: what counts as history, its order, and how much may be requested a day (UTC); None: all.
 
     An output is history when its window of time ended more than `days` ago; one without time never is.
     """
@@ -34,38 +34,38 @@ class History:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is a limit on a day's history."""
+        """Return whether there is a limit on a day's history."""
         return self.runs is not None or self.bytes is not None
 
     @property
     def limits(self) -> str:
-        """The limits in words."""
+        """Return the limits in words."""
         return f"{self.runs} runs, {self.bytes} bytes"
 
     def begins(self, now: datetime) -> datetime:
-        """What ended before this moment (UTC) is history."""
+        """Return the moment (UTC) before which a window must have ended to be history."""
         return now - timedelta(days=self.days)
 
     def has(self, end: datetime | None, now: datetime) -> bool:
-        """Whether an output whose window ended then is history."""
+        """Return whether an output whose window ended at `end` is history."""
         return end is not None and end < self.begins(now)
 
     def place(self, end: datetime | None, now: datetime) -> Place:
-        """Where an output whose window ended then stands in line."""
+        """Return the place in line of an output whose window ended at `end`."""
         if end is None or not self.has(end, now):
             return 0, 0.0
         return 1, end.timestamp() if self.order is Order.OLDEST else -end.timestamp()
 
 
 ALL = History()
-"""History as it is without settings: the oldest first, and no limit."""
+"""The rules without settings: the oldest first, and no limit."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What of history was requested on a day (UTC), by all who share a ledger.
+    """The history that was requested on a day (UTC), by all who share a ledger.
 
-    `full` are the limits by which something was left for the next day: then nothing overtakes it, though it be smaller.
+    `full` are the limits by which an output was left for the next day: then nothing overtakes it, even if smaller.
     """
 
     day: date
@@ -74,24 +74,24 @@ class Spent:
     full: str | None = None
 
     def on(self, now: datetime) -> "Spent":
-        """What was spent on the day of now; a clock that is behind counts on the later day.
+        """Return what was spent on the day of `now`; a clock that is behind counts on the later day.
 
-        Of a day further ahead somebody's clock was wrong: it must not hold history until then.
+        A day further ahead is from a wrong clock: it must not hold history until then.
         """
         today = now.astimezone(UTC).date()
         return self if today <= self.day <= today + timedelta(days=1) else Spent(today)
 
     def plus(self, runs: int, size: int) -> "Spent":
-        """With so many more runs and bytes."""
+        """Return this with so many more runs and bytes."""
         return replace(self, runs=self.runs + runs, bytes=self.bytes + size)
 
     def filled(self, history: History) -> "Spent":
-        """With something left for the next day."""
+        """Return this with something left for the next day."""
         return replace(self, full=history.limits)
 
     @property
     def next_day(self) -> datetime:
-        """When the next day begins."""
+        """Return when the next day begins."""
         return datetime.combine(self.day + timedelta(days=1), time(), UTC)
 
     def __str__(self) -> str:
@@ -99,9 +99,9 @@ class Spent:
 
 
 def why_not(history: History, spent: Spent, size: int) -> str | None:
-    """Why one more run of history, which reads `size` bytes, may not go on this day; None if it may.
+    """Return why one more run of history, which reads `size` bytes, may not run on this day; None if it may.
 
-    Numbers that change with each day are left out: the reason is told anew whenever it is another.
+    Numbers that change with each day are left out: a changed reason is reported anew.
     """
     if history.runs is not None and spent.runs >= history.runs:
         return (
@@ -110,7 +110,7 @@ def why_not(history: History, spent: Spent, size: int) -> str | None:
         )
     if history.bytes is None:
         return None
-    # What is larger than a whole day's would never go: it may if it is the first.
+    # A run larger than a whole day's limit would never start: it may if it is the first.
     is_over = spent.bytes and spent.bytes + size > history.bytes
     if not is_over and spent.full != history.limits:
         return None
@@ -121,7 +121,7 @@ def why_not(history: History, spent: Spent, size: int) -> str | None:
 
 
 def fitting(history: History, spent: Spent, sizes: Iterable[int]) -> int:
-    """How many of the first outputs of history, which read so many bytes each, the day has room for by bytes alone."""
+    """Return how many of the first outputs of history, which read `sizes` bytes, fit into the day by bytes alone."""
     by_bytes, count = replace(history, runs=None), 0
     spent = spent.filled(by_bytes) if spent.full == history.limits else spent
     for size in sizes:
@@ -134,7 +134,7 @@ def fitting(history: History, spent: Spent, sizes: Iterable[int]) -> int:
 def in_order(
     after: Mapping[Partition, Collection[Partition]], place: Callable[[Partition], tuple[float, ...]]
 ) -> list[Partition]:
-    """Partitions after those that each is made of, and of what is free the least place first."""
+    """Return partitions after those that each is made of, and among those that are free the least place first."""
     sorter = TopologicalSorter(after)
     sorter.prepare()
     free, found = list[tuple[tuple[float, ...], Partition]](), list[Partition]()

@@ -12,7 +12,7 @@ from feed_assets.core.intervals import Interval
 from feed_assets.core.positions import Pin, pins_digest
 
 LEAST = 20
-"""Batches in a row that are worth to be put together."""
+"""The number of consecutive batches from which on compaction is worthwhile."""
 
 _NAME = re.compile(r"b([0-9]{8})(?:-([0-9]{8}))?")
 
@@ -25,17 +25,17 @@ class Numbers(NamedTuple):
 
     @property
     def is_range(self) -> bool:
-        """Whether it holds the rows of several."""
+        """Return whether it holds the rows of several increments."""
         return self.first < self.last
 
     @property
     def name(self) -> str:
-        """What the batch is called: `b00000007`, or `b00000001-00000007`."""
+        """Return the name of the batch: `b00000007`, or `b00000001-00000007`."""
         return f"b{self.first:08}-{self.last:08}" if self.is_range else f"b{self.first:08}"
 
 
 def numbers_in(name: str) -> Numbers | None:
-    """The increments that a batch of this name holds; None of a name that is none of ours."""
+    """Parse a batch name into the increments that it holds. Return None if it is not our format."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -45,12 +45,12 @@ def numbers_in(name: str) -> Numbers | None:
 
 
 def following(names: Iterable[str]) -> int:
-    """The number of the next increment."""
+    """Return the number of the next increment."""
     return 1 + max((numbers.last for name in names if (numbers := numbers_in(name))), default=0)
 
 
 def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
-    """Those of some batches of one partition, all with a valid update, that a range takes the place of, and which."""
+    """Return the batches that a range replaces, each with its range. All are of one partition, with a valid update."""
     numbered = {each: numbers for each in batches if (numbers := numbers_in(each.name))}
     found: dict[Partition, Partition] = {}
     widest: tuple[int, Partition] | None = None
@@ -63,55 +63,55 @@ def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
 
 
 def held_by(batch: Partition, others: Iterable[Partition]) -> Partition | None:
-    """The range among others, all with a valid update, that a batch of ours lies in: it has its rows."""
+    """Return the range among `others`, all with a valid update, that holds a batch of ours; None if there is none."""
     if numbers_in(batch.name) is None:
         return None
     return replaced({each for each in others if each.parent == batch.parent} | {batch}).get(batch)
 
 
 def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -> tuple[Partition, ...]:
-    """The batches of one partition that a reader gets, of those that have a valid update, and those that have none."""
+    """Return the batches of one partition that no range replaces, also those without a valid update."""
     batches = sorted(batches)
     gone = replaced(each for each in batches if each in valid)
     return tuple(each for each in batches if each not in gone)
 
 
 def version_of(pins: Iterable[Pin]) -> str:
-    """What the rows of some batches are known by together, however they are put together: the sum of their versions.
+    """Return the joint version of the rows of some batches, however these are put together: the sum of their versions.
 
-    So a range that holds the rows of others has the version that these have together, and whoever has read these has
-    nothing new to read.
+    So a range that holds the rows of others has the version that these have together, and their readers have nothing
+    new to read.
     """
     return f"{sum(int(pin.version or '0', 16) for pin in pins) % 2**128:032x}"
 
 
 def set_version(pins: Iterable[Pin]) -> str:
-    """What the rows of a set are known by: however many batches of ours they are in, or else by each of them."""
+    """Return the version of a set's rows: their sum for batches of ours, however many; else a digest of the pins."""
     pins = [*pins]
     return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
 
 
 def same_rows(pins: Iterable[Pin], others: Iterable[Pin]) -> set[Partition]:
-    """The partitions of which two sets of pins read the same rows, one of them in ranges that replace batches."""
+    """Return the partitions of which two sets of pins read the same rows, one of them in ranges instead of batches."""
     read, known = _by_parent(pins), _by_parent(others)
     ranged = {parent for some in (read, known) for parent, mine in some.items() if any(map(_is_range, mine))}
     return {at for at in ranged & read.keys() & known.keys() if version_of(read[at]) == version_of(known[at])}
 
 
 def covers(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
-    """Whether of event tables all that the others have read is in what these have read, without a hole."""
+    """Return whether all that `others` read of event tables is in what `pins` read, without a hole."""
     there = _intervals(pins)
     asked = ((pin, there.get(pin.partition, ())) for pin in others if pin.is_slice)
     return all(_reach(mine, pin.start or "") >= pin.update_id for pin, mine in asked)
 
 
 def is_whole(pins: Iterable[Pin]) -> bool:
-    """Whether nothing that was read of an event table has a hole before it, from the table's beginning on."""
+    """Return whether all that was read of event tables has no hole before it, from a table's beginning on."""
     return all(_reach(mine, "") >= mine[-1].end for mine in _intervals(pins).values())
 
 
 def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
-    """By partition of an event table what was read of it, in order."""
+    """Return the intervals that were read, in order, by partition of an event table."""
     found: dict[Partition, list[Interval]] = {}
     for pin in sorted(pins, key=lambda each: (each.start or "", each.update_id)):
         if pin.is_slice:
@@ -120,16 +120,16 @@ def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
 
 
 def _reach(read: Iterable[Interval], start: str) -> str:
-    """Up to where was read from a marker on, without a hole."""
+    """Return the marker up to which was read from `start` on, without a hole."""
     for each in read:
         start = max(start, each.end) if (each.start or "") <= start else start
     return start
 
 
 def told_last(pins: Iterable[Pin]) -> set[Pin]:
-    """Without the batches of ours that came before the last one of their partition: this has what was passed on last.
+    """Return the pins without our batches before the last one of their partition: the last has what was passed on last.
 
-    The events are of the partition, each with the correlation id of what made it: so one goes in, and one comes out.
+    The events are of the partition, each with the correlation id of what made it: so one is consumed, one passed on.
     """
     last: dict[Partition, Pin] = {}
     found = set[Pin]()
@@ -143,12 +143,12 @@ def told_last(pins: Iterable[Pin]) -> set[Pin]:
 
 
 def interval_of(pin: Pin) -> Interval:
-    """What was read of an event table."""
+    """Return the interval that a pin read of an event table."""
     return Interval(pin.start, pin.update_id)
 
 
 def overlap(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
-    """Whether two sets of pins have read some of the same of an event table."""
+    """Return whether two sets of pins have read some of the same data of an event table."""
     of = {pin.partition: interval_of(pin) for pin in others if pin.is_slice}
     return any(interval_of(pin).shares(of[pin.partition]) for pin in pins if pin.is_slice and pin.partition in of)
 
