@@ -76,7 +76,7 @@ class KnownWindow:
         return f"is {self.state.value.replace('_', ' ')}: {self.why}"
 
     def pin(self, window: Partition) -> Pin | None:
-        """Return the pin that records a read of it; None if nobody can read it. Whoever ignores quality reads bad ones."""
+        """Return the pin that records a read of it; None if it is not readable. Readers may ignore that it is bad."""
         position = f"{self.changed:020d}"
         version = f"{self.data:016x}" if self.data else position
         return Pin(window, position, version, self.records) if self.is_bad or self.state in DONE else None

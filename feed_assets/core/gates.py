@@ -123,7 +123,7 @@ class Case:
 
     @cached_property
     def _not_reprocessed(self) -> frozenset[Partition]:
-        """Return the windows that were backfilled but are not read again for that, and the partitions counted in them."""
+        """Return the windows that were backfilled but are not read again for it, and the partitions counted in them."""
         if self.need.reprocess != "never":
             return frozenset()
         back = [each for each in self.need.windows if not self.backfilled.isdisjoint(each.windows)]

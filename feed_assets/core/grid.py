@@ -196,7 +196,7 @@ class Cell:
 
 
 def cells(shown: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
-    """Return the cells of a row, in order: a partition has the columns of its time; those in one column share a cell."""
+    """Return the cells of a row, in order: a partition has the columns of its time, those in one share a cell."""
     found: list[tuple[int, int, list[Shown]]] = []
     reached = 0
     for each in sorted(shown, key=_by_time):

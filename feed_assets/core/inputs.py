@@ -1,4 +1,4 @@
-"""What an output needs: one kind of input for each way of reading, which says what it pins and what it misses."""
+"""Inputs that an output needs: one kind for each way of reading, with what it pins and what it misses."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,12 +13,12 @@ from feed_assets.core.windows import WindowAddress
 from feed_assets.core.words import some
 
 NAMED = 3
-"""Windows that a reason names; of the others it says how many there are."""
+"""Windows that a reason names; the others are only counted."""
 
 
 @dataclass(frozen=True)
 class Beyond:
-    """How far the data of an input have to go: `upto` (UTC), by the watermark of a sub-partition if it has windows."""
+    """The time that an input's data must reach: `upto` (UTC), by the watermark of a sub-partition if it has windows."""
 
     upto: datetime
     sub_partition: str = ""
@@ -31,31 +31,31 @@ class UpdateInput:
 
     partition: Partition
     is_required: bool = True
-    """Whether it is waited for; else it is read if it has a valid update."""
+    """True if it is waited for; else it is read if it has a valid update."""
     ignores_quality: bool = False
     beyond: Beyond | None = None
     checks: tuple[str, ...] = ()
-    """The checks that alone are heeded, and have to be known; by default each that fails is."""
+    """The only checks that count, and have to be known; by default each that fails counts."""
     made_checks: frozenset[str] = frozenset()
-    """Those of them that the run makes which publishes it: they passed, unless somebody says something else."""
+    """The checks among them that the publishing run makes: they passed, unless another result is reported."""
     keys: str = ""
-    """Its keys besides the time: late data of what has the same ones are measured as one."""
+    """Its keys besides the time: late data of partitions with the same ones are measured as one."""
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:  # noqa: ARG002
-        """The partitions whose updates are read."""
+        """Return the partitions whose updates are read."""
         return (self.partition,)
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:
-        """What is read now."""
+        """Return what is read now."""
         found = [choice.pins.get(each, facts.newest.get(each)) for each in self.members(facts)]
         return tuple(pin for pin in found if pin)
 
     def missing(self, facts: Facts, choice: Choice) -> str | None:
-        """What is waited for, if there is nothing to read."""
+        """Return what is waited for, if there is nothing to read."""
         return str(self.partition) if self.is_required and not self.pins(facts, choice) else None
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:
-        """What its data lack, if they are there."""
+        """Return what its data lack, if they are there."""
         reached = facts.reached.get(self.partition)
         if self.beyond is None or self.missing(facts, choice) or (reached and reached >= self.beyond.upto):
             return None
@@ -63,20 +63,20 @@ class UpdateInput:
         return f"the data of {self.partition} {known}, expected {self.beyond.upto:%Y-%m-%d %H:%M:%S} UTC or later"
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:
-        """Whether something of it is there, if only on its way through a pipeline."""
+        """Return whether something of it is there, if only on its way through a pipeline."""
         return any(each in choice.pins or each in facts.newest for each in self.members(facts))
 
     @property
     def needed(self) -> tuple[Partition, ...]:
-        """What is counted where so many are enough: itself, if it is waited for."""
+        """Return what is counted for `at_least`: the partition itself, if it is waited for."""
         return (self.partition,) if self.is_required else ()
 
     def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:
-        """What of that is not there."""
+        """Return which of `needed` are not there."""
         return self.needed if self.missing(facts, choice) or self.behind(facts, choice) else ()
 
     def problem(self, facts: Facts) -> str | None:
-        """Why its quality keeps it from being read."""
+        """Return why its quality keeps it from being read."""
         if self.ignores_quality:
             return None
         if self.checks:
@@ -90,13 +90,13 @@ class SetInput(UpdateInput):
     """A partition of an appendable feed: the newest valid update of each of its batches is read."""
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:
-        """The batches, valid or not."""
+        """Return the batches, valid or not."""
         return facts.batches.get(self.partition, ())
 
 
 @dataclass(frozen=True)
 class TableInput(UpdateInput):
-    """A partition of an event table, of which the slice that is due is read: nothing, if it never had an event."""
+    """A partition of an event table whose due slice is read: nothing, if it never had an event."""
 
     is_required: bool = False
 
@@ -109,42 +109,42 @@ class AbsentInput:
     is_required: bool = True
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
-        """Nothing."""
+        """Return no pins."""
         return ()
 
     def missing(self, facts: Facts, choice: Choice) -> str:  # noqa: ARG002
-        """Its name."""
+        """Return its name."""
         return str(self.partition)
 
     def behind(self, facts: Facts, choice: Choice) -> None:
-        """Nothing more than that."""
+        """Return None: `missing` names it already."""
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
-        """Never."""
+        """Return False."""
         return False
 
     @property
     def needed(self) -> tuple[Partition, ...]:
-        """Itself."""
+        """Return the partition itself."""
         return (self.partition,)
 
     def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:  # noqa: ARG002
-        """Itself."""
+        """Return the partition itself."""
         return (self.partition,)
 
     def problem(self, facts: Facts) -> None:
-        """Nothing: it is waited for."""
+        """Return None: it is waited for."""
 
 
 @dataclass(frozen=True)
 class WindowInput:
-    """Windows of an input that have to be complete, all of them: of a state table the rows are read, of a feed also.
+    """Windows of an input that all have to be complete: of a state table, whose rows are read, or of a feed.
 
     `counted` are the partitions of a feed whose newest updates have to be counted in them. `counts_itself`: the runs
     of the dataset count the feed, so that it waits for windows only once somebody else reports them. `counters`: the
-    outputs of another dataset whose runs do. What nobody has counted is not waited for if none of these is due.
-    `is_partial`: so many of the windows are enough, and each that is complete is read. `checks`: as of an update, but
-    that those of a feed, which its partitions have, need not be known of windows, too.
+    outputs of another dataset whose runs count it; if none of these is due, uncounted updates are not waited for.
+    `is_partial`: a number of the windows is enough, and each complete one is read. `checks`: as for `UpdateInput`, but
+    a feed's checks need not be known of windows, because its partitions have them.
     """
 
     span: Span
@@ -158,16 +158,16 @@ class WindowInput:
 
     @cached_property
     def windows(self) -> tuple[Partition, ...]:
-        """The windows as partitions of the log."""
+        """Return the windows as partitions of the log."""
         span = self.span
         return tuple(
             WindowAddress(span.dataset, span.sub_partition, each.grain, each.key).partition for each in span.windows
         )
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
-        """Every window of a table, if all of them are complete; none of a feed, whose updates are what is read.
+        """Return every window of a table, if all are complete; none of a feed, whose updates are read instead.
 
-        There a window that opens and is complete again, as a source tells another count, changes no row.
+        A feed's window that opens and is complete again, because a source reports another count, changes no row.
         """
         if self.counted:
             return ()
@@ -175,10 +175,10 @@ class WindowInput:
         return tuple(pins) if self.is_partial or len(pins) == len(self.windows) else ()
 
     def missing(self, facts: Facts, choice: Choice) -> None:
-        """Nothing: what it lacks is said in its own words."""
+        """Return None: `behind` describes what it lacks."""
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:  # noqa: ARG002
-        """The windows that are not complete, and why."""
+        """Return the windows that are not complete, and why."""
         if not self.is_required or self._is_skipped(facts):
             return None
         if uncounted := [str(each) for each in self.counted if each in facts.uncounted]:
@@ -194,17 +194,17 @@ class WindowInput:
 
     @property
     def needed(self) -> tuple[Partition, ...]:
-        """What is counted where so many are enough: of a table the windows, of a feed the partitions."""
+        """Return what is counted for `at_least`: the windows of a table, the partitions of a feed."""
         return (self.counted or self.windows) if self.is_required else ()
 
     def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:
-        """What of that is not complete."""
+        """Return which of `needed` are not complete."""
         if not self.behind(facts, choice):
             return ()
         return self.counted or tuple(each for each in self.windows if not _known(facts, each).pin(each))
 
     def problem(self, facts: Facts) -> str | None:
-        """What is wrong with windows that are read."""
+        """Return what is wrong with windows that are read."""
         if self.ignores_quality:
             return None
         there = [
@@ -228,7 +228,7 @@ class WindowInput:
         return known.said if known.is_bad and not is_waived(known.why, facts.waived.get(window)) else None
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
-        """Whether all of them are complete."""
+        """Return whether all of them are complete."""
         return all(_known(facts, each).pin(each) for each in self.windows)
 
     def _is_skipped(self, facts: Facts) -> bool:
@@ -241,7 +241,7 @@ class WindowInput:
         return [each for each in self.counted if each in facts.counted_by_nobody]
 
     def caveat(self, facts: Facts) -> str | None:
-        """What is read before its windows are known, if something is."""
+        """Return what is read before its windows are known, if something is."""
         if not self._is_skipped(facts) or not (mine := self._counted_by_nobody(facts)):
             return None
         return (
@@ -256,9 +256,9 @@ class WindowInput:
 def of_checks(
     facts: Facts, partition: Partition, checks: tuple[str, ...], made: frozenset[str] = frozenset()
 ) -> str | None:
-    """What keeps a partition from being read by whoever heeds some checks alone: no result is not a pass.
+    """Return why readers that heed only these checks cannot read a partition: a missing result is no pass.
 
-    A waiver holds for all that had failed when it was given: it ends when a check fails anew.
+    A waiver holds for all checks that had failed when it was given: it ends when a check fails anew.
     """
     found = [(name, facts.checks.get((partition, name), "" if name in made else None)) for name in checks]
     unknown = [name for name, why in found if why is None]

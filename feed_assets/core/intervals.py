@@ -8,42 +8,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Interval:
-    """What was updated after `start` (None is the beginning) up to `end`, which counts; `(end, end]` is empty."""
+    """The updates after `start` (None is the beginning) up to `end`, which counts; `(end, end]` is empty."""
 
     start: str | None
     end: str
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing lies in it."""
+        """Return whether nothing lies in it."""
         return self.start == self.end
 
     def within(self, other: "Interval") -> bool:
-        """Whether all of it lies in another one; an empty one lies where its end does."""
+        """Return whether all of it lies in another one; an empty one lies where its end does."""
         return (other.start or "") <= (self.start or "") and self.end <= other.end
 
     def shares(self, other: "Interval") -> bool:
-        """Whether something lies in both."""
+        """Return whether something lies in both."""
         return max(self.start or "", other.start or "") < min(self.end, other.end)
 
     def union(self, other: "Interval") -> "Interval | None":
-        """Both as one; None if there is a hole between them."""
+        """Return both as one; None if there is a hole between them."""
         low, high = sorted((self, other), key=lambda each: (each.start or "", each.end))
         if low.end < (high.start or ""):
             return None
         return Interval(low.start, max(low.end, high.end))
 
     def grown(self, other: "Interval", previous: str | None) -> "Interval | None":
-        """Both as one; None if there is a hole. Nothing is in `(previous, other.end]` if the other one is empty."""
+        """Return both as one; None if there is a hole. If the other one is empty, so is `(previous, other.end]`."""
         if other.is_empty and (previous or "") <= self.end < other.end:
             return Interval(self.start, other.end)
         return self.union(other)
 
 
 def start_of(previous: str | None, marker: str, *, replaces_all: bool, is_empty: bool) -> str | None:
-    """Returns after which marker an event's data begin; `previous` is the marker before it in its table's partition.
+    """Return after which marker an event's data begin; `previous` is the marker before it in its table's partition.
 
-    One that replaced all there was begins at the beginning, and one without new data covers nothing.
+    An event that replaced all data begins at the beginning, and one without new data covers nothing.
     """
     if is_empty:
         return marker

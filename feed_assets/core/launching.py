@@ -1,4 +1,4 @@
-"""The key that makes a run request the same request again, and how soon the next one may come."""
+"""Keys by which a repeated run request is recognized, and the pause before the next request."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,15 +7,15 @@ from hashlib import sha256
 from feed_assets.core.readiness import Verdict
 
 SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(minutes=5)
-"""Between two requests of a partition, while no run of it begins."""
+"""Pauses between two requests of a partition, while no run of it begins."""
 
 
 def run_key(verdict: Verdict, changed: int, requested: int) -> str:
-    """A key of consumer, partition, input update ids, the consumer's published update, and of which request it is.
+    """Return a key of consumer, partition, input update ids, the consumer's published update, and the request's number.
 
-    Dagster drops a request whose key it has ever seen, failed runs included. A request is one of those since a change
-    (by its number in the ledger): a failed run is tried again, also one that the ledger never heard of, and a roll-back
-    to older inputs is built.
+    Dagster drops a request whose key it has ever seen, failed runs included. Requests are counted since a change (by
+    its number in the ledger): so a failed run is retried, also one that the ledger never recorded, and a roll-back to
+    older inputs is built.
     """
     inputs = (f"{pin.partition.path}/{pin.update_id}" for pin in sorted(verdict.pins))
     parts = [verdict.output.path, *inputs, str(verdict.published), str(changed), str(requested)]
@@ -23,17 +23,17 @@ def run_key(verdict: Verdict, changed: int, requested: int) -> str:
 
 
 def joint_run_key(keys: Sequence[str]) -> str:
-    """The key of one request for what has each of these keys: that of a single one is its own."""
+    """Return the key of one request for all that has these keys: a single one stays as it is."""
     if len(keys) == 1:
         return keys[0]
     return f"{keys[0].partition('#')[0]} and {len(keys) - 1} more#{_digest(sorted(keys))}"
 
 
 def wait_after(requested: int) -> timedelta:
-    """How long after a request the next one of the same partition may come, if no run has begun by then.
+    """Return how long after a request the next one of the same partition waits, if no run has begun by then.
 
-    Each time as long again as has passed since the change that made it due, and no more than five minutes. `requested`
-    is how many requests had come before since that change.
+    Each pause is as long as the time since the change that made it due, and at most five minutes. `requested` is the
+    number of requests before this one since that change.
     """
     return SHORTEST_WAIT * 2**requested if requested < _DOUBLINGS else LONGEST_WAIT
 

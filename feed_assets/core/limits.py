@@ -1,4 +1,4 @@
-"""What others may write of an event at most, and what is kept of what is more.
+"""Limits of events that others write, and the excerpts that are kept of longer texts.
 
 No index of the ledger can take a row of more than 2,700 bytes on PostgreSQL, and the largest have four names.
 """
@@ -22,13 +22,13 @@ CONTEXT_BYTES = 65_536
 CONTEXT_DEPTH = 50
 """Objects and lists within each other in a context, itself included."""
 ROW_BYTES = 1_048_576
-"""Bytes of a line or record of a file, or of a cell of a table, that are looked at: a longer one is no event."""
+"""Bytes of a line or record of a file, or of a cell of a table, that are parsed: a longer one is no event."""
 READ_BYTES = 33_554_432
-"""Bytes of rows that a source gives at a time, or one row more."""
+"""Bytes of rows that a source returns at a time, or one row more."""
 REJECT_BYTES = 4096
-"""Bytes that are kept of what was read and is no event."""
+"""Bytes that are kept of a text that was read and is no event."""
 REASON_BYTES = 1024
-"""Bytes of the reason why it is none, and of what a person gives as a reason."""
+"""Bytes of the reason why it is no event, and of a reason that a person gives."""
 
 _TAIL_BYTES = 120
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -87,9 +87,9 @@ def check_correlation(text: str) -> None:
 
 
 def check_context(context: Mapping[str, Any], kinds: Mapping[str, tuple[type, str]]) -> None:
-    """Raise InvalidEvent unless a context is JSON that every database keeps, not too large, with words of their kinds.
+    """Raise InvalidEvent unless a context is JSON that every database keeps, not too large, with values of their types.
 
-    `kinds` has the type of each word that has a meaning, and how a message says it.
+    `kinds` has the type of each key that has a meaning, and the text for it in a message.
     """
     for name, (kind, expected) in kinds.items():
         if name in context and not isinstance(context[name], kind):
@@ -120,7 +120,7 @@ def _below(value: Any) -> Iterable[Any]:
 
 
 def as_text(row: Mapping[str, Any]) -> str:
-    """A row as JSON text, whatever is in it; what JSON has no form for, as its text."""
+    """Return a row as JSON text, whatever is in it; a value that JSON has no form for, as its text."""
     try:
         return json.dumps(row, default=str)
     except (ValueError, TypeError, RecursionError):  # Circular, numbers of thousands of digits, too deep.
@@ -129,7 +129,7 @@ def as_text(row: Mapping[str, Any]) -> str:
 
 
 def excerpt(text: str, size: int) -> str:
-    """A text of at most so many bytes, which every database keeps: of a longer one its beginning, length and digest."""
+    """Return at most `size` bytes of text, which every database keeps: a longer one by beginning, length, digest."""
     data = text.replace("\0", "\\x00").encode(errors="backslashreplace")
     if len(data) <= size:
         return data.decode()
@@ -137,6 +137,6 @@ def excerpt(text: str, size: int) -> str:
 
 
 def shortened(head: bytes, length: int, digest: str, size: int) -> str:
-    """What is kept of a text that begins like this and is longer than `size`: `excerpt` leaves it as it is."""
+    """Return the excerpt of a text that begins with `head` and is longer than `size`: `excerpt` leaves it as it is."""
     kept = head[: size - _TAIL_BYTES].decode(errors="ignore").replace("\0", "\\x00")[: size - _TAIL_BYTES]
     return f"{kept}… ({length} bytes, sha256 {digest})"

@@ -33,10 +33,10 @@ class Member:
         since: The first batch date that it is expected for; by default from the beginning, or, if it is added later,
             from the day on which it was.
         until: The batch date from which on it is expected no more.
-        below: What it is made of, in place of what its level says.
+        below: The level below it, in place of that of its own level.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the zone none.
+        InvalidDefinition: A value is of a wrong type, or the zone is invalid.
     """
 
     tz: str | None = None
@@ -57,12 +57,12 @@ class SubPartitions:
     A window of a dataset is complete when it is complete in all of them. Each is filled and backfilled by itself.
 
     Args:
-        name: What the level is called, such as `country`.
+        name: The name of the level, such as `country`.
         members: Its values, each with its time zone, a `Member`, or None.
         below: The level below each of them that has none of its own.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, there are none, or too many levels.
+        InvalidDefinition: A value is of a wrong type, there are no members, or too many levels.
         InvalidName: A member has a name that no path can hold.
     """
 
@@ -77,7 +77,7 @@ class SubPartitions:
             check_segment(value, self.name)
 
     def flat(self, above: str = ALL, zone: str = "UTC") -> Iterator[tuple[str, "Life"]]:
-        """Every sub-partition with its zone and dates, those above before those below."""
+        """Yield every sub-partition with its zone and dates, those above before those below."""
         if above.count("/") + 2 >= SEGMENTS:
             raise InvalidDefinition(f"{self.name}: found more than {SEGMENTS - 2} levels of sub-partitions.")
         for value, given in self.members.items():
@@ -101,11 +101,11 @@ class Regions(SubPartitions):
 
     Args:
         members: Time zones by region; by default the article's four: UTC+8, UTC+5, UTC, UTC-8.
-        below: What each region is made of, such as `SubPartitions("country", …)`.
-        name: What the level is called.
+        below: The level below each region, such as `SubPartitions("country", …)`.
+        name: The name of the level.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or a zone is none.
+        InvalidDefinition: A value is of a wrong type, or a zone is invalid.
         InvalidName: A region has a name that no path can hold.
     """
 
@@ -126,7 +126,7 @@ Period = tuple[date | None, date | None]
 class Life:
     """A sub-partition's time zone, and the batch dates in `[since, until)` that it is expected for.
 
-    `past` are the periods before it left and came back.
+    `past` are the periods before it left and returned.
     """
 
     zone: str
@@ -135,13 +135,13 @@ class Life:
     past: tuple[Period, ...] = ()
 
     def has(self, day: date) -> bool:
-        """Whether it is expected for a batch date. Some zones have left one out."""
+        """Return whether it is expected for a batch date. Some zones have left one out."""
         periods = (*self.past, (self.since, self.until))
         is_within = any((not since or since <= day) and (not until or day < until) for since, until in periods)
         return is_within and _has_date(self.zone, day)
 
     def again(self, since: date) -> "Life":
-        """The same from a date on, after it had left."""
+        """Return the same from a date on, after it had left."""
         return Life(self.zone, since, None, (*self.past, (self.since, self.until)))
 
 
@@ -155,7 +155,7 @@ def _has_date(zone: str, day: date) -> bool:
 
 @dataclass(frozen=True)
 class Tracked:
-    """What the ledger knows of a dataset's declaration: how its windows are judged, and which sub-partitions it has.
+    """Ledger facts about a dataset's declaration: how its windows are judged, and which sub-partitions it has.
 
     Without members every sub-partition that is reported stands for itself.
     """
@@ -166,50 +166,50 @@ class Tracked:
     zone: str = "UTC"
     members: Mapping[str, Life] = field(default_factory=dict[str, Life])
     is_ours: bool = False
-    """A dataset of ours: what its runs write is counted by them alone."""
+    """True for a dataset of ours: only its runs count what they write."""
     is_default: bool = False
-    """Nobody has declared it: as the settings said when it was first heard of."""
+    """True if nobody has declared it: it has the settings of when it was first recorded."""
 
     @classmethod
     def of(cls, completeness: Completeness, sub_partitions: SubPartitions | None = None) -> "Tracked":
-        """What a declaration says. Raises InvalidDefinition if a region's days do not begin on the base grid."""
+        """Return a declaration's content. Raise InvalidDefinition if a region's days do not begin on the base grid."""
         members = dict(sub_partitions.flat(zone=completeness.tz)) if sub_partitions else {}
         check_grains(completeness.grains, {life.zone for life in members.values()})
         return cls(completeness.grains, completeness.ratio, completeness.tiers, completeness.tz, members)
 
     @cached_property
     def share(self) -> Fraction:
-        """The ratio, exactly."""
+        """Return the ratio, exactly."""
         return as_fraction(self.ratio)
 
     @property
     def base(self) -> str:
-        """The grain that counts are reported for."""
+        """Return the grain that counts are reported for."""
         return self.grains[0]
 
     @cached_property
     def below(self) -> Mapping[str, tuple[str, ...]]:
-        """The sub-partitions of each, whatever their dates."""
+        """Return the sub-partitions of each, whatever their dates."""
         found: dict[str, list[str]] = {}
         for path in self.members:
             found.setdefault(above(path), []).append(path)
         return {path: tuple(sorted(each)) for path, each in found.items()}
 
     def zone_of(self, sub_partition: str) -> str:
-        """The time zone of a sub-partition's days."""
+        """Return the time zone of a sub-partition's days."""
         life = self.members.get(sub_partition)
         return life.zone if life else self.zone
 
     def is_leaf(self, sub_partition: str, window: Window) -> bool:
-        """Whether a window's counts are reported for it, and not for what it is made of: on that date, of nothing."""
+        """Return whether a window's counts are reported for it: it has no sub-partitions of its own on that date."""
         return not self.children(sub_partition, window)
 
     def children(self, sub_partition: str, window: Window) -> tuple[str, ...]:
-        """The sub-partitions that one is made of in a window: those that are expected on its batch date."""
+        """Return the sub-partitions that one is made of in a window: those that are expected on its batch date."""
         return tuple(path for path in self.below.get(sub_partition, ()) if self.expects(path, window))
 
     def parts(self, at: WindowAddress, window: Window) -> tuple[WindowAddress, ...]:
-        """The windows that one is judged by: smaller ones, or the same of each sub-partition; () of a base window."""
+        """Return the windows that judge one: smaller ones, or the same of each sub-partition; () for a base window."""
         paths = self.children(at.sub_partition, window)
         if not paths:
             smaller = children(window, self.grains)
@@ -217,7 +217,7 @@ class Tracked:
         return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
 
     def holding(self, dataset: Feed, sub_partition: str, start: datetime) -> list[WindowAddress]:
-        """A base window by its start, and every larger one that it lies in, also of the sub-partitions above."""
+        """Return a base window by its start, and every larger one that it lies in, also of the sub-partitions above."""
         zone = self.zone_of(sub_partition)
         keys = [(each.grain, each.key) for each in (window_of(grain, start, zone) for grain in self.grains)]
         levels = [sub_partition]
@@ -226,7 +226,7 @@ class Tracked:
         return [WindowAddress(dataset, level, grain, key) for level in levels for grain, key in keys]
 
     def expects(self, path: str, window: Window) -> bool:
-        """Whether a sub-partition, and all that it lies in, is expected in a window."""
+        """Return whether a sub-partition, and all that it lies in, is expected in a window."""
         while path:
             life = self.members.get(path)
             if life is None or not life.has(batch_date(window, life.zone)):
@@ -239,14 +239,14 @@ class Tracked:
         return {frozenset(path.split("/")): path for path in self.members}
 
     def path_of(self, sub_partition: str) -> str:
-        """A sub-partition with its levels in the order that is declared; by name, if it is not declared."""
+        """Return a sub-partition with its levels in the order that is declared; by name, if it is not declared."""
         if "/" not in sub_partition:
             return sub_partition
         levels = sub_partition.split("/")
         return self._paths.get(frozenset(levels)) or "/".join(sorted(levels))
 
     def check(self, sub_partition: str, window: Window | None = None) -> None:
-        """Raise InvalidName for a sub-partition that is none, or for which counts of a window cannot be reported."""
+        """Raise InvalidName if a sub-partition is unknown, or counts of a window cannot be reported for it."""
         if not self.members:
             return
         is_known = sub_partition in self.members or sub_partition == ALL
@@ -257,7 +257,7 @@ class Tracked:
         raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {shown}.")
 
     def window_from(self, sub_partition: str, grain: str, start: datetime) -> Window:
-        """The window that begins at a moment: as it is shown, or a day with the midnight of its own zone. InvalidName.
+        """Return the window that begins at a moment, as shown or at its own zone's midnight, or raise InvalidName.
 
         A day of several regions is shown from their first midnight on, which may lie in the day before or after.
         """
@@ -274,7 +274,7 @@ class Tracked:
         return found
 
     def window(self, sub_partition: str, grain: str, key: str) -> Window:
-        """The window of this key; a day of several regions goes from the first midnight to the last. InvalidName."""
+        """Return the window of this key, or raise InvalidName. A day of several regions spans their days."""
         if grain not in self.grains:
             raise InvalidName(f"grain {grain!r}: expected one of {', '.join(self.grains)}.")
         own = window_at(grain, key, self.zone_of(sub_partition))
@@ -284,23 +284,23 @@ class Tracked:
 
 
 def batch_date(window: Window, zone: str) -> date:
-    """The local day that a window belongs to: of a day its own date, whatever zone asks."""
+    """Return the local day that a window belongs to: for a day its own date, whatever the zone."""
     return date.fromisoformat(window.key if window.grain == DAY else window_of(DAY, window.start, zone).key)
 
 
 def above(sub_partition: str) -> str:
-    """The sub-partition that one lies in; '' is all of the dataset."""
+    """Return the sub-partition that one lies in; '' is all of the dataset."""
     return sub_partition.rpartition("/")[0]
 
 
 def dated(new: Tracked, known: Tracked, told: Collection[str], today: Callable[[str, Life], date]) -> Tracked:
-    """A declaration with dates where it has none: who joins or leaves a dataset changes nothing of the past.
+    """Return a declaration with dates where it has none: a sub-partition that joins or leaves does not change the past.
 
     Args:
         new: The declaration.
-        known: What the ledger has of it, with the dates that it gave.
-        told: The sub-partitions that counts of their own are there for: what they are made of from now on is dated.
-        today: The first batch date, of a sub-partition in its zone, that a change of now is for.
+        known: The declaration in the ledger, with the dates that it gave.
+        told: The sub-partitions with counts of their own: those that they are made of from now on are dated.
+        today: Returns the first batch date, of a sub-partition in its zone, that a change made now is for.
     """
     members = {
         path: _joined(
@@ -316,17 +316,17 @@ def dated(new: Tracked, known: Tracked, told: Collection[str], today: Callable[[
 
 
 def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Life:
-    """Dates that are declared stay; of who was there before those that the ledger has."""
+    """Return a sub-partition with the dates that are declared, else those in the ledger if it was there before."""
     if before is None:
         return replace(life, since=life.since or today) if is_new else life
     if before.until is not None and life.until is None and life.since is None:
-        is_same_day = before.until >= today  # As where two versions of a project run beside each other for a while.
+        is_same_day = before.until >= today  # As when two versions of a project run side by side for a while.
         return replace(replace(before, until=None) if is_same_day else before.again(today), zone=life.zone)
     return replace(life, since=life.since or before.since, past=before.past)
 
 
 def text_of(sub_partition: Mapping[str, str], levels: tuple[str, ...] = ()) -> str:
-    """A sub-partition as text: its levels in the declared order, those that are not declared by name. InvalidName."""
+    """Return a sub-partition as text: declared levels in order, then others by name. Raise InvalidName if malformed."""
     order = {name: at for at, name in enumerate(levels)}
     names = sorted(sub_partition, key=lambda name: (order.get(name, len(order)), name))
     for name in names:
@@ -337,5 +337,5 @@ def text_of(sub_partition: Mapping[str, str], levels: tuple[str, ...] = ()) -> s
 
 
 def mapping_of(text: str) -> dict[str, str]:
-    """A sub-partition's levels and values, from its text."""
+    """Return a sub-partition's levels and values, from its text."""
     return {name: value for name, _, value in (each.partition("=") for each in text.split("/") if each)}

@@ -1,4 +1,4 @@
-"""What an output needs of its inputs."""
+"""Needs of an output: what it requires of its inputs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from feed_assets.core.waits import Waits
 from feed_assets.core.windows import address_of
 
 Reprocess = Literal["if_data_changed", "always", "never"]
-"""What a dataset does about an input that was backfilled."""
+"""Reaction of a dataset to an input that was backfilled."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +29,28 @@ class Need:
     inputs: tuple[Input, ...]
     late: Late = field(default_factory=Late)
     consumer: Consumer | None = None
-    """Set of a dataset that is built by events: when it reads which update follows from their propagation."""
+    """Set for a dataset that is built by events: their propagation decides when it reads which update."""
     made_with: str | None = None
-    """Digest of the recipe and the Spark configuration: what was tried with others says nothing of these."""
+    """Digest of the recipe and the Spark configuration: attempts with others do not count."""
     waits: Waits = field(default_factory=Waits)
     reprocess: Reprocess = "if_data_changed"
     late_of: Mapping[Feed, Late] = field(default_factory=dict[Feed, Late])
     """The policies of inputs that have one of their own."""
     periods: Periods = field(default_factory=Periods)
     adds: bool = False
-    """Whether an increment is added to what was published last, as new rows or as a batch."""
+    """True if an increment is added to what was published last, as new rows or as a batch."""
 
     def policy_of(self, feed: Feed) -> Late:
-        """By what the late data of an input are weighed."""
+        """Return the policy by which the late data of an input are weighed."""
         return self.late_of.get(feed, self.late)
 
     @property
     def weighs_cost(self) -> bool:
-        """Whether late data have to be worth what a run costs."""
+        """Return whether late data have to be worth what a run costs."""
         return any(each.value_per_gb is not None for each in (self.late, *self.late_of.values()))
 
     def counts_upto(self, feed: Feed, now: datetime) -> str | None:
-        """The greatest update id of an input that is weighed at `now`; None: whatever has come."""
+        """Return the greatest update id of an input that is weighed at `now`; None: whatever has arrived."""
         policy = self.policy_of(feed)
         if policy.cron is None and (policy.cut_off is None or not self.periods.ends):
             return None
@@ -58,44 +58,44 @@ class Need:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """The partitions of inputs that exist."""
+        """Return the partitions of inputs that exist."""
         return tuple(each.partition for each in self.inputs if isinstance(each, UpdateInput))
 
     @property
     def windows(self) -> tuple[WindowInput, ...]:
-        """The windows that it waits for."""
+        """Return the windows that it waits for."""
         return tuple(each for each in self.inputs if isinstance(each, WindowInput))
 
     def partitions_of(self, feed: Feed) -> list[Partition]:
-        """Those of one input."""
+        """Return the partitions of one input."""
         return [each for each in self.partitions if each.feed == feed]
 
     def windows_of(self, feed: Feed) -> list[WindowInput]:
-        """Those of one input."""
+        """Return the windows of one input."""
         return [each for each in self.windows if each.span.dataset == feed]
 
     @property
     def optional(self) -> frozenset[Partition]:
-        """Those that are read if they have a valid update, and not waited for."""
+        """Return the partitions that are read if they have a valid update, and not waited for."""
         found = (each for each in self.inputs if isinstance(each, UpdateInput) and not isinstance(each, TableInput))
         return frozenset(each.partition for each in found if not each.is_required)
 
     @property
     def tables(self) -> frozenset[Feed]:
-        """The inputs that are event tables."""
+        """Return the inputs that are event tables."""
         return frozenset(each.partition.feed for each in self.inputs if isinstance(each, TableInput))
 
     @property
     def needed(self) -> frozenset[Partition]:
-        """What is counted where so many are enough: partitions that are waited for, of tables windows."""
+        """Return what is counted for `at_least`: partitions that are waited for, or windows of tables."""
         return frozenset(part for each in self.inputs for part in each.needed)
 
     def lacking(self, facts: Facts, choice: Choice) -> frozenset[Partition]:
-        """What of that is not there."""
+        """Return which of `needed` are not there."""
         return frozenset(part for each in self.inputs for part in each.lacking(facts, choice))
 
     def source_of(self, partition: Partition) -> Source:
-        """What a partition, batch or window that is read grows with; what is no input any more grows alone."""
+        """Return the source that a partition, batch or window grows with; one that is no input any more grows alone."""
         if window := address_of(partition):
             return Source(partition.feed, f"{window.grain}@/{window.sub_partition}")
         known = self._sources.get(partition) or (partition.parent and self._sources.get(partition.parent))
@@ -107,7 +107,7 @@ class Need:
         return {each.partition: Source(each.partition.feed, each.keys, isinstance(each, SetInput)) for each in found}
 
     def backfilled(self, facts: Facts, since: int, consumed: Iterable[Pin] = ()) -> frozenset[Partition]:
-        """The windows that were backfilled since they were read: after a number of the log, if no pin has one."""
+        """Return the windows that were backfilled since they were read: without a pin, after the log number `since`."""
         read = {pin.partition: int(pin.update_id) for pin in consumed if pin.partition in facts.windows}
         known = {at: facts.windows[at] for each in self.windows for at in each.windows if at in facts.windows}
         states = {at: each.changed for at, each in known.items() if each.state is WindowState.BACKFILLED}

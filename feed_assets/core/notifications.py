@@ -1,6 +1,6 @@
-"""What S3 tells of objects, in the forms in which it comes through a queue; pure.
+"""Notifications of S3 about objects, in the forms in which a queue delivers them; pure.
 
-It is a hint where to look, and no more: what is there the store says, whatever was told, how often and in which order.
+It is only a hint where to look: the store shows what is there, whatever was notified, how often and in which order.
 """
 
 from collections.abc import Mapping
@@ -41,25 +41,25 @@ class _Record(BaseModel):
 
 
 class _FromS3(BaseModel):
-    """As a bucket's notification is; its keys are encoded as in a form, a blank as `+`."""
+    """The form of a bucket's notification; its keys are encoded as in a web form, a blank as `+`."""
 
     records: list[_Record] = Field(alias="Records")
 
 
 class _Test(BaseModel):
-    """What S3 sends once, when a notification is set up."""
+    """The message that S3 sends once, when a notification is set up."""
 
     event: Literal["s3:TestEvent"] = Field(alias="Event")
 
 
 class _FromSns(BaseModel):
-    """Through a topic of SNS without raw delivery: the same as a text within."""
+    """The form through a topic of SNS without raw delivery: it holds the same as a text."""
 
     message: str = Field(alias="Message")
 
 
 class _FromEventBridge(BaseModel):
-    """Through EventBridge, whose keys are as they are."""
+    """The form through EventBridge, whose keys are not encoded."""
 
     source: Literal["aws.s3"]
     detail: _Place
@@ -70,7 +70,7 @@ _INNER, _OUTER = TypeAdapter[_Inner](_Inner), TypeAdapter[_Inner | _FromSns](_In
 
 
 def told(body: str) -> tuple[Told, ...]:
-    """The objects that a message tells of; () of a test. Raises InvalidNotification for what S3 has not written."""
+    """Return the objects that a message names; () for a test. Raise InvalidNotification if it is not from S3."""
     try:
         found = _OUTER.validate_json(body)
         inner = _INNER.validate_json(found.message) if isinstance(found, _FromSns) else found
@@ -82,9 +82,9 @@ def told(body: str) -> tuple[Told, ...]:
 
 
 def partition_of(key: str, feeds: Mapping[str, Feed]) -> Partition | None:
-    """The partition of one of these feeds, by name, that an object under the blackboard belongs to; None of none.
+    """Return the partition of one of these feeds, by name, that an object under the blackboard belongs to, or None.
 
-    It is below an update of it. A version below a feed that has none is another feed's.
+    The object is below an update of the partition. A version below a feed that has none is another feed's.
     """
     segments = key.split("/")
     at = next((at for at in range(len(segments), 0, -1) if "/".join(segments[:at]) in feeds), 0)

@@ -1,7 +1,7 @@
 """Ranges of offsets of a topic's partitions: which of them no part holds, and which several do.
 
-Ranges are kept as steps: at which offset how many more parts, or fewer, hold it. Steps add up and are taken back in any
-order, and parts that follow each other leave two of them, however many they are.
+Ranges are kept as steps: how many more parts, or fewer, hold an offset than the one before. Steps are added and taken
+back in any order. Consecutive parts leave two steps, however many parts there are.
 
 Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
 """
@@ -23,7 +23,7 @@ Ranges = Mapping[str, Range]
 """Ranges by partition of a topic."""
 
 NAMED = 3
-"""Ranges that a sentence names; of the others it says how many there are."""
+"""Ranges that a sentence names; the others are only counted."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Steps:
 
     @property
     def text(self) -> str:
-        """The steps as JSON, by offset."""
+        """Return the steps as JSON, by offset."""
         return json.dumps(sorted(self.by_offset.items()))
 
     def add(self, added: Range, sign: int = 1) -> None:
@@ -70,12 +70,12 @@ class Steps:
 
     @property
     def hull(self) -> Range | None:
-        """The least and the greatest offset."""
+        """Return the least and the greatest offset."""
         return (min(self.by_offset), max(self.by_offset) - 1) if self.by_offset else None
 
     @property
     def doubled(self) -> list[Range]:
-        """The ranges that more than one of those added hold."""
+        """Return the ranges that more than one of those added hold."""
         return joined((first, last) for first, last, depth in self.stretches() if depth > 1)
 
 
@@ -97,13 +97,13 @@ def hull_of(hulls: Iterable[Range | None]) -> Range | None:
 
 
 def whole(offsets: str | None) -> Ranges:
-    """Return the ranges that a report names of all of its windows together."""
+    """Return the ranges that a report names for all of its windows together."""
     found: dict[str, Range] | list[Any] = json.loads(offsets) if offsets else {}
     return {} if isinstance(found, list) else _ranges(found)
 
 
 def by_window(offsets: str | None, windows: Mapping[datetime, int]) -> dict[datetime, Ranges]:
-    """Return the ranges that a report names of each window that it has records of."""
+    """Return the ranges that a report names for each window that it has records of."""
     found: dict[str, Range] | list[tuple[str, dict[str, Range]]] = json.loads(offsets) if offsets else {}
     if isinstance(found, list):
         named = {start_at(key): _ranges(ranges) for key, ranges in found}
@@ -119,7 +119,7 @@ def _ranges(found: Mapping[str, Iterable[int]]) -> Ranges:
 
 
 def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> Compared:
-    """Say in words what ranges of which partitions are in no part, and in several."""
+    """Describe in words which ranges of which partitions are in no part, and in several."""
     none = _said(uncovered, "in no part")
     several = _said(doubled, "in several parts")
     return Compared(none, f"over-counted: {several}" if several else None)
@@ -138,6 +138,6 @@ def _in_order(name: str) -> tuple[int, str]:
 
 
 def shown(each: Range) -> str:
-    """A range in words."""
+    """Return a range in words."""
     first, last = each
     return f"offset {first}" if first == last else f"offsets {first}-{last}"

@@ -1,7 +1,7 @@
-"""What attempts leave on the blackboard, what becomes of it, and when: the one table for all who remove some of it.
+"""Rules for leftovers of attempts on the blackboard: which are removed, and when. Every cleaner uses this table.
 
-An attempt begins with a claim, and its claim goes last. So the claims that are there are the list of what is
-unfinished, whatever the ledger still knows.
+An attempt begins with a claim, which is removed last. So the existing claims are the list of what is unfinished,
+whatever the ledger still has.
 """
 
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ from types import MappingProxyType
 from feed_assets.core.feeds import parse_update_id
 
 ORPHANED_AFTER = timedelta(hours=24)
-"""What is younger is left alone: somebody may be writing it, or looking into why it was refused."""
+"""Age of leftovers before which they stay: somebody may be writing them, or examining why they were refused."""
 
 
 class Status(Enum):
-    """How the ledger knows the attempt behind an update id."""
+    """State in the ledger of the attempt behind an update id."""
 
     UNKNOWN = "unknown"
     OPEN = "open"
     """Its run is in progress, or has ended and is not reconciled yet."""
     GIVEN_UP = "given up"
-    """Refused or abandoned; to `reconcile` also what it is about to give up."""
+    """Refused or abandoned; in `reconcile` also an attempt that it is about to give up."""
     DONE = "done"
     """Published, and perhaps invalidated or pruned since."""
 
 
 class Contents(Enum):
-    """What lies under an update id on the blackboard."""
+    """Contents of an update id's folder on the blackboard."""
 
     NOTHING = "nothing"
     PARTS = "parts without a manifest"
@@ -38,16 +38,16 @@ class Contents(Enum):
 
 
 class Fate(Enum):
-    """What becomes of an update id."""
+    """Treatment of an update id."""
 
     KEEP = "keep"
     """Nothing is touched."""
     FORGET = "forget"
-    """Only its claim goes: its update is done with, or was never begun."""
+    """Only its claim is removed: its update is finished, or was never begun."""
     FINISH = "finish"
-    """It is valid though its attempt was given up: the ledger gets to know it, the claim goes."""
+    """It is valid though its attempt was given up: the ledger records it, and the claim is removed."""
     SWEEP = "sweep"
-    """Its parts go, then its claim."""
+    """Its parts are removed, then its claim."""
     ASK = "ask"
     """Parts of a dead attempt, or of an update that was invalidated by removing its manifest: a person decides."""
 
@@ -75,7 +75,7 @@ RULES: Mapping[Status, Mapping[Contents, Fate]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class KnownAttempt:
-    """What the ledger knows of an update id; `ended` is when the run that claimed it did (UTC)."""
+    """Ledger facts about an update id; `ended` is when the run that claimed it ended (UTC)."""
 
     status: Status = Status.UNKNOWN
     ended: datetime | None = None
@@ -83,14 +83,14 @@ class KnownAttempt:
 
 
 def is_old(update_id: str, now: datetime, *touched: datetime | None) -> bool:
-    """Whether an id's moment, and all that is known to have touched it, lie `ORPHANED_AFTER` back or more (UTC).
+    """Return whether an id's moment, and all known times of its use, lie `ORPHANED_AFTER` back or more (UTC).
 
-    An id is never behind its writer's clock; where it is ahead of it, its parts stay longer.
+    An id is never behind its writer's clock; if it is ahead of it, its parts stay longer.
     """
     moment = parse_update_id(update_id)
     return moment is not None and max([moment, *filter(None, touched)]) + ORPHANED_AFTER <= now
 
 
 def must_look(status: Status) -> bool:
-    """Whether the blackboard has to be asked before the fate of an id is known."""
+    """Return whether the blackboard has to be read before the fate of an id is known."""
     return len({*RULES[status].values()}) > 1

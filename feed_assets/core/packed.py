@@ -32,7 +32,7 @@ def packing_problem(name: str, head: bytes, size: int) -> str | None:
     """Return why Spark cannot read a file for its packing; None if it can, or the file is not packed.
 
     Args:
-        name: The file's name, whose ending says to Spark how it is packed.
+        name: The file's name, whose ending shows Spark how it is packed.
         head: The first bytes: `MAGIC_BYTES` or more, or all.
         size: The file's bytes.
     """
@@ -56,7 +56,7 @@ def packing_problem(name: str, head: bytes, size: int) -> str | None:
 
 
 def ending_of(name: str) -> str:
-    """Return the ending of a name that says how the file is packed; an empty text if it is not."""
+    """Return the ending of a name that shows how the file is packed; an empty text if it is not."""
     return next((ending for ending in PACKED if name.endswith(ending)), "")
 
 

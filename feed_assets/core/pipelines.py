@@ -1,4 +1,4 @@
-"""Which tables each pipeline writes, as code locations publish it beside their events."""
+"""Tables that each pipeline writes, as code locations publish them beside their events."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 class PipelineTable:
     """A table that a pipeline writes: one correlation id reaches all of the pipeline's.
 
-    `code_version` is that in the context of the table's events; '' of a feed that others write. `code_location` is
-    who says so, by the first of its own feeds; '' of one that makes nothing.
+    `code_version` is that in the context of the table's events; '' for a feed that others write. `code_location` is the
+    publisher, by the first of its own feeds; '' for one that makes nothing.
     """
 
     pipeline: str
@@ -19,10 +19,10 @@ class PipelineTable:
 
 
 def together(there: Iterable[PipelineTable], ours: Collection[PipelineTable]) -> tuple[PipelineTable, ...]:
-    """What is to be there: ours, and what other code locations say; sorted.
+    """Return the tables to publish: ours, and those of other code locations; sorted.
 
-    Only one code location writes a version of a feed. So whoever named one of ours before was this one, under another
-    name perhaps, and nothing of what it said then is left.
+    Only one code location writes a version of a feed. So a location that named one of ours before was this one, perhaps
+    under another name, and all of its earlier tables are dropped.
     """
     there, own = [*there], {row.table_name for row in ours if row.code_version}
     before = {row.code_location for row in ours} | {

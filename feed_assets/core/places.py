@@ -1,4 +1,4 @@
-"""Where in a user's code something is: the file and line that a message begins with."""
+"""Lines of users' code: the file and line that a message begins with."""
 
 import inspect
 import sys
@@ -20,7 +20,7 @@ _FILE: ContextVar[str | None] = ContextVar("_FILE", default=None)
 
 @contextmanager
 def declaring(file: str | None) -> Generator[None]:
-    """What is declared meanwhile stands in a file that is none of Python's; None: in Python's again."""
+    """Mark what is declared meanwhile as from a file that is not Python's; None: from Python's again."""
     token = _FILE.set(file and as_seen_from_here(file))
     try:
         yield
@@ -29,15 +29,15 @@ def declaring(file: str | None) -> Generator[None]:
 
 
 def declared_at() -> str | None:
-    """The line of the user's code that runs now, `shop/defs/revenue.py:12`, or the file of YAML that is read.
+    """Return the line of the user's code that runs now, `shop/defs/revenue.py:12`, or the YAML file that is read.
 
-    None in a command of ours.
+    Return None in a command of ours.
     """
     return _FILE.get() or _users_line(walk_stack(inspect.currentframe()))
 
 
 def raised_at(error: BaseException) -> str | None:
-    """The line of the user's code that an error comes from; None if it is not from there."""
+    """Return the line of the user's code that an error is from; None if it is from elsewhere."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{as_seen_from_here(error.filename)}:{error.lineno}"
     return _users_line(reversed([*walk_tb(error.__traceback__)]))
@@ -60,18 +60,18 @@ def users_place(file: str, line: str) -> str | None:
 
 
 def with_notes(place: str, error: BaseException) -> str:
-    """Return a place with what was noted on the error that comes from it: the check that was run."""
+    """Return a place with the notes on the error that is from there: the check that was run."""
     return ", ".join([place, *getattr(error, "__notes__", ())])
 
 
 def as_seen_from_here(file: str) -> str:
-    """A file's path, relative if it is below the current folder."""
+    """Return a file's path, relative if it is below the current folder."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _users_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
-    """The first line that is not a library's, frames from the innermost on; the bundled samples are a user's."""
+    """Return the first line that is not a library's, from the innermost frame on; the bundled samples are a user's."""
     for frame, line in frames:
         module = str(frame.f_globals.get("__name__"))
         if module.startswith(_COMMANDS):

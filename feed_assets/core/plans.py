@@ -1,4 +1,4 @@
-"""How a due run processes its slices: a layer between "it is time" and the run, because compute is chosen before it.
+"""Plans of due runs for their slices: a layer between "it is time" and the run, because compute is chosen before it.
 
 Source: "Data Orchestration via Events" (2024), "What if we have different trigger types?".
 """
@@ -19,14 +19,14 @@ Kind = Literal["reload", "incremental"]
 @typed
 @dataclass(frozen=True)
 class Plan:
-    """What a run by events is told.
+    """Instructions for a run by events.
 
     Args:
         kind: `incremental`, process what is new; or `reload` everything: slices begin at the beginning, also those of
-            tables of which nothing is new, which go up to where they were read, and `previous` is None. A dataset that
-            adds increments reloads also where it has nothing valid to add one to.
+            tables without new data, which end where they were read, and `previous` is None. A dataset that adds
+            increments reloads also if it has nothing valid to add one to.
         config: Configuration for the function, which finds it in `run_spec.plan.config`; values that JSON has.
-        tags: Tags of the run, such as `feed_assets/spark_profile` for one that wants more of Spark.
+        tags: Tags of the run, such as `feed_assets/spark_profile` for one that needs more of Spark.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -40,13 +40,13 @@ class Plan:
 @typed
 @dataclass(frozen=True)
 class Rule:
-    """When a plan is chosen: what is left out holds for every slice.
+    """Condition for a plan: an argument that is left out holds for every slice.
 
     Args:
         plan: The plan.
         tables: It holds if a slice is of one of these tables.
         operations: It holds if a slice has an event of one of these operations.
-        at_least: It holds if the slices have so many bytes in all, as the events tell in their context.
+        at_least: It holds if the slices have this many bytes in all, as the events report in their context.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or `at_least` is below 0.
@@ -58,17 +58,17 @@ class Rule:
     at_least: NotNegative = 0
 
     def holds(self, slices: Iterable[Slice]) -> bool:
-        """Whether some of the slices are what this rule is for."""
+        """Return whether this rule applies to some of the slices."""
         found = [each for each in slices if not self.tables or str(each.partition.feed) in self.tables]
         found = [each for each in found if not self.operations or each.operations & self.operations]
         return bool(found) and sum(each.bytes for each in found) >= self.at_least
 
 
 def choose(rules: Sequence[Rule], slices: Sequence[Slice], *, reloads: bool = False) -> Plan:
-    """The plan of the first rule that holds; without one, the increment is processed.
+    """Return the plan of the first rule that holds; without one, the increment is processed.
 
-    A table of which nothing is new is no reason for a plan, if there is something new of another one.
-    `reloads`: there is nothing to add an increment to. Then it is the first plan that reloads, whatever its rule says.
+    A table without new data is no reason for a plan, if another table has new data.
+    `reloads`: there is nothing to add an increment to. Then return the first plan that reloads, whatever its rule.
     """
     if reloads:
         return next((rule.plan for rule in rules if rule.plan.kind == "reload"), Plan("reload"))
@@ -78,12 +78,12 @@ def choose(rules: Sequence[Rule], slices: Sequence[Slice], *, reloads: bool = Fa
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What a run by events does.
+    """Specification of a run by events.
 
     Attributes:
-        slices: What it reads, by the partition of an event table; of a plan that reloads all of each table.
-        plan: How it processes them: `reload` also where it was to be `incremental`, and there is nothing to add to.
-        consumes: Whether it moves markers; a run by hand leaves them alone.
+        slices: Its slices, by the partition of an event table; with a plan that reloads all of each table.
+        plan: How it processes them: `reload` also if it was to be `incremental`, and there is nothing to add to.
+        consumes: True if it moves markers; a run by hand leaves them alone.
     """
 
     slices: Mapping[Partition, Slice] = field(default_factory=dict[Partition, Slice])
@@ -91,9 +91,9 @@ class RunSpec:
     consumes: bool = False
 
     def slice(self, table: str, key: str = "") -> Slice | None:
-        """The slice of a table's partition, None if nothing of it is new."""
+        """Return the slice of a table's partition; None if it has nothing new."""
         return next((s for p, s in self.slices.items() if (str(p.feed), p.key) == (table, key)), None)
 
 
 BY_HAND = RunSpec(plan=Plan("reload"))
-"""Nobody said which slices: what is there is read, up to the last marker."""
+"""The specification without given slices: all that is there is read, up to the last marker."""

@@ -1,4 +1,4 @@
-"""Which position of an input a run read, and whether the newest one is another."""
+"""Pins: the positions of inputs that runs read, and changes of the newest ones against them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition
 class Pin:
     """The exact update of an input's partition (or of one batch of it) that a run reads.
 
-    `version` tells whether the data differ: the row digest of our own feeds, the files' digest of foreign ones.
+    `version` shows whether the data differ: the row digest of our own feeds, the files' digest of foreign ones.
     """
 
     partition: Partition
@@ -24,17 +24,17 @@ class Pin:
     start: str | None = None
     """The marker after which an event table is read, up to `update_id`; None is the beginning."""
     modified: datetime | None = field(default=None, compare=False)
-    """When the newest of its files was written (UTC), where that is known."""
+    """When the newest of its files was written (UTC), if that is known."""
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is what was read of an event table, up to a marker."""
+        """Return whether it is a slice that was read of an event table, up to a marker."""
         return self.version == f"{self.start or ''}..{self.update_id}"
 
 
 @dataclass(frozen=True)
 class Source:
-    """What of an input grows as one: whatever has the same keys besides its time. `is_appendable`: batches are read."""
+    """The part of an input that grows as one: all with the same keys besides the time. `is_appendable`: of batches."""
 
     feed: Feed
     keys: str
@@ -45,7 +45,7 @@ class Source:
 class InputChange:
     """An input whose newest data (`new`) are not the consumed ones (`old`); None where there are none.
 
-    `whole` are the bytes of all that is read of its source, consumed and newest; of windows records. `is_one_more`: a
+    `whole` are the bytes of all that is read of its source, consumed and newest; for windows records. `is_one_more`: a
     batch of a partition of which others were consumed.
     """
 
@@ -60,7 +60,7 @@ class InputChange:
 def changed(
     newest: Iterable[Pin], consumed: Iterable[Pin], source_of: Callable[[Partition], Source] | None = None
 ) -> tuple[InputChange, ...]:
-    """The inputs whose data differ between two sets of pins, with their sources where these are asked for.
+    """Return the inputs whose data differ between two sets of pins, with their sources if `source_of` is given.
 
     Another update with the same version is no change: a rebuild of the same rows stops here.
     """
@@ -99,6 +99,6 @@ def _version(pin: Pin | None) -> str | None:
 
 
 def pins_digest(pins: Iterable[Pin]) -> str:
-    """One digest of the data that a set of pins reads; the same for another update with the same rows."""
+    """Return one digest of the data that a set of pins reads; the same for another update with the same rows."""
     lines = (f"{pin.partition.path}\t{pin.version}\n" for pin in sorted(pins))
     return sha256("".join(lines).encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""What a partition measures against those before it: off is what differs by too many median absolute deviations.
+"""Measures of a partition against those before it: one is off if it differs by too many median absolute deviations.
 
 Source: "Data Dependency Driven Orchestration": "the preliminary data profiling job detects anomaly for hour 15, it then
-triggers a more comprehensive data quality job". A median and deviations from it heed no few partitions that were off.
+triggers a more comprehensive data quality job". A median and deviations from it ignore a few partitions that were off.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from feed_assets.core.rules import BASELINE, Aggregate, BaselineText, Deviations
 from feed_assets.core.typed import typed
 
 PROFILE = "profile"
-"""The name of the check that says what is off."""
+"""The name of the check that reports what is off."""
 
 ENOUGH = 7
-"""Partitions in a baseline, from which on it tells what is usual; with fewer the deep checks always run."""
+"""Partitions that a baseline needs to show what is usual; with fewer the deep checks always run."""
 
 STEPS = {"same hours": timedelta(days=1), "same weekdays": timedelta(weeks=1), "partitions": None}
-"""How far apart the partitions of a baseline begin; None: they are those right before."""
+"""Time between the starts of a baseline's partitions; None: they are those right before."""
 
 Measures = Mapping[str, float]
 """Numbers by the names of measures; one that was NULL has none."""
@@ -33,17 +33,17 @@ def _rows() -> Mapping[str, str]:
 @typed
 @dataclass(frozen=True)
 class Profile:
-    """What is measured of each partition, and what it is compared with, before deeper checks are worth it.
+    """Measures of each partition, and what they are compared with, before deeper checks are worth it.
 
     Args:
         measures: SQL aggregates of the rows that are numbers, by name; by default `rows`, which is `count(1)`.
         baseline: The partitions before it that it is compared with: `28 same hours` (of the 28 days before, by the
             clock of its time zone), `7 same weekdays` (of the 7 weeks before), or `28 partitions` (right before it).
-            7 or more, as fewer tell nothing.
+            7 or more, as fewer show nothing.
         off_by: By how many median absolute deviations a measure may differ from the median of the baseline.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the baseline none of these or too short, or there is no measure.
+        InvalidDefinition: A value is of a wrong type, the baseline no such text or too short, or there is no measure.
     """
 
     measures: Mapping[Name, Aggregate] = field(default_factory=_rows)
@@ -61,12 +61,12 @@ class Profile:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the baseline has at most."""
+        """Return how many partitions the baseline has at most."""
         return int(self.baseline.split()[0])
 
     @property
     def step(self) -> timedelta | None:
-        """How far apart they begin; None if they are those right before."""
+        """Return the time between their starts; None if they are those right before."""
         found = BASELINE.fullmatch(self.baseline)
         return STEPS[found[2]] if found else None
 
@@ -75,7 +75,7 @@ class Profile:
 class Compared:
     """A measure and its baseline: how many partitions that has, their median, and their median absolute deviation.
 
-    What was NULL is None. Of a baseline with fewer than `ENOUGH` nobody knows what is usual, and nothing is off.
+    NULL is None. A baseline with fewer than `ENOUGH` does not show what is usual, and nothing is off.
     """
 
     measure: str
@@ -87,12 +87,12 @@ class Compared:
 
     @property
     def is_enough(self) -> bool:
-        """Whether its baseline tells what is usual."""
+        """Return whether its baseline shows what is usual."""
         return self.known >= ENOUGH
 
     @property
     def said(self) -> str:
-        """What was found, in words."""
+        """Return what was found, in words."""
         found = "NULL" if self.found is None else f"{self.found:,.6g}"
         if not self.is_enough or self.median is None:
             return f"{self.measure} is {found}, with {self.known} of {ENOUGH} partitions to compare it with"
@@ -101,7 +101,7 @@ class Compared:
 
 
 def compare(profile: Profile, found: Measures, baseline: Sequence[Measures]) -> tuple[Compared, ...]:
-    """Each measure of a partition against the same of others."""
+    """Compare each measure of a partition with the same of others."""
     return tuple(_compared(name, found.get(name), baseline, profile.off_by) for name in profile.measures)
 
 
@@ -111,18 +111,18 @@ def _compared(name: str, found: float | None, baseline: Sequence[Measures], off_
         return Compared(name, found, 0, None, None, is_off=False)
     usual = median(known)
     deviation = median(abs(each - usual) for each in known)
-    # Where all others agree the deviation is 0, and any other number is off; NULL is off where it never was.
+    # If all others agree, the deviation is 0, and any other number is off; NULL is off if none of them was NULL.
     is_off = len(known) == len(baseline) if found is None else abs(found - usual) > off_by * deviation
     return Compared(name, found, len(known), usual, deviation, is_off=is_off and len(known) >= ENOUGH)
 
 
 def asks_for_more(compared: Sequence[Compared]) -> bool:
-    """Whether the deep checks have to run: something is off, or nobody knows what is usual."""
+    """Return whether the deep checks have to run: something is off, or it is not known what is usual."""
     return any(each.is_off or not each.is_enough for each in compared)
 
 
 def in_words(compared: Sequence[Compared]) -> str:
-    """What is off, else what was too little to compare with, else that nothing is off."""
+    """Return what is off, else what was too little to compare with, else that nothing is off."""
     off = [each.said for each in compared if each.is_off]
     unknown = [each.said for each in compared if not each.is_enough]
     return "; ".join(off or unknown) or "nothing is off"

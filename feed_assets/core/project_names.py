@@ -1,4 +1,4 @@
-"""What a project of a user's own may be called: its name is that of a Python package, and of its feeds."""
+"""Names for a user's own project: the name is that of a Python package, and of its feeds."""
 
 import re
 from keyword import iskeyword
@@ -13,7 +13,7 @@ _NOT_ALLOWED = re.compile(r"[^a-z0-9]+")
 
 
 def check_project_name(name: str, taken: frozenset[str]) -> str:
-    """Return `name` if a project can have it; `taken` are names that its folder has already. Raises InvalidName."""
+    """Return `name` if a project can have it, else raise InvalidName; `taken` are names that its folder has already."""
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH:
         raise InvalidName(
             f"{name!r} is no name for a project: expected that of a Python package, up to {NAME_LENGTH} of a-z, 0-9 "

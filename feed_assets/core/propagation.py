@@ -1,4 +1,4 @@
-"""Which updates have reached every table that a consumer needs, and what slice of each table its next run reads.
+"""Updates that have reached every table that a consumer needs, and the slice of each table that its next run reads.
 
 Source: "Data Orchestration via Events" (2024). Propagation is judged by sets of tables: counts are wrong for a table
 that publishes twice, and for the very first correlation id when it is partial.
@@ -15,17 +15,17 @@ from feed_assets.core.rounds import Round, rounds
 from feed_assets.core.slices import Slice
 
 Seen = Mapping[tuple[str, str], Sequence[tuple[Feed, int]]]
-"""By correlation id and partition key the tables and numbers of its events, consumed or not, in commit order."""
+"""The tables and numbers of events, consumed or not, in commit order, by their correlation id and partition key."""
 
 Group = tuple[str, str]
-"""A pipeline and a partition key: what belongs together."""
+"""A pipeline and a partition key, whose inputs belong together."""
 
 
 @dataclass(frozen=True)
 class Consumer:
     """A dataset that reads tables, and when it does: `pipelines` are the tables that each pipeline writes.
 
-    `wait_for` any or all of its pipelines. An incomplete propagation is skipped, and taken once it is complete
+    It waits for any or all of its pipelines (`wait_for`). An incomplete propagation is skipped, and taken once complete
     (`skip`), or nothing after it is taken (`block`). Without `merge` a run takes one propagation of a pipeline.
     """
 
@@ -38,7 +38,7 @@ class Consumer:
 
     @property
     def needed(self) -> dict[str, frozenset[Feed]]:
-        """The tables that this consumer needs of each pipeline; a table in no pipeline is one of its own."""
+        """Return the tables that this consumer needs of each pipeline; a table in no pipeline is one of its own."""
         cut = {name: tables & self.tables for name, tables in sorted(self.pipelines.items())}
         known = frozenset[Feed]().union(*self.pipelines.values())
         own = {str(table): frozenset({table}) for table in sorted(self.tables - known)}
@@ -57,12 +57,12 @@ class Propagation:
 
     @property
     def group(self) -> Group:
-        """The pipeline and the partition that it goes through."""
+        """Return the pipeline and the partition key that it goes through."""
         return self.pipeline, self.partition_key
 
     @property
     def since(self) -> datetime:
-        """When the first of its events came (UTC)."""
+        """Return when the first of its events arrived (UTC)."""
         return min(event.at for event in self.events)
 
     def __str__(self) -> str:
@@ -73,27 +73,27 @@ class Propagation:
 
 @dataclass(frozen=True)
 class Due:
-    """What a consumer's next run takes, and what is left for later, complete or not."""
+    """Propagations that a consumer's next run takes, and those left for later, complete or not."""
 
     taken: tuple[Propagation, ...] = ()
     slices: tuple[Slice, ...] = ()
     later: tuple[Propagation, ...] = ()
     incomplete: tuple[Propagation, ...] = ()
     waits: str | None = None
-    """In words why nothing, or not everything, is taken."""
+    """The reason in words why nothing, or not everything, is taken."""
 
     @property
     def correlations(self) -> tuple[str, ...]:
-        """The correlation ids that are taken."""
+        """Return the correlation ids that are taken."""
         return tuple(sorted({each.correlation for each in self.taken}))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What lineage says of a consumer's inputs, by pipeline and partition key.
+    """Judgement by lineage of a consumer's inputs, by pipeline and partition key.
 
-    Of `whole` ones the newest updates belong together, whatever their events say, and all events are taken. Of `mixed`
-    ones, each with the reason, nothing is taken.
+    The newest updates of `whole` ones belong together, whatever their events report, and all events are taken. Nothing
+    is taken of `mixed` ones, each with the reason.
     """
 
     whole: frozenset[Group] = frozenset()
@@ -101,11 +101,11 @@ class Judged:
 
 
 BY_EVENTS_ALONE = Judged()
-"""Lineage was not asked."""
+"""The judgement without lineage."""
 
 
 def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen, judged: Judged = BY_EVENTS_ALONE) -> Due:
-    """What is due of the events that a consumer has not consumed, in the order in which they were recorded."""
+    """Return what is due of the events that a consumer has not consumed, in the order in which they were recorded."""
     every = _propagations(
         consumer, [event for event in events if event.partition.feed in consumer.tables], seen, judged
     )
@@ -118,7 +118,7 @@ def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen, judged: Judg
         waits = f"no complete update of {absent}" if every else why
         return Due(later=tuple(complete), incomplete=incomplete, waits=waits)
     taken, slices = _take(consumer, ready, judged)
-    gone = {id(each) for each in taken}  # Not by comparing each with each: there may be thousands.
+    gone = {id(each) for each in taken}  # Comparing each with each is too slow: there may be thousands.
     later = tuple(each for each in complete if id(each) not in gone)
     return Due(taken, slices, later, incomplete, why)
 
@@ -129,7 +129,7 @@ def _in_words(incomplete: Sequence[Propagation]) -> str | None:
 
 
 def _ready(consumer: Consumer, every: Sequence[Propagation], open_: Sequence[Propagation]) -> list[Propagation]:
-    """What may be taken: all that is not open, or only what came before the first that is."""
+    """Return the propagations that may be taken: all that are not open, or only those before the first open one."""
     waiting = {id(each) for each in open_}
     ready = [each for each in every if id(each) not in waiting]
     if consumer.on_incomplete == "skip" or not open_:
@@ -138,14 +138,14 @@ def _ready(consumer: Consumer, every: Sequence[Propagation], open_: Sequence[Pro
 
 
 def _absent(consumer: Consumer, ready: Sequence[Propagation]) -> str:
-    """The pipelines that a consumer of all of them still waits for."""
+    """Return the pipelines that a consumer of all of them still waits for."""
     if consumer.wait_for == "any":
         return ""
     return ", ".join(sorted(consumer.needed.keys() - {each.pipeline for each in ready}))
 
 
 def _propagations(consumer: Consumer, events: Sequence[Recorded], seen: Seen, judged: Judged) -> list[Propagation]:
-    """The propagations that events belong to, or their pieces, in the order of their first events."""
+    """Return the propagations that events belong to, or their pieces, in the order of their first events."""
     grouped: dict[tuple[str, str], list[Recorded]] = {}
     for event in events:
         grouped.setdefault((event.correlation, event.partition.key), []).append(event)
@@ -161,7 +161,7 @@ def _of(
     group: Sequence[Recorded],
     history: Sequence[tuple[Feed, int]],
 ) -> list[Propagation]:
-    """One correlation id in one partition, round by round. The complete one of two pipelines serves a table of both."""
+    """Return one id's propagations in a partition, by round. A table of two pipelines counts for the complete one."""
     reported = sorted(
         {*history, *((event.partition.feed, event.sequence) for event in group)}, key=lambda each: each[1]
     )
@@ -175,7 +175,7 @@ def _of(
 
 
 def _pieces(whole: Propagation) -> list[Propagation]:
-    """A complete propagation in as many pieces as there are holes in it, each for a run of its own.
+    """Split a complete propagation at its holes into pieces, each for a run of its own.
 
     A table that publishes twice for one correlation id may have published another one in between.
     """
@@ -194,7 +194,7 @@ def _pieces(whole: Propagation) -> list[Propagation]:
 def _take(
     consumer: Consumer, ready: Sequence[Propagation], judged: Judged
 ) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
-    """As many propagations as have slices without a hole between them; the others are for the next run."""
+    """Return as many propagations as have slices without a hole between them; the others are for the next run."""
     taken: list[Propagation] = []
     slices: dict[Partition, Slice] = {}
     for each in ready:
@@ -209,7 +209,7 @@ def _take(
 
 
 def _joined(slices: Mapping[Partition, Slice], events: Iterable[Recorded]) -> dict[Partition, Slice] | None:
-    """The slices grown by some events; None if what is between them belongs to somebody else."""
+    """Return the slices grown by some events; None if the data between them belong to another propagation."""
     grown = dict(slices)
     for event in events:
         old = grown.get(event.partition)
@@ -229,14 +229,14 @@ def _grown(old: Slice, event: Recorded) -> Slice | None:
 
 
 def slice_of(event: Recorded) -> Slice:
-    """What one event says was updated; the bytes are those of its context, if it tells them."""
+    """Return the slice that one event covers; the bytes are those of its context, if it has them."""
     reported = event.context.get("bytes")
     size = reported if isinstance(reported, int) else 0
     return Slice(event.partition, event.start, event.marker, frozenset({event.operation}), bytes=size)
 
 
 def is_whole(piece: Slice, events: Iterable[Recorded]) -> bool:
-    """Whether the events that are not consumed yet still make up a slice that was cut of them before."""
+    """Return whether the events that are not consumed yet still make up a slice that was cut of them before."""
     joined = _joined({}, sorted(events, key=lambda event: (event.start or "", event.marker)))
     whole = joined.get(piece.partition) if joined else None
     return whole is not None and whole.interval == piece.interval

@@ -1,4 +1,4 @@
-"""What is pulled of a partner: which of their files, the moment that a file's name says, and what becomes of it."""
+"""Pulls of a partner's files: which files, the moment in a file's name, and what is done with each file."""
 
 import re
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from feed_assets.core.typed import typed
 _CODES = {"%Y": "[0-9]{4}", "%m": "[0-9]{2}", "%d": "[0-9]{2}", "%H": "[0-9]{2}"}
 _DATE = ("%Y", "%m", "%d")
 _NEVER = re.compile(r"^/|/$|//|\*\*|[?\[\]]")
-"""What other tools know, or nobody: such a pattern would match no file, and nobody would hear of it."""
+"""Syntax of other tools, or of none: a pattern with it would match no file, and nobody would notice."""
 
 _PIECE = re.compile(r"(%.?|\*)")
 _UNSAFE = re.compile("[^A-Za-z0-9=@+_-]+")
 _SLUG = 100
-"""Characters of a file's name that a batch and a part go on with, for people: what tells them apart comes before."""
+"""Characters of a file's name at the end of a batch's and a part's name, for people: the unique part is before."""
 
 
 @typed
@@ -35,16 +35,16 @@ class Pull:
     Args:
         blackboard: The name of the blackboard that they are on, of those in `FEED_ASSETS_BLACKBOARDS`.
         pattern: Their names below the prefix, such as `%Y-%m-%d/%H/men_*.csv`: the codes of date and hour (UTC), and
-            `*` for any characters but `/`. The date comes before the first `*` and the hour, as only the files of some
-            days are listed. What is named otherwise is no file of theirs.
-        prefix: The folder that they are in; by default the blackboard itself.
-        cron: When they are looked for (UTC); what a look leaves, for want of time, the next tick goes on with.
-        lookback: Days before today whose files are listed, too. What is later than that is never seen.
-        changed: What becomes of a file that is another one under a name that was pulled: a new update of its batch, or
-            an alert, and it stays as it was pulled.
+                `*` for any characters but `/`. The date is before the first `*` and the hour, because only the files of
+                some days are listed. Files with other names are ignored.
+            prefix: The folder that they are in; by default the blackboard itself.
+            cron: When they are listed (UTC); the next tick continues with what is left for want of time.
+            lookback: Days before today whose files are listed, too. Later files are never seen.
+            changed: The result of a changed file under a name that was pulled: a new update of its batch, or an alert,
+                and the batch stays as it was pulled.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the cron is none, or the pattern does not say the date.
+        InvalidDefinition: A value is of a wrong type, the cron is invalid, or the pattern does not have the date.
     """
 
     blackboard: BoardName
@@ -70,24 +70,24 @@ class Pull:
 
     @property
     def says_hour(self) -> bool:
-        """Whether a name says the hour."""
+        """Return whether names have the hour."""
         return "%H" in self._pieces
 
     def days(self, now: datetime) -> list[date]:
-        """The days that are looked at, the newest first."""
+        """Return the days whose files are listed, the newest first."""
         today = now.astimezone(UTC).date()
         return [today - timedelta(days=back) for back in range(self.lookback + 1)]
 
     def told_since(self, now: datetime) -> datetime:
-        """What was seen to be wrong with a file from then on is told of: before that nobody lists it any more."""
+        """Return since when a file's problem must have been seen to be reported: older files are no longer listed."""
         return now - timedelta(days=self.lookback + 1)
 
     def begins(self, day: date) -> str:
-        """What the keys of a day's files begin with."""
+        """Return the beginning of the keys of a day's files."""
         return self._above + "".join(day.strftime(each) if each in _DATE else each for each in self._leading)
 
     def moment_of(self, key: str) -> datetime | None:
-        """The day or hour (UTC) that a file's name says; None if it is no file of theirs. InvalidName for no moment."""
+        """Return the day or hour (UTC) in a file's name, None if it does not match. Raise InvalidName for no moment."""
         found = self._names.fullmatch(key)
         if not found:
             return None
@@ -99,7 +99,7 @@ class Pull:
             raise InvalidName(f"its name says {said}: expected a day and an hour that exist. Rename it") from None
 
     def is_due(self, last: datetime | None, now: datetime) -> bool:
-        """Whether a tick of the cron has come since the last look, or there was none."""
+        """Return whether a tick of the cron is due since the last listing, or there was no listing."""
         tick = tick_after(self.cron, "UTC", last) if last else now
         return tick is not None and tick <= now
 
@@ -113,13 +113,13 @@ class Pull:
 
     @property
     def _leading(self) -> list[str]:
-        """The pieces before the first that a day does not say."""
+        """Return the pieces before the first that a day does not determine."""
         stop = next((at for at, each in enumerate(self._pieces) if each in ("*", "%H")), len(self._pieces))
         return self._pieces[:stop]
 
     @cached_property
     def _names(self) -> re.Pattern[str]:
-        """The pattern of whole keys; a code that comes again says the same."""
+        """Return the pattern of whole keys; a code that occurs again must have the same value."""
         said, pattern = set[str](), re.escape(self._above)
         for each in self._pieces:
             name = each[1:]
@@ -130,11 +130,11 @@ class Pull:
 
 
 class State(StrEnum):
-    """What became of a file."""
+    """State of a file in the registry."""
 
     DONE = "done"
     CHANGED = "changed"
-    """It was pulled, and another one is under its name: it stays as it was pulled."""
+    """It was pulled, and another file has its name now: the batch stays as it was pulled."""
     REFUSED = "refused"
     """It was never pulled."""
 
@@ -145,7 +145,7 @@ class Pulled:
 
     file: File
     time: datetime | None
-    """The start of the day or hour that its name says."""
+    """The start of the day or hour in its name."""
     state: State
     reason: str | None = None
     batch: str | None = None
@@ -154,19 +154,19 @@ class Pulled:
 
 
 class Fate(StrEnum):
-    """What is to be done with a listed file."""
+    """Action for a listed file."""
 
     LEAVE = "leave"
     PULL = "pull"
     RESTORE = "restore"
-    """It is again what was pulled of it."""
+    """The file is again as it was pulled."""
     REFUSE = "refuse"
 
 
 def fate_of(file: File, known: Pulled | None, pull: Pull) -> tuple[Fate, str | None]:
-    """What is to be done with a listed file, and why nothing is pulled of it.
+    """Return what to do with a listed file, and why nothing is pulled of it.
 
-    An empty file is no data: of one that was pulled it is a change that nobody follows.
+    An empty file has no data: if it was pulled before, the change is not followed.
     """
     if known and known.batch and known.file == file:
         return (Fate.RESTORE if known.state is State.CHANGED else Fate.LEAVE), None
@@ -181,16 +181,16 @@ def fate_of(file: File, known: Pulled | None, pull: Pull) -> tuple[Fate, str | N
 
 
 def batch_name(key: str) -> str:
-    """The name of a file's batch: no two files have the same, whatever they are called."""
+    """Return the name of a file's batch: no two files have the same, whatever their names."""
     return f"{sha256(key.encode()).hexdigest()[:12]}-{_slug(key)}"
 
 
 def part_name(file: File) -> str:
-    """The name of the part that holds one version of a file: another one has another name (ADR 65)."""
+    """Return the name of the part that holds one version of a file: another one has another name (ADR 65)."""
     version = sha256(f"{file.size} {file.etag}".encode()).hexdigest()[:8]
     return f"{version}-{_slug(file.key)}"
 
 
 def _slug(key: str) -> str:
-    """The end of a file's name, as any store takes it: what a format is known by stays."""
+    """Return the end of a file's name, as any store takes it: the ending that shows the format stays."""
     return ".".join(_UNSAFE.sub("-", each) for each in key.rpartition("/")[2].split(".") if each)[-_SLUG:]

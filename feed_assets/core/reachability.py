@@ -1,4 +1,4 @@
-"""Which tables a pipeline seems to write no longer: what waits for them waits for ever.
+"""Tables that a pipeline seems to write no longer: whatever waits for them waits for ever.
 
 Source: "Data Orchestration via Events" (2024), "What if the source system now updates fewer tables?".
 """
@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.propagation import Propagation
 
 LEAST = 3
-"""So many updates in a row that went past a table: fewer may be one failure of the pipeline."""
+"""Consecutive updates that must have missed a table: fewer may be one failure of the pipeline."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Unreachable:
 
 
 def unreachable(incomplete: Sequence[Propagation], last: Mapping[Feed, datetime]) -> tuple[Unreachable, ...]:
-    """The tables that many updates have gone past since their last event."""
+    """Return the tables that `LEAST` updates or more have missed since their last event."""
     passed: dict[tuple[str, Feed], dict[str, datetime]] = {}
     for each in incomplete:
         for table in each.missing:

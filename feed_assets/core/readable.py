@@ -1,4 +1,4 @@
-"""What no reader of rows may take for an empty file, or for none: looked at before a file is opened."""
+"""Checks before a file is opened: no reader of rows may take it for an empty file, or for none."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -24,7 +24,7 @@ def check_readable(update: Update, form: Format) -> None:
 
 
 def format_of(key: str) -> Format | None:
-    """The format that a file's name ends in, packed or not; None if it tells of none."""
+    """Return the format that a file's name ends in, packed or not; None if its ending shows none."""
     name = key.rpartition("/")[2].lower()
     for packed in PACKED:
         name = name.removesuffix(packed)
@@ -32,7 +32,7 @@ def format_of(key: str) -> Format | None:
 
 
 def formats_of(files: Iterable[File]) -> list[Format]:
-    """The formats that the names of files tell of, each once."""
+    """Return the formats that the names of files end in, each once."""
     found: dict[Format, None] = {form: None for file in files if (form := format_of(file.key))}
     return [*found]
 

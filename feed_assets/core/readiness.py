@@ -15,12 +15,12 @@ from feed_assets.core.windows import address_of
 from feed_assets.core.words import some
 
 WAITING = frozenset(State) - {State.BUILD, State.REBUILD, State.CURRENT, State.CLOSED}
-"""The verdicts by which nothing is to be run, although something is due, or was."""
+"""The states of verdicts without a run, although something is due, or was."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do about one output, why, and on which input updates; `look_again` (UTC) if time alone changes it."""
+    """The action for one output, its reason, and its input updates; `look_again` (UTC) if time alone changes it."""
 
     output: Partition
     state: State
@@ -30,22 +30,22 @@ class Verdict:
     attempt: int = 0
     look_again: datetime | None = None
     due: Due | None = None
-    """By events: what its run consumes."""
+    """The events that its run consumes, if it is built by events."""
     weighed: Weighed | None = None
-    """What was decided of late data, if nothing else stops it."""
+    """The decision about late data, if nothing else stops it."""
     is_good_again: bool = False
-    """Current, although its last audit failed: that was on other inputs than those of now, and blocks nobody more."""
+    """True if it is current although its last audit failed: that was on other inputs, and blocks nobody any more."""
     reloads: bool = False
-    """It adds increments, and there is nothing valid to add one to."""
+    """True if it adds increments, and there is nothing valid to add one to."""
 
     @property
     def bytes(self) -> int:
-        """What its run would read, in bytes; 0 of a slice of an event table, whose size nobody tells."""
+        """Return the bytes that its run would read; 0 for a slice of an event table, because its size is unknown."""
         return sum(pin.size for pin in self.pins)
 
 
 def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
-    """One verdict for each need, from facts alone, in their order."""
+    """Return one verdict for each need, from facts alone, in their order."""
     return tuple(_decide(Case(need, facts)) for need in needs)
 
 
@@ -62,7 +62,7 @@ def _decide(case: Case) -> Verdict:
 
 
 def _go(case: Case) -> Answer:
-    """What no gate has stopped is built, and built again if its late data are worth it."""
+    """Answer for a partition that no gate has stopped: build, or build again if its late data are worth it."""
     built = case.built
     if built.published is None:
         caveats = [said for each in case.need.windows if (said := each.caveat(case.facts))]
@@ -90,7 +90,7 @@ _LATE = {
 
 
 def _arrivals(case: Case) -> tuple[Arrivals, ...]:
-    """What has changed, by input."""
+    """Return what has changed, by input."""
     need, per_byte = case.need, case.facts.costs.get(case.need.output.feed)
     read = sum(pin.size for pin in case.pins if not address_of(pin.partition))
     return tuple(

@@ -41,7 +41,7 @@ _KEPT_NOWHERE = re.compile("[\\0\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class QualityReport:
-    """What a check has found of one window: `passed`, `warned` or `failed`, and why."""
+    """The result of a check of one window: `passed`, `warned` or `failed`, and why."""
 
     dataset: Feed
     sub_partition: str
@@ -55,7 +55,7 @@ class QualityReport:
 
 @dataclass(frozen=True)
 class BackfillReport:
-    """That one window is being made again (`started`), was (`done`), or is not after all (`failed`), and why."""
+    """The state of one window's backfill: it is `started`, `done`, or `failed` (not made again after all), and why."""
 
     dataset: Feed
     sub_partition: str
@@ -66,9 +66,9 @@ class BackfillReport:
 
 
 def parse_report(line: str) -> tuple[Report, ...] | QualityReport | BackfillReport:
-    """The reports of a line; a source's without a part is one for each window, which is named by its start.
+    """Return the reports of a line; a source's without a part is one for each window, which is named by its start.
 
-    Raises InvalidReport, whatever the text is.
+    Raise InvalidReport, and no other error, for any text that is no report.
     """
     try:
         found = _loaded(line)
@@ -108,13 +108,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _twice(values: list[Any]) -> Any:
-    """The first of some values that is there twice."""
+    """Return the first of some values that is there twice."""
     seen = set[Any]()
     return next(value for value in values if value in seen or seen.add(value))
 
 
 def _text(limit: int, *, has_lines: bool = False) -> AfterValidator:
-    """Marks a text of up to so many bytes that every database keeps; one without lines is printable and not empty."""
+    """Return a rule for a text of up to `limit` bytes that every database keeps; without lines printable, not empty."""
 
     def check(text: str) -> str:
         is_kept = not _KEPT_NOWHERE.search(text) if has_lines else text.isprintable() and text != ""
@@ -126,7 +126,7 @@ def _text(limit: int, *, has_lines: bool = False) -> AfterValidator:
 
 
 def _moment(value: Any) -> datetime:
-    """A moment in UTC, which is also the zone of one that names none: as of markers."""
+    """Return a moment in UTC, which is also the zone of one that names none, as for markers."""
     try:
         marker = parse_marker(value) if isinstance(value, str) else None
         moment = marker.astimezone(UTC) if isinstance(marker, datetime) else None
@@ -144,7 +144,7 @@ def _start(moment: datetime) -> datetime:
 
 
 def _version(value: Any) -> str:
-    """A version as text that sorts as versions do."""
+    """Return a version as text that sorts as versions do."""
     try:
         marker = parse_marker(value) if isinstance(value, str) else value
         if isinstance(marker, datetime) or (type(marker) is int and marker <= LAST_VERSION):
@@ -220,7 +220,7 @@ SourceWindows = Annotated[list[_SourceWindow], AfterValidator(_each_once)]
 
 
 class _Line(_Model):
-    """What each kind may have."""
+    """Fields that a report of a part, source or check may have."""
 
     dataset: Name
     sub_partition: dict[Name, Name] = {}
@@ -241,19 +241,19 @@ class _Line(_Model):
 
 
 class _Part(_Line):
-    """Counts of what was ingested."""
+    """Counts of ingested records."""
 
     windows: Windows
     part: Part
     offsets: dict[Name, Offsets] | None = None
 
     def reports(self) -> tuple[Report, ...]:
-        """The one report that it is."""
+        """Return the one report that it is."""
         return (_whole(self, INGESTED, self.part, self.windows, _dumped(self.offsets)),)
 
 
 class _Source(_Line):
-    """Counts of what a source has."""
+    """Counts of a source's records."""
 
     windows: SourceWindows
     tier: Annotated[str, AfterValidator(lambda text: check_segment(text, "tier"))]
@@ -261,7 +261,7 @@ class _Source(_Line):
     offsets: dict[Name, Offsets] | None = None
 
     def reports(self) -> tuple[Report, ...]:
-        """One report, or one for each window, which replaces no other window's; these have nothing of them all."""
+        """Return one report, or one for each window that replaces no other's, without facts about all windows."""
         offsets = self._offsets()
         if self.part is not None:
             by_window = [[key_of(start), offsets[start]] for start in sorted(offsets)]
@@ -276,7 +276,7 @@ class _Source(_Line):
         )
 
     def _offsets(self) -> dict[datetime, dict[str, list[int]]]:
-        """The offsets of each window that has its own."""
+        """Return the offsets of each window that has its own."""
         found = {each.start: each.offsets for each in self.windows if each.offsets}
         if self.offsets and (found or (self.part is None and len(self.windows) > 1)):
             raise InvalidReport(
@@ -287,7 +287,7 @@ class _Source(_Line):
 
 
 class _Quality(_Line):
-    """What a check has found."""
+    """The result of a check."""
 
     grain: Annotated[str, AfterValidator(_grain)]
     start: Start
@@ -296,13 +296,13 @@ class _Quality(_Line):
     reason: Annotated[str, _text(REJECT_BYTES, has_lines=True)] | None = None
 
     def reports(self) -> QualityReport:
-        """The report that it is."""
+        """Return the report that it is."""
         version = self.version if "version" in self.model_fields_set else None
         return QualityReport(*_place(self), self.grain, self.start, self.check, self.state, self.reason, version)
 
 
 class _Backfill(_Model):
-    """That a window is made again."""
+    """The state of a window's backfill."""
 
     dataset: Name
     sub_partition: dict[Name, Name] = {}
@@ -312,7 +312,7 @@ class _Backfill(_Model):
     reason: Annotated[str, _text(REASON_BYTES)]
 
     def reports(self) -> BackfillReport:
-        """The report that it is."""
+        """Return the report that it is."""
         return BackfillReport(*_place(self), self.grain, self.start, self.state, self.reason)
 
 
@@ -325,7 +325,7 @@ _KINDS: dict[str, type[_Part | _Source | _Quality | _Backfill]] = {
 
 
 def _place(line: "_Line | _Backfill") -> tuple[Feed, str]:
-    """The dataset and the sub-partition as text. Raises InvalidName."""
+    """Return the dataset and the sub-partition as text. Raise InvalidName if one is malformed or too long."""
     dataset, below = Feed.parse(line.dataset), text_of(line.sub_partition)
     check_partition(Partition(dataset, f"{_LONGEST_KEY}/{below}" if below else _LONGEST_KEY))
     return dataset, below
@@ -349,7 +349,7 @@ def _whole(line: _Line, tier: str, part: str, windows: Sequence[_Window], offset
 
 
 def _in_words(error: ValidationError) -> str:
-    """The first error: where, what was found there, what was expected."""
+    """Return the first error: where, what was found there, what was expected."""
     wrong = error.errors(include_url=False)[0]
     path = (f"[{step}]" if isinstance(step, int) else f".{excerpt(step, _NAME_SHOWN)}" for step in wrong["loc"])
     where = "".join(path)[1:]
@@ -363,7 +363,7 @@ def _in_words(error: ValidationError) -> str:
 
 
 def _as_sent(value: Any) -> str:
-    """A value of JSON in a few characters, as it was sent: a text in single quotes, as everywhere in messages."""
+    """Return a value of JSON in a few characters, as it was sent: a text in single quotes, as in all messages."""
     if isinstance(value, str):
         return brief(value)
     text = json.dumps(value)

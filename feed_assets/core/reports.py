@@ -1,4 +1,4 @@
-"""What others report to the state store: how many records of each window a part holds, or a source has."""
+"""Reports of others to the state store: how many records of each window a part holds, or a source has."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,18 +11,18 @@ from feed_assets.core.completeness import INGESTED
 from feed_assets.core.feeds import Feed
 
 NO_VERSION = f"{0:020d}"
-"""The version of a report that names none: whoever corrects it has to name one."""
+"""The version of a report without one: a correction of it has to name one."""
 INPUTS = "inputs"
 """The check whose state follows from lineage (`ledger/marks.py`): nobody reports it."""
 FOLDED = "(folded)"
-"""The part that stands for those that are no longer kept: nobody else's has this name."""
+"""The part that stands for those that are no longer kept: no other part has this name."""
 
 
 @dataclass(frozen=True)
 class Report:
     """Records by base window of one part, or of a source (`tier`). It replaces what was reported of it before.
 
-    Of one (dataset, sub-partition, tier, part) the greatest version counts; versions sort as their texts do
+    For each (dataset, sub-partition, tier, part) the greatest version counts; versions sort as their texts do
     (`core.events.encode`).
     """
 
@@ -45,49 +45,49 @@ class Report:
     batch: str | None = None
     schema: str | None = None
     line: str | None = field(default=None, compare=False, repr=False)
-    """What was sent; None of what our own runs have counted."""
+    """The line that was sent; None for counts of our own runs."""
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a dataset has one report of."""
+        """Return the key for which a dataset has one report."""
         return self.sub_partition, self.tier, self.part
 
     @cached_property
     def counts(self) -> str:
-        """The windows as JSON, by start."""
+        """Return the windows as JSON, by start."""
         return text_of(self.windows)
 
     @cached_property
     def digest(self) -> str:
-        """A digest of all that it says, but for the version."""
+        """Return a digest of all that it reports, but for the version."""
         times = self.first, self.last
         said = self.counts, self.records, times, self.offsets, self.snapshot, self.batch, self.schema
         return sha256(repr(said).encode()).hexdigest()[:32]
 
 
 def version_shown(version: str) -> str:
-    """A version as people write it."""
+    """Return a version as people write it."""
     return version.lstrip("0") or "0" if version.isdigit() else version
 
 
 def key_of(start: datetime) -> str:
-    """Return what such a text calls a window, by its start."""
+    """Return the name of a window in such a text, by its start."""
     return _key_in_utc(start.astimezone(UTC))
 
 
-@lru_cache(maxsize=16_384)  # Of a batch of reports many name the same windows.
+@lru_cache(maxsize=16_384)  # Many reports of a batch name the same windows.
 def _key_in_utc(start: datetime) -> str:
-    """Return the key of a start in UTC: of a zone's doubled hour both moments are equal, and one key of the cache."""
+    """Return the key of a start in UTC: both moments of a zone's doubled hour are equal, and one key of the cache."""
     return start.strftime("%Y-%m-%d-%H:%M")
 
 
 def text_of(windows: Iterable[tuple[datetime, int]]) -> str:
-    """Counts by window as JSON, by start."""
+    """Return counts by window as JSON, by start."""
     return json.dumps([[key_of(start), count] for start, count in sorted(windows)])
 
 
 def windows_of(counts: str) -> dict[datetime, int]:
-    """The windows that `text_of` made a text of."""
+    """Return the windows that `text_of` made a text of."""
     return {start_at(key): count for key, count in json.loads(counts)}
 
 
@@ -102,12 +102,12 @@ def window_named(start: datetime) -> str:
 
 
 def counts_of(windows: Mapping[datetime, int]) -> tuple[tuple[datetime, int], ...]:
-    """Counts by window, in order, as reports have them."""
+    """Return counts by window, in order, as reports have them."""
     return tuple(sorted(windows.items()))
 
 
 def as_text(report: Report) -> str:
-    """A report as one line, as it is shown and kept when it is refused: the one that was sent, if it was."""
+    """Return a report as one line, as it is shown and kept when it is refused: the line that was sent, if any."""
     if report.line is not None:
         return report.line
     said = {name: getattr(report, name) for name in Report.__annotations__ if name not in ("windows", "line")}

@@ -1,4 +1,4 @@
-"""Which updates of a partition may be removed: what goes, what stays, and why."""
+"""Rules for which updates of a partition are removed, which stay, and why."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -18,14 +18,14 @@ _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
 @typed
 @dataclass(frozen=True)
 class Retention:
-    """How much of a partition's history is kept.
+    """Policy for how much of a partition's history is kept.
 
-    An update goes when neither `keep` nor `older_than` keeps it; the newest valid one always stays.
+    An update is removed when neither `keep` nor `older_than` keeps it; the newest valid one always stays.
 
     Args:
-        keep: The last so many valid updates stay.
-        older_than: What was the newest valid update at any moment of this last time stays: an update's age counts from
-            when a newer valid one replaced it.
+        keep: This many of the last valid updates stay.
+        older_than: Updates that were the newest valid one at any moment of this last time stay: an update's age counts
+            from when a newer valid one replaced it.
 
     Raises:
         InvalidDefinition: A value is of a wrong type or below its least, or neither is given.
@@ -43,9 +43,9 @@ class Retention:
 
 @dataclass(frozen=True)
 class Found:
-    """One update as it was found, and who is at work on it; times in UTC.
+    """One update as it was found, and the runs that work on it; times in UTC.
 
-    `written` is the last write of any of its objects; asked only of what is not valid. `reader` and `writer` are runs,
+    `written` is the last write of any of its objects; read only for invalid updates. `reader` and `writer` are runs,
     `problem` is why it cannot be listed. `given_up`: an earlier prune had begun to remove it.
     """
 
@@ -60,7 +60,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether an update goes, and why; `surprising`: by its place in history it would go, but something keeps it."""
+    """Decision if an update is removed, and why; `surprising`: the policy would remove it, but something keeps it."""
 
     id: str
     goes: bool
@@ -71,7 +71,7 @@ class Judgement:
 def judge(
     found: Iterable[Found], retention: Retention, now: datetime, replaced_by: str | None = None
 ) -> tuple[Judgement, ...]:
-    """What becomes of each update of one partition, newest first.
+    """Return the decision about each update of one partition, newest first.
 
     `replaced_by`: the update of another batch, which holds the rows of this one: it counts as a newer one.
     """
@@ -85,7 +85,7 @@ def judge(
 
 
 def _judge(found: Found, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
-    """`newer` are the valid updates after it, newest first."""
+    """Judge one update; `newer` are the valid updates after it, newest first."""
     if reason := _in_its_place(found, newer, retention, now):
         return Judgement(found.id, goes=False, reason=reason)
     if reason := _in_use(found, now):
@@ -100,7 +100,7 @@ def _judge(found: Found, newer: Sequence[str], retention: Retention, now: dateti
 
 
 def _in_its_place(found: Found, newer: Sequence[str], retention: Retention, now: datetime) -> str | None:
-    """Why the policy keeps it. What an earlier prune gave up stays only if it is the newest valid one again."""
+    """Return why the policy keeps it. One that an earlier prune gave up stays only as the newest valid one again."""
     if not newer:
         return "it is the newest valid one" if found.valid else "there is no newer valid one"
     if found.given_up:
@@ -114,7 +114,7 @@ def _in_its_place(found: Found, newer: Sequence[str], retention: Retention, now:
 
 
 def _in_use(found: Found, now: datetime) -> str | None:
-    """Why it stays although the policy would let it go."""
+    """Return why it stays although the policy would remove it."""
     if found.reader:
         return f"run {found.reader} reads it"
     if found.writer:
@@ -128,7 +128,7 @@ def _in_use(found: Found, now: datetime) -> str | None:
 
 
 def kept_from(found: Iterable[Found], going: Iterable[str], replaced_by: str | None = None) -> str | None:
-    """The valid update from which on nothing valid is missing once `going` are gone; None if no valid one goes."""
+    """Return the valid update from which on no valid one is missing without `going`; None if none is removed."""
     valid, gone = sorted(each.id for each in found if each.valid), set(going)
     valid += [replaced_by] if replaced_by and valid and replaced_by > valid[-1] else []
     last = max((each for each in valid if each in gone), default=None)

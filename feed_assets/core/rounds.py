@@ -1,6 +1,6 @@
-"""How often one correlation id has gone through a pipeline: each time is a round, and each is judged for itself.
+"""Rounds of one correlation id through a pipeline: each pass is a round, and each is judged for itself.
 
-An id comes again when a table is made anew of what it was made of before: after a roll-back, or with changed code.
+An id recurs when a table is made anew of what it was made of before: after a roll-back, or with changed code.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -14,14 +14,14 @@ History = Iterable[tuple[Feed, int]]
 
 @dataclass(frozen=True)
 class Round:
-    """One time; `missing` are the tables that have no event of it."""
+    """One pass; `missing` are the tables that have no event of it."""
 
     number: int
     missing: frozenset[Feed]
 
 
 def rounds(history: History, wanted: Set[Feed]) -> Mapping[int, Round]:
-    """Returns the round of each event of the wanted tables, by the event's number.
+    """Return the round of each event of the wanted tables, by the event's number.
 
     A table that publishes twice stays in its round until every table has its event; the next event begins a new one.
     """

@@ -1,4 +1,4 @@
-"""What the values of declarations may be, beyond their types: annotations, which `@typed` holds arguments to."""
+"""Rules for values of declarations, beyond their types: annotations, which `@typed` checks arguments by."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _OPEN = re.compile(r"env:.*|[^:]*://([\w.~%+-]*@)?[^@/?#\s]*([/?#].*)?", re.DOTA
 
 
 def rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
-    """Return an annotation: a condition, and how a message says what it expects."""
+    """Return an annotation: a condition, and the words of a message for what it expects."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -29,7 +29,7 @@ def rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
 
 
 def as_share(value: float | str) -> float:
-    """A share as a number: 0.05 of itself, and of `5%`. Raises ValueError if it is neither, or above 1."""
+    """Return a share as a number: 0.05 for itself, and for `5%`. Raise ValueError if it is neither, or above 1."""
     found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     share = float(found[1]) / 100 if found else value
     if isinstance(share, str) or not 0 <= share <= 1:
@@ -46,7 +46,7 @@ Share = Annotated[float | str, AfterValidator(_check_share)]
 """A share, as a number or in per cent; `as_share` is its number."""
 
 Age = Annotated[timedelta, rule(lambda age: age >= timedelta(), "a time of 0 or more")]
-"""How old something may be, or how late."""
+"""The age that something may have, or its delay."""
 
 NotNegative = Annotated[int, rule(lambda number: number >= 0, "0 or more")]
 Positive = Annotated[int, rule(lambda number: number >= 1, "1 or more")]
@@ -55,19 +55,19 @@ BASELINE = re.compile("([1-9][0-9]{0,2}) (same hours|same weekdays|partitions)")
 BaselineText = Annotated[
     str, rule(BASELINE.fullmatch, "up to 999 'same hours', 'same weekdays' or 'partitions', such as '28 same hours'")
 ]
-"""Which partitions before it a partition is compared with."""
+"""The partitions before it that a partition is compared with."""
 
 Deviations = Annotated[
     float, rule(lambda number: isfinite(number) and number > 0, "a number above 0, and not infinity")
 ]
 
 Price = Annotated[float, rule(lambda number: isfinite(number) and number >= 0, "a number of 0 or more")]
-"""What something is worth, or costs, in the user's own unit."""
+"""The worth of something, or its cost, in the user's own unit."""
 
 Aggregate = Annotated[str, rule(str.strip, "an aggregate in SQL, such as count(1)")]
 
 Name = Annotated[str, rule(re.compile("[A-Za-z0-9_]+").fullmatch, "letters, digits and '_'")]
-"""What Dagster takes for a name."""
+"""A name that Dagster accepts."""
 
 Url = Annotated[
     str,
@@ -77,7 +77,7 @@ Url = Annotated[
         "no password in it, as declarations are shown in the web UI: env:NAME, and the URL in the variable NAME",
     ),
 ]
-"""Where a database is, or the variable that says it."""
+"""The URL of a database, or the variable that holds it."""
 
 Prefix = Annotated[
     str, rule(lambda text: all(part.strip(".") for part in text.split("/")), "a folder such as events/shop")
@@ -86,10 +86,10 @@ Prefix = Annotated[
 
 BOARD_NAME = "[A-Za-z0-9_-]+"
 BoardName = Annotated[str, rule(re.compile(BOARD_NAME).fullmatch, "letters, digits, '_' and '-'")]
-"""The name of a blackboard of others, which the settings lead to."""
+"""The name of a blackboard of others, which the settings define."""
 
 Owner = Annotated[
     str,
     rule(re.compile(r"team:.+|[\w.%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", re.ASCII).fullmatch, "team:NAME or an e-mail"),
 ]
-"""Who an asset belongs to, as Dagster takes it."""
+"""The owner of an asset, as Dagster accepts it."""

@@ -1,7 +1,7 @@
-"""What the schema of a feed may be: columns as Spark's DDL has them, read without Spark, which would take seconds.
+"""Schemas of feeds: columns as Spark's DDL has them, read without Spark, which would take seconds.
 
-Of that grammar names, types, `NOT NULL` and `COMMENT` (docs/decisions/0037-schemas-are-read-without-spark.md). A test
-holds it to Spark's own parser.
+They have names, types, `NOT NULL` and `COMMENT` (docs/decisions/0037-schemas-are-read-without-spark.md). A test
+compares the results with those of Spark's own parser.
 """
 
 import re
@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"\d+(?:e\d+)?(?:bd|[lsydf])?", re.IGNORECASE)
 _INTEGERS = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long")
 _NUMBERS = (*_INTEGERS, "float", "real", "double", "decimal", "dec", "numeric")
 SCALARS = ("string", "boolean", *_NUMBERS, "date", "timestamp", "timestamp_ltz", "timestamp_ntz")
-"""What text can hold exactly."""
+"""Types of values that text can hold exactly."""
 
 _NESTED = {"array": 1, "map": 2}
 TYPES = (*SCALARS, "binary", "variant", "void", *_NESTED, "struct")
@@ -58,12 +58,12 @@ def check_event_time(feed: Feed, schema: str, event_time: str | None) -> None:
 
 
 def column_types(schema: str) -> list[tuple[str, str]]:
-    """The names and types of a schema's columns, in order. Raises ValueError for one that Spark cannot parse."""
+    """Return the names and types of a schema's columns, in order. Raise ValueError if Spark cannot parse it."""
     return [(name, text) for name, _, text in _fields(deque(_TOKEN.findall(schema.strip())), "")]
 
 
 def column_names(schema: str) -> list[str]:
-    """The names of a schema's columns, in order. Raises ValueError for one that Spark cannot parse."""
+    """Return the names of a schema's columns, in order. Raise ValueError if Spark cannot parse it."""
     return [name for name, _ in _columns(schema)]
 
 
@@ -84,7 +84,7 @@ def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
 
 
 def _columns(schema: str) -> list[tuple[str, str]]:
-    """The name and kind of each column. Raises ValueError."""
+    """Return the name and kind of each column. Raise ValueError if there is none, or Spark cannot parse the schema."""
     tokens = deque(_TOKEN.findall(schema.strip()))
     found = [(name, kind) for name, kind, _ in _fields(tokens, "")]
     if not found:
@@ -93,7 +93,7 @@ def _columns(schema: str) -> list[tuple[str, str]]:
 
 
 def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str, str]]:
-    """Name, kind and type of the fields up to the token `end`, which is '' where the text ends."""
+    """Yield name, kind and type of the fields up to the token `end`, which is '' where the text ends."""
     if _next(tokens) == end:
         return
     while True:
@@ -148,7 +148,7 @@ def _nested(tokens: _Tokens, kind: str, what: str) -> None:
 
 
 def _digits(tokens: _Tokens, kind: str, what: str) -> None:
-    """The precision and scale of a decimal."""
+    """Take the precision and scale of a decimal. Raise ValueError if they are wrong."""
     found = ""
     while tokens and _next(tokens) != ")":
         found += _take(tokens)
@@ -167,7 +167,7 @@ def _take(tokens: _Tokens) -> str:
 
 
 def _skip(tokens: _Tokens, token: str) -> bool:
-    """Take a token, if it is the next one; whether it was."""
+    """Take a token, if it is the next one, and return whether it was."""
     is_next = _next(tokens).lower() == token
     if is_next:
         _take(tokens)

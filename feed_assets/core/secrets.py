@@ -9,11 +9,11 @@ from feed_assets.core.words import text_of
 _USER = re.compile(r"://((?!/)[^:@]*(?=:(?!\s))|[^:/@\s?#]*)[:@]")
 """The user of a URL, and what ends it. Some drivers take one with a blank, `/`, `?` or `#` in it.
 
-A colon and a blank behind such a one are no URL's, but the end of a sentence.
+A colon and a blank behind such a user are not part of a URL, but the end of a sentence.
 """
 
 _TOKEN = re.compile(r"\b((?:https?|wss?|sc)://)[^/:@\s?#]+@|\b(bearer\s+)[\w.~+/-]{8,}=*", re.IGNORECASE)
-"""A user without a password, where there are no users, and what a header says."""
+"""A user without a password, in URLs that have no users, and the token of a header."""
 
 _PARAMETER = re.compile(
     r"""((?<![\w.-])(?:
@@ -25,19 +25,19 @@ _PARAMETER = re.compile(
          (?:\\.|[^&\s])*?(?=\#[A-Za-z_][\w.]*(?:["')\s]|$)|[&\s]|$))""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-"""A parameter whose name says that it is secret, of a URL, an ODBC string, a configuration, a header.
+"""A parameter whose name shows that it is secret, of a URL, an ODBC string, a configuration, a header.
 
 A sink's `#table` stays. The look-behind keeps it linear: a text may be long, and of one word.
 """
 
 _SHORTEST, _SHORT = 4, 8
-"""Characters of a part of a password: of fewer it is looked for before an `@` only, or as a whole word only."""
+"""Characters of a password's part: one with fewer is hidden only before an `@`, or only as a whole word."""
 
 
 def shown(text: str, url: str = "") -> str:
-    """A text as messages show it: without the passwords and tokens in it, nor those of a URL that it speaks of.
+    """Return a text as messages show it: without the passwords and tokens in it, nor those of `url`.
 
-    A short part of that URL's password is hidden where it is a whole word: in others it would be told by the gaps.
+    A short part of that URL's password is hidden where it is a whole word: in others the gaps would reveal it.
     """
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = re.sub(_where(secret), "***", text)
@@ -48,9 +48,9 @@ def shown(text: str, url: str = "") -> str:
 
 
 def _passwords(text: str) -> list[slice]:
-    """Where the passwords of URLs stand, with the colon before: in each line up to its last `@`.
+    """Return where passwords of URLs are, with the colon before: in each line up to its last `@`.
 
-    A password may have any character in it, also `@`: rather a host is hidden than half of a password.
+    A password may have any character in it, also `@`: to hide a host is better than to show half of a password.
     """
     found, begin = list[slice](), 0
     for line in text.splitlines(keepends=True):
@@ -62,24 +62,24 @@ def _passwords(text: str) -> list[slice]:
 
 
 def _where(secret: str) -> str:
-    """The pattern of a secret in another text."""
+    """Return the pattern of a secret in another text."""
     if len(secret) >= _SHORT:
         return re.escape(secret)
     return rf"(?<![^\W_]){re.escape(secret)}" + ("(?=@)" if len(secret) < _SHORTEST else r"(?![^\W_])")
 
 
 def has_secret(text: str) -> bool:
-    """Whether a password or token stands in a text."""
+    """Return whether a text contains a password or token."""
     return shown(text) != text
 
 
 def cause(error: Exception, url: str) -> Exception | None:
-    """The cause to raise another error from: none if it says a secret of this URL, as logs print causes, too."""
+    """Return the cause to raise another error from: None if it holds a secret of this URL, as logs print causes."""
     return error if shown(str(error), url) == str(error) else None
 
 
 def _secrets(url: str) -> set[str]:
-    """What a URL has of secrets, whole and in the parts that a driver could take for a host or a port."""
+    """Return the secrets of a URL, whole and in the parts that a driver could take for a host or a port."""
     found = [url[password][1:] for password in _passwords(url)]
     parts = [part for each in found for part in re.split(r"[@:/?#&=]", each)]
     values = [found[2].strip("{}\"'") for found in _PARAMETER.finditer(url)]
@@ -87,9 +87,9 @@ def _secrets(url: str) -> set[str]:
 
 
 def without_secrets(error: BaseException) -> BaseException:
-    """The error, or one of a class of the same name in its place: neither it nor what led to it says a secret.
+    """Return the error, or one of a class of the same name in its place, without secrets in it or in what led to it.
 
-    Who raises it does so outside of `except`, or Python makes the error that says the secret its context.
+    Raise it outside of `except`, or Python makes the error that holds the secret its context.
     """
     found: dict[int, BaseException] = {}
     _follow(error, found)
@@ -113,7 +113,7 @@ def _follow(error: BaseException, found: dict[int, BaseException]) -> None:
 
 
 def _says(error: BaseException) -> bool:
-    """Whether an error holds a secret, or has no text of its own any more."""
+    """Return whether an error holds a secret, or has no text of its own any more."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 (as in `text_of`)
@@ -126,7 +126,7 @@ def _texts(error: BaseException) -> dict[str, str]:
 
 
 def _like(error: BaseException) -> BaseException:
-    """An error that whoever catches this one catches, too, with the same traceback, and no secret in its texts."""
+    """Return an error that handlers of this one catch, too, with the same traceback, and no secret in its texts."""
     args = tuple(shown(each) if isinstance(each, str) else each for each in error.args)
     like = _again(type(error), shown(text_of(error)), args)
     vars(like).update(vars(error), **{name: shown(value) for name, value in _texts(error).items()})
@@ -136,7 +136,7 @@ def _like(error: BaseException) -> BaseException:
 
 
 def _again(kind: type[BaseException], text: str, args: tuple[object, ...]) -> BaseException:
-    """An error of a kind, or at least of its name, made without code of its class: that may ask for anything."""
+    """Return an error of a kind, or at least of its name, made without code of its class, which may need anything."""
 
     def says(_: BaseException) -> str:
         return text

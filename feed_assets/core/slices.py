@@ -1,4 +1,4 @@
-"""What a run reads of an event table, as a value and as a condition in SQL."""
+"""The slice of an event table that a run reads, as a value and as a condition in SQL."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -13,29 +13,29 @@ if TYPE_CHECKING:
 
 
 class SliceReader(Protocol):
-    """Reads the rows of a slice from a SQL database."""
+    """Reader of a slice's rows from a SQL database."""
 
     def __call__(
         self, piece: "Slice", spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None
     ) -> "DataFrame":
-        """Return the rows. Raise SourceUnavailable."""
+        """Return the rows. Raise SourceUnavailable if they cannot be read."""
         ...
 
 
 @dataclass(frozen=True)
 class Slice:
-    """What a run reads of one event table's partition: what was updated after one marker, up to another.
+    """The rows of one event table's partition that a run reads: those updated after one marker, up to another.
 
     It may be read again, late or by hand: `merge_by_key` adds it to what is there without counting a row twice.
 
     Attributes:
         partition: The table and its partition.
-        start: The marker after which it begins, encoded; None is the beginning, as where everything is loaded. `after`
+        start: The marker after which it begins, encoded; None is the beginning, as when everything is loaded. `after`
             has it as a value.
         end: The marker up to which it goes, encoded, which counts. `upto` has it as a value.
         operations: How the table was written since: one of `OVERWRITE`, `INSERT`, `UPDATE`, `UPSERT`, `DELETE` each.
         events: How many write events it is made of.
-        bytes: How many bytes they tell of, 0 if none tells it.
+        bytes: How many bytes they report, 0 if none does.
         reader: Reads its rows. A run gives one to the slices of its function.
     """
 
@@ -49,22 +49,22 @@ class Slice:
 
     @property
     def interval(self) -> Interval:
-        """Its bounds, as they are compared."""
+        """Return its bounds, as they are compared."""
         return Interval(self.start, self.end)
 
     @property
     def after(self) -> Marker | None:
-        """The lower bound, which does not count: a moment in UTC or a version; None is the beginning."""
+        """Return the lower bound, which does not count: a moment in UTC or a version; None is the beginning."""
         return None if self.start is None else decode(self.start)
 
     @property
     def upto(self) -> Marker:
-        """The upper bound, which counts: a moment in UTC or a version."""
+        """Return the upper bound, which counts: a moment in UTC or a version."""
         return decode(self.end)
 
     @property
     def version(self) -> str:
-        """What makes another slice of the same table another input."""
+        """Return the version, which distinguishes it as an input from other slices of the same table."""
         return f"{self.start or ''}..{self.end}"
 
     def where(self, column: str) -> str:
@@ -83,7 +83,7 @@ class Slice:
     def read(self, spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None) -> "DataFrame":
         """Read the rows of the slice from a SQL database, in parallel and in bounded batches.
 
-        By JDBC where the session has the database's driver (of PostgreSQL), else by SQLAlchemy in Spark's Python
+        It uses JDBC if the session has the database's driver (of PostgreSQL), else SQLAlchemy in Spark's Python
         workers, which then need to reach the database. The rows are read whenever Spark works on the frame.
 
         Args:
@@ -91,7 +91,7 @@ class Slice:
             url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
             table: The table or view there.
             by: The column that the table's markers are made of, as in `where`. A row in which it is NULL is in no
-                slice. Of SQLite its texts may be in each of the ISO forms, to microseconds.
+                    slice. In SQLite its texts may be in each of the ISO forms, to microseconds.
             schema: The database's schema that it is in.
 
         Returns:

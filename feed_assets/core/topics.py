@@ -1,4 +1,4 @@
-"""What a Kafka topic is declared by, and what it is called that is made of it."""
+"""Declaration of a Kafka topic, and the names of what is made of it."""
 
 from typing import Annotated
 
@@ -24,14 +24,14 @@ def _operation(value: str | None) -> str | None:
 
 
 class Topic(BaseModel):
-    """How the messages of one topic become chunks.
+    """Rules for how the messages of one topic become chunks.
 
     Attributes:
         key: The fields that name a row, of the value or else of the message's key.
-        messages: The message limit: lines of the grid on which chunks end are so many offsets apart.
-        seconds: The time limit: a chunk ends so long after its first message came, at the latest.
-        operation: Where a message says its type: `header:NAME` or `field:NAME`; without it every one is an update.
-        gzip: Whether chunks are packed.
+        messages: The message limit: lines of the grid on which chunks end are this many offsets apart.
+        seconds: The time limit: a chunk ends at the latest this long after its first message arrived.
+        operation: Where a message has its type: `header:NAME` or `field:NAME`; without it every one is an update.
+        gzip: True if chunks are packed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,14 +44,14 @@ class Topic(BaseModel):
 
 
 TOPIC_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"
-"""A topic that has room for the names of the other two, and is a segment of a key."""
+"""The pattern of a topic's name that has room for the names of the other two, and is a segment of a key."""
 
 
 def signals_of(topic: str) -> str:
-    """The downstream topic: a signal for each chunk, in the partition of the same number."""
+    """Return the downstream topic, which has a signal for each chunk in the partition of the same number."""
     return f"{topic}-signals"
 
 
 def dead_letters_of(topic: str) -> str:
-    """The topic of the messages that are no records, in the partition of the same number."""
+    """Return the topic of the messages that are no records, in the partition of the same number."""
     return f"{topic}-dead-letters"

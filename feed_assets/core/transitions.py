@@ -1,4 +1,4 @@
-"""Which states of a window follow which: the one table for judging, backfills, and docs.
+"""Transitions between a window's states: the one table for judging, backfills, and docs.
 
 Source: "Data Dependency Driven Orchestration", "mutable with predefined data quality and backfill transition rules".
 """
@@ -46,11 +46,11 @@ TRANSITIONS: Mapping[WindowState, Mapping[WindowState, str]] = MappingProxyType(
         _BACKFILLED: {_OPEN: _CORRECTED, _WITH_ISSUE: _ISSUE, _INVALID: _FAILED, _BACKFILLING: _BEGUN},
     }
 )
-"""By state those that may follow it, and when they do: nothing else happens to a window."""
+"""The states that may follow each state, and when they do: a window has no other transitions."""
 
 
 def check_transition(what: object, before: WindowState, after: WindowState) -> None:
-    """Raise IllegalTransition if a window in one state cannot come into the other."""
+    """Raise IllegalTransition if a window cannot change from one state to the other."""
     if after not in TRANSITIONS[before]:
         allowed = ", ".join(TRANSITIONS[before])
         raise IllegalTransition(

@@ -1,4 +1,4 @@
-"""What users declare is of the types that it is annotated with: found when it is declared, and said in one line.
+"""Checks of users' declarations against annotated types: a wrong value is reported when it is declared, in one line.
 
 Annotations may have rules, of `core.rules`. The line begins with the file and line of the declaration.
 """
@@ -23,15 +23,15 @@ LENGTH = 90
 """Characters of a wrong value that a message shows."""
 
 _OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>")
-"""What Python shows of an object that says nothing of itself: of it a message has the class."""
+"""The text by which Python shows an object that has none of its own: a message has only its class."""
 
 _D = TypeVar("_D", bound=Callable[..., Any])
 
 
 def typed(declaration: _D) -> _D:
-    """A function or dataclass that raises InvalidDefinition for a value of another type than its annotation says.
+    """Return a function or dataclass that raises InvalidDefinition for a value of another type than its annotation.
 
-    Values are compared, never converted: what the annotations do not name is refused.
+    Values are compared, never converted: arguments that the annotations do not name are refused.
     """
     return typed_with({})(declaration)
 
@@ -56,7 +56,7 @@ def _checking(function: Callable[..., Any], owner: str, instead: Mapping[str, st
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             given = declared.bind(*args, **kwargs).arguments
-        except TypeError:  # Too many arguments are in Python's own words, of the call below.
+        except TypeError:  # The call below reports too many arguments, in Python's own words.
             given = {}
         try:
             _refuse_no_call(owner, declared, args, kwargs)
@@ -116,7 +116,7 @@ def _refuse_unknown(
 
 @cache
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return each annotation with its rules. When first called, as a name may be defined below the declaration."""
+    """Return each annotation with its rules, at the first call: a name may be defined below the declaration."""
     return get_type_hints(function, include_extras=True)
 
 
@@ -139,13 +139,13 @@ def _check(owner: str, declared: Signature, hints: Mapping[str, Any], given: Map
 
 
 def _most_telling(error: ValidationError) -> ErrorDetails:
-    """The first error of a rule, which says more than that of a type; else the first."""
+    """Return the first error of a rule, which is more exact than that of a type; else the first."""
     errors = error.errors(include_url=False)
     return next((each for each in errors if each["type"] == "value_error"), errors[0])
 
 
 def _first(given: Mapping[str, Any], wrong: str) -> str:
-    """The first argument, if it is a text: the name of what is declared, in most cases."""
+    """Return the first argument, if it is a text: the name of what is declared, in most cases."""
     name, value = next(iter(given.items()))
     return shown(repr(value)) if isinstance(value, str) and name != wrong else ""
 
@@ -159,10 +159,10 @@ def _adapter(expected: Any) -> TypeAdapter[Any]:
 
 
 def steps_in(value: Any, steps: Iterable[int | str]) -> Iterator[int | str]:
-    """The steps that lead to something in a value; one may also be a member of a union, which is left out."""
+    """Yield the steps that lead to something in a value, without steps that are members of a union."""
     for step in steps:
         holds = isinstance(value, Mapping) or (isinstance(step, int) and isinstance(value, Sequence))
-        if not holds:  # Dagster's keys and specs raise an error of their own where they are looked into.
+        if not holds:  # Dagster's keys and specs raise an error of their own when they are indexed.
             continue
         try:
             value = cast(Any, value)[step]
@@ -172,13 +172,13 @@ def steps_in(value: Any, steps: Iterable[int | str]) -> Iterator[int | str]:
 
 
 def expected_of(error: ErrorDetails) -> str:
-    """What pydantic, or a rule, expected in place of a value."""
+    """Return what pydantic, or a rule, expected in place of a value."""
     said = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return said.removeprefix("expected ")
 
 
 def value_in_words(value: Any) -> str:
-    """A value in one short line, without passwords."""
+    """Return a value in one short line, without passwords."""
     if isfunction(value):
         return f"the function {value.__name__}, which was not called (write {value.__name__}(…))"
     if isinstance(value, type):

@@ -1,4 +1,4 @@
-"""What a partition waits for beside its inputs: a time, how many of its inputs are enough, and when it is due."""
+"""Waits of a partition beside its inputs: a time, how many of its inputs are enough, and when it is due."""
 
 import re
 from collections.abc import Set
@@ -16,14 +16,14 @@ from feed_assets.core.rules import Age
 from feed_assets.core.typed import typed
 
 LONGEST = timedelta(days=3660)
-"""A duration is at most this: moments of partitions stay ones that there are."""
+"""The longest duration: with it all moments of partitions are in the calendar."""
 
 _SHARE = re.compile(r"([0-9]{1,6}) of ([0-9]{1,6})")
 _INSTANT = timedelta(microseconds=1)
 
 
 def parse_least(text: str) -> tuple[int, int]:
-    """How many of how many are enough: `23 of 24`. Raises ValueError if it says nothing of the kind."""
+    """Parse how many of how many are enough: `23 of 24`. Raise ValueError if the text has another form."""
     found = _SHARE.fullmatch(text)
     least, total = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= least <= total:
@@ -42,23 +42,23 @@ Least = Annotated[str, AfterValidator(_check_least)]
 @typed
 @dataclass(frozen=True)
 class Wait:
-    """What each partition of a dataset waits for beside its inputs. All times count from the partition's end.
+    """Waits of each partition of a dataset beside its inputs. All times count from the partition's end.
 
     After "Data Dependency Driven Orchestration": a cron is only the earliest time at which a flow can be launched.
 
     Args:
         earliest: A cron, such as `0 6 * * *`: a partition is not built before its first tick at or after the end.
         tz: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
-        delay: A partition is not built before so much time has gone by; the cron's tick is the first one after that.
-        deadline: A partition that is not built when so much time has gone by raises an alert.
-        warn: It raises one before that, too, when it is not built after this time.
+        delay: A partition is not built before this time has passed; the cron's tick is the first one after that.
+        deadline: A partition that is not built after this time raises an alert.
+        warn: It raises one before that, too, if it is not built after this time.
         at_least: How many of the partitions (of tables: windows) that it needs are enough, such as `23 of 24`; with
-            `after`. What comes later is late data.
-        after: From then on it goes on with what is there, if that is enough and something of each input.
+                `after`. Data that arrive later are late data.
+            after: From then on it is built with what is there, if that is enough and something of each input.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the cron or zone is none, or one is given without the other that
-            it needs.
+        InvalidDefinition: A value is of a wrong type, the cron or zone is invalid, or one is given without the other
+            that it needs.
     """
 
     earliest: str | None = None
@@ -95,11 +95,11 @@ class Waits:
     warn: datetime | None = None
     deadline: datetime | None = None
     clock_changes: bool = False
-    """Whether its zone's clock changes within it: then it may need other than `total`, and as many may be missing."""
+    """True if its zone's clock changes within it: then it may need other than `total`, and as many may be missing."""
 
     @property
     def said(self) -> str:
-        """What is enough, in words."""
+        """Return what is enough, in words."""
         return f"{self.least} of {self.total}"
 
     def refuse(self, output: Partition, needed: int) -> None:
@@ -112,22 +112,22 @@ class Waits:
             )
 
     def may_lack(self, needed: Set[Partition], lacking: Set[Partition]) -> bool:
-        """Whether what is there is enough, once it is time: so many are, and something of each input."""
+        """Return whether what is there is enough, once it is time: enough partitions, and something of each input."""
         is_enough = len(lacking) <= self.total - self.least and not self.nothing_of(needed, lacking)
         return self.after is not None and is_enough
 
     @staticmethod
     def nothing_of(needed: Set[Partition], lacking: Set[Partition]) -> Set[Feed]:
-        """The inputs of which nothing at all is there."""
+        """Return the inputs of which nothing at all is there."""
         return {each.feed for each in lacking} - {each.feed for each in needed - lacking}
 
     def goes_without(self, needed: Set[Partition], lacking: Set[Partition], now: datetime) -> bool:
-        """Whether it is built now without some of what it needs."""
+        """Return whether it is built now without some of what it needs."""
         return self.after is not None and now >= self.after and self.may_lack(needed, lacking)
 
 
 def waits_of(wait: Wait, start: datetime, end: datetime, zone: str) -> Waits:
-    """The moments of a partition of `[start, end)`, whose clock is that of a zone."""
+    """Return the moments of a partition of `[start, end)`, whose clock is that of a zone."""
     least, total = parse_least(wait.at_least) if wait.at_least else (0, 0)
     offsets = {moment.astimezone(ZoneInfo(zone)).utcoffset() for moment in (start, end)}
     return Waits(
@@ -142,7 +142,7 @@ def waits_of(wait: Wait, start: datetime, end: datetime, zone: str) -> Waits:
 
 
 def _earliest(wait: Wait, end: datetime) -> datetime | None:
-    """The cron's first tick at or after the end and the delay; without a cron the end of the delay."""
+    """Return the cron's first tick at or after the end and the delay; without a cron the end of the delay, or None."""
     begins = end + (wait.delay or timedelta())
     if wait.earliest:
         return tick_after(wait.earliest, wait.tz, begins - _INSTANT)

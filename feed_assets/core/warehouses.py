@@ -1,4 +1,4 @@
-"""What a warehouse is declared by: where it is, and when what is signalled is loaded."""
+"""Declaration of a warehouse: where it is, and when signalled chunks are loaded."""
 
 import re
 from typing import Annotated, Self
@@ -35,10 +35,10 @@ def _role(value: str) -> str:
 
 
 def _is_whole(url: str) -> bool:
-    """Whether it has a user: a password with a slash would end there, and what is before it be said as a port."""
+    """Return whether it has a user: a password with a slash would end there, and its beginning be shown as a port."""
     try:
         parts = urlsplit(url)
-        return bool(parts.username) and parts.port != 0  # Asking for it may raise.
+        return bool(parts.username) and parts.port != 0  # Reading it may raise.
     except ValueError:
         return False
 
@@ -50,9 +50,9 @@ class Warehouse(BaseModel):
         url: `duckdb:///file.db`, `postgresql://user:password@host/database`, or
             `redshift://user:password@host:5439/database`.
         iam_role: The role by which Redshift reads the chunks, for Redshift alone: `arn:aws:iam::ACCOUNT:role/NAME`.
-        chunks: The number limit: so many chunks of a topic are loaded at once, at most.
-        seconds: The time limit: a chunk is due so many seconds after it was read of; loads of other tables come on top.
-        deleted_days: For so long a key that was deleted is remembered, so that nothing older brings it back.
+        chunks: The number limit: at most this many chunks of a topic are loaded at once.
+        seconds: The time limit: a chunk is due this many seconds after its signal was read, plus loads of other tables.
+        deleted_days: How long a deleted key is remembered, so that nothing older restores it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -9,21 +9,21 @@ from feed_assets.core.deadlines import Opened, noting
 
 
 class ListingAdapter(HTTPAdapter):
-    """Lists the connections that it opens, to a proxy or not."""
+    """An adapter that lists the connections that it opens, to a proxy or not."""
 
     def __init__(self, opened: list[Opened]) -> None:
         super().__init__()
         self._opened = opened
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
-        """Returns the pool of connections, each of which is listed."""
+        """Return the pool of connections, each of which is listed."""
         pool: Any = super().get_connection_with_tls_context(*args, **options)
         pool.ConnectionCls = noting(pool.ConnectionCls, self._opened)
         return pool
 
 
 def listing_session(opened: list[Opened]) -> requests.Session:
-    """A session with the environment's proxies and authorities, but never with a password of `~/.netrc`."""
+    """Return a session with the environment's proxies and authorities, but never with a password of `~/.netrc`."""
     session = requests.Session()
     session.auth = lambda request: request
     for scheme in ("https://", "http://"):

@@ -1,7 +1,7 @@
-"""Whether late data are worth a re-run, by what their input declares.
+"""Weighing of late data: whether they are worth a re-run, by what their input declares.
 
-Growth is measured against what the published update consumed, so that many small updates add up. What is not enough
-waits until the time at which its age is, or is knowingly skipped until more comes.
+Growth is measured against what the published update consumed, so that many small updates add up. Data that are not
+enough wait until their age is enough, or are knowingly skipped until more arrive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _INSTANT = timedelta(microseconds=1)
 
 
 class Outcome(StrEnum):
-    """What becomes of late data: they are consumed, wait until a time, or are knowingly skipped until more comes."""
+    """The outcome for late data: they are consumed, wait until a time, or are knowingly skipped until more arrive."""
 
     RERUN = "re-run"
     WAIT = "wait"
@@ -37,8 +37,8 @@ class Outcome(StrEnum):
 class Weighed:
     """The outcome of `weigh` in words; `look_again` is when waiting ends by itself (UTC).
 
-    With the bytes of the source that has grown most, as they were consumed and as they are now, and how many files are
-    more; of windows records, and how many of them have changed.
+    `before` and `after` are the bytes of the source that has grown most, as consumed and as they are now; `files` is
+    how many files are more. For windows they are records, and how many windows have changed.
     """
 
     outcome: Outcome
@@ -48,21 +48,21 @@ class Weighed:
     after: int = 0
     files: int = 0
     policies: str = ""
-    """A digest of the policies that it was weighed by: by others it is another decision."""
+    """A digest of the policies that it was weighed by: with others it is another decision."""
 
     @property
     def rerun(self) -> bool:
-        """Whether it is worth a re-run now."""
+        """Return whether it is worth a re-run now."""
         return self.outcome is Outcome.RERUN
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What is other in one input than what was consumed, and the policy by which it is weighed.
+    """Changes of one input against what was consumed, and the policy by which they are weighed.
 
-    Of this `counted` is what had come by the check, and before the cut-off. `since` is when the first of the late data
-    came, by partition: those that follow do not start the waiting anew. `cost` is what a re-run costs, None if no run
-    is known yet.
+    `counted` are those that had arrived by the check, and before the cut-off. `since` is when the first of the late
+    data arrived, by partition: later ones do not restart the wait. `cost` is what a re-run costs, None if no run is
+    known yet.
     """
 
     policy: Late
@@ -73,14 +73,14 @@ class Arrivals:
 
     @property
     def said(self) -> str:
-        """What has changed, in words."""
+        """Return what has changed, in words."""
         return f"late data of {some(sorted({str(each.partition) for each in self.changes}), NAMED)}"
 
 
 def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighed:
     """Weigh what has changed of some inputs (at least one), each by its own policy: one re-run consumes all of it.
 
-    The sizes are those of the source that has grown most: of the input that is enough, or of all of them.
+    The sizes are those of the source that has grown most: in the input that is enough, or in all of them.
     """
     found = [(each, _weigh(each, periods, now)) for each in inputs]
     none = _unless("; ".join(each.reason for _, each in found), *(each.look_again for _, each in found))
@@ -93,13 +93,13 @@ def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighe
 
 
 def _unless(reason: str, *looks: datetime | None) -> Weighed:
-    """No re-run: it waits until the first of some moments, and is skipped if there is none."""
+    """Return no re-run: wait until the first of some moments, or skip if there is none."""
     look = min((each for each in looks if each), default=None)
     return Weighed(Outcome.WAIT if look else Outcome.SKIP, reason, look)
 
 
 def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
-    """An input by its policy: what was withdrawn at once, the rest when and as long as it is looked at."""
+    """Weigh an input by its policy: a withdrawn update at once, the rest when and as long as it is checked."""
     if gone := next(filter(is_withdrawn, arrivals.changes), None):
         return Weighed(Outcome.RERUN, described(gone))
     policy, check = arrivals.policy, last_check(arrivals.policy, periods, now)
@@ -119,7 +119,7 @@ def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
 
 
 def _at_next_look(arrivals: Arrivals, periods: Periods, check: datetime) -> Weighed:
-    """What came after the last check, or is of a period that this one does not look at."""
+    """Return the outcome for data that arrived after the last check, or whose period it leaves out."""
     if look := next_look(arrivals.policy, periods, check + _INSTANT):
         return _unless(f"{arrivals.said} are weighed at {_at(look)}", look)
     return _unless(f"{arrivals.said} are skipped, as only {_looked_at(arrivals.policy)} are looked at")
@@ -131,7 +131,7 @@ def _looked_at(policy: Late) -> str:
 
 
 def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetime) -> Weighed:
-    """What counts of an input, as of a check at which it is looked at."""
+    """Weigh the changes of an input that count, as of a check that includes its period."""
     policy = arrivals.policy
     if restated := next(filter(is_restated, arrivals.counted), None):
         return Weighed(Outcome.RERUN, described(restated))
@@ -146,7 +146,7 @@ def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetim
 
 
 def _by_age(policy: Late, periods: Periods, check: datetime, said: str, aging: Sequence[Growth]) -> Weighed:
-    """What is not enough by its size, or has to be old as well: when the first of it is old enough."""
+    """Return the outcome for data that are too small, or must be old as well: by when the first is old enough."""
     if policy.max_age is None or not aging:
         return _unless(f"{said}: they are skipped until more comes")
     ripe = min(each.since for each in aging) + policy.max_age
@@ -158,7 +158,7 @@ def _by_age(policy: Late, periods: Periods, check: datetime, said: str, aging: S
 
 
 def _is_enough(policy: Late, grown: Growth) -> bool:
-    """Whether the thresholds of sizes are met; with none declared any change is enough, unless its age has to be."""
+    """Return whether the thresholds of sizes are met; without any each change is enough, unless its age has to be."""
     met = [grown.share >= as_share(policy.growth)] if policy.growth is not None else []
     met += [grown.files >= policy.files] if policy.files is not None else []
     if policy.combine == "all":
@@ -167,7 +167,7 @@ def _is_enough(policy: Late, grown: Growth) -> bool:
 
 
 def _worth(arrivals: Arrivals, grown: Sequence[Growth]) -> tuple[bool, str]:
-    """Whether what is late is worth what a re-run costs, and what is said of that; of windows no bytes are known."""
+    """Return whether late data are worth what a re-run costs, and the words for it; windows have no known bytes."""
     price = arrivals.policy.value_per_gb
     if price is None or any(address_of(each.change.partition) for each in grown):
         return True, ""
@@ -183,7 +183,7 @@ def _size(grown: Growth) -> tuple[float, int]:
 
 
 def _found(policy: Late, grown: Growth, *, is_enough: bool) -> str:
-    """The largest growth in words, against the thresholds that it does not meet."""
+    """Return the largest growth in words, against the thresholds that it does not meet."""
     share = f"{grown.share:+.1%}" if grown.before else "what was no byte before"
     files = f" in {grown.files} files" if policy.files is not None else ""
     limits = [f"{as_share(policy.growth):.1%}"] if policy.growth is not None else []

@@ -17,7 +17,7 @@ from feed_assets.core.feeds import Feed, Partition
 HOUR, DAY = "hour", "day"
 HOUR_MINUTES = 60
 FIRST_YEAR, LAST_YEAR = 1970, 9998
-"""Between these a window of any grain and zone begins and ends at moments that there are, on whole minutes."""
+"""Years between which a window of any grain and zone begins and ends at existing moments, on whole minutes."""
 _DAY_MINUTES = 24 * HOUR_MINUTES
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
@@ -28,7 +28,7 @@ _FARTHEST = {"+": 14, "-": 12}
 
 
 class Window(NamedTuple):
-    """`[start, end)`, UTC. The key is `2026-01-01-15:00` in UTC, as Dagster's hours have it, of a day its date."""
+    """A window `[start, end)`, UTC. The key is `2026-01-01-15:00` in UTC, as for Dagster's hours; or a day's date."""
 
     start: datetime
     end: datetime
@@ -37,7 +37,7 @@ class Window(NamedTuple):
 
 
 class WindowAddress(NamedTuple):
-    """One window of a dataset's sub-partition ('' is all of it): what the ledger keeps a state of.
+    """One window of a dataset's sub-partition ('' is all of it), whose state the ledger keeps.
 
     In the log it is a partition: `hour@2026-01-01-15:00/region=apac`.
     """
@@ -49,20 +49,20 @@ class WindowAddress(NamedTuple):
 
     @property
     def partition(self) -> Partition:
-        """The address as a partition of its dataset. Raises InvalidName for a sub-partition that is none."""
+        """Return the address as a partition of its dataset. Raise InvalidName if the sub-partition is malformed."""
         below = f"/{self.sub_partition}" if self.sub_partition else ""
         return Partition(self.dataset, f"{self.grain}@{self.key}{below}")
 
 
 def address_of(partition: Partition) -> WindowAddress | None:
-    """The window that a partition of the log is; None of one that holds data."""
+    """Return the window that a partition of the log is; None for one that holds data."""
     found = _ADDRESS.fullmatch(partition.key)
     return WindowAddress(partition.feed, found[3] or "", found[1], found[2]) if found else None
 
 
 @lru_cache(maxsize=256)
 def minutes_of(grain: str) -> int:
-    """Minutes of a grain; a day counts as 24 hours, which orders it. Raises InvalidDefinition."""
+    """Return a grain's minutes; a day counts as 24 hours, which orders it. Raise InvalidDefinition for no grain."""
     if grain in (HOUR, DAY):
         return HOUR_MINUTES if grain == HOUR else _DAY_MINUTES
     found = _GRAIN.fullmatch(grain)
@@ -74,23 +74,23 @@ def minutes_of(grain: str) -> int:
 
 
 def step_of(grain: str) -> timedelta:
-    """The length by which records are counted for a base grain: of days quarters of hours, as any zone's are made of.
+    """Return the length by which records are counted for a base grain: for days quarters of hours, which fit any zone.
 
-    Raises InvalidDefinition.
+    Raise InvalidDefinition if it is no grain.
     """
     return (15 if grain == DAY else minutes_of(grain)) * _MINUTE
 
 
 def sorted_grains(grains: Iterable[str]) -> tuple[str, ...]:
-    """Each grain once, the smallest, or base grain, first."""
+    """Return each grain once, the smallest, or base grain, first."""
     return tuple(sorted(set(grains), key=minutes_of))
 
 
 @lru_cache(maxsize=1024)
 def zone_of(text: str) -> str:
-    """The name of a time zone: IANA's, or Etc's of an offset of whole hours (`+08:00`, `UTC+8`: `Etc/GMT-8`).
+    """Return the name of a time zone: IANA's, or Etc's of an offset of whole hours (`+08:00`, `UTC+8`: `Etc/GMT-8`).
 
-    Raises InvalidDefinition.
+    Raise InvalidDefinition if it is none of these.
     """
     found = _OFFSET.fullmatch(text)
     if found and int(found[2]) <= _FARTHEST[found[1]]:
@@ -106,7 +106,7 @@ def zone_of(text: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def window_at(grain: str, key: str, zone: str = "UTC") -> Window:
-    """The window of this key. Raises InvalidName if there is none, such as a day that a zone left out."""
+    """Return the window of this key. Raise InvalidName if there is none, such as a day that a zone left out."""
     try:
         window = _day(date.fromisoformat(key), zone) if grain == DAY else _short(grain, _parsed(key))
     except (ValueError, OverflowError):
@@ -122,12 +122,12 @@ def _parsed(key: str) -> datetime:
 
 
 def window_of(grain: str, moment: datetime, zone: str = "UTC") -> Window:
-    """The window of a grain that a moment (timezone-aware) lies in."""
+    """Return the window of a grain that a moment (timezone-aware) lies in."""
     if grain != DAY:
         return _short(grain, moment.astimezone(UTC))
     local = moment.astimezone(ZoneInfo(zone)).date()
     window = _day(local, zone)
-    # Where clocks go back over midnight, a date is left and comes again: its first part ends the day before.
+    # Where clocks are set back over midnight, a date ends and returns: what returns belongs to the next day.
     while moment >= window.end:
         window = _day(date.fromisoformat(window.key) + timedelta(days=1), zone)
     return window
@@ -142,7 +142,7 @@ def _short(grain: str, moment: datetime) -> Window:
 
 @lru_cache(maxsize=16_384)
 def _day(day: date, zone: str) -> Window:
-    """A local day. Midnight that a zone leaves out is, by Python's fold, the moment at which it jumps over it."""
+    """Return a local day. Midnight that a zone leaves out is, by Python's fold, the moment of the jump over it."""
     start, end = (
         datetime.combine(each, time(), ZoneInfo(zone)).astimezone(UTC) for each in (day, day + timedelta(days=1))
     )
@@ -151,7 +151,7 @@ def _day(day: date, zone: str) -> Window:
 
 @lru_cache(maxsize=65_536)
 def tiles(start: datetime, end: datetime, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
-    """The windows of the largest grain that fill `[start, end)` exactly, in order; () if none does."""
+    """Return the windows of the largest grain that fill `[start, end)` exactly, in order; () if none does."""
     found = (_tiled(start, end, grain, zone) for grain in reversed(sorted_grains(grains)))
     return next((windows for windows in found if windows), ())
 
@@ -170,13 +170,13 @@ def _tiled(start: datetime, end: datetime, grain: str, zone: str) -> tuple[Windo
 
 @lru_cache(maxsize=65_536)
 def children(window: Window, grains: tuple[str, ...]) -> tuple[Window, ...]:
-    """The smaller windows that a window is judged by: of the largest grain that tiles it; () of a base window."""
+    """Return the smaller windows that judge a window: of the largest grain that tiles it; () for a base window."""
     smaller = tuple(grain for grain in grains if minutes_of(grain) < minutes_of(window.grain))
     return tiles(window.start, window.end, smaller) if smaller else ()
 
 
 def parents(window: Window, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
-    """The larger windows of which a window is one of the children."""
+    """Return the larger windows of which a window is one of the children."""
     larger = (grain for grain in grains if minutes_of(grain) > minutes_of(window.grain))
     holding = (window_of(grain, window.start, zone) for grain in larger)
     return tuple(each for each in holding if _child_grain(each, grains) == window.grain)
@@ -189,7 +189,7 @@ def _child_grain(window: Window, grains: tuple[str, ...]) -> str | None:
 
 
 def check_grains(grains: Sequence[str], zones: Iterable[str]) -> tuple[str, ...]:
-    """The grains in order. Raises InvalidDefinition for none, or a base grain that does not tile the others."""
+    """Return the grains in order. Raise InvalidDefinition for none, or a base grain that does not tile the others."""
     found = sorted_grains(grains)
     if not found:
         raise InvalidDefinition("grains: found none, expected at least one, such as '5min'.")

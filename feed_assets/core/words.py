@@ -1,4 +1,4 @@
-"""Lists as messages tell them."""
+"""Texts and lists as messages have them."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ LONGEST_EXCERPT = 1_000
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error. One of Spark's asks a JVM for it, which may have ended: then it is the error's name."""
+    """Return the text of an error, or its name: Spark's errors get their text from a JVM, which may have ended."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 (it is code of any class, and py4j's raises what a lost connection does)
@@ -38,7 +38,7 @@ def _without_middle(text: str, most: int) -> str:
 
 
 def sentence(text: str) -> str:
-    """A text of somebody as a sentence, so that another one may follow it."""
+    """Return a text of somebody as a sentence, so that another one may follow it."""
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
@@ -48,15 +48,15 @@ def with_article(noun: str) -> str:
 
 
 def first_of(names: Sequence[str], count: int) -> str:
-    """These names, and how many there are beside them of `count`."""
+    """Return these names, and how many of `count` there are beside them."""
     return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
 
 def of_first(reason: str, count: int) -> str:
-    """The reason of the first of so many, which the others need not have."""
+    """Return the reason of the first of `count`, which the others need not have."""
     return f"the first: {reason}" if reason and count > 1 else reason
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """The first of some names, and how many more there are."""
+    """Return the first of some names, and how many more there are."""
     return first_of(names[:most], len(names))

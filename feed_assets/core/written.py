@@ -1,4 +1,4 @@
-"""What one write left under a claimed update."""
+"""The result of one write under a claimed update."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ Counts = tuple[tuple[datetime, int], ...]
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a written update, exactly those listed after the write, and what the rows in them are.
+    """The files of a written update, exactly those listed after the write, and facts about their rows.
 
     `first` and `last` are the least and the greatest event time (UTC), None without one or without rows.
-    `data_version` is the digest of the rows. `windows` are their counts, None if nobody asked for them; a row without
+    `data_version` is the digest of the rows. `windows` are their counts, None if they were not requested; a row without
     an event time is in no window.
     """
 
