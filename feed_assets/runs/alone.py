@@ -1,4 +1,4 @@
-"""What works on the batches of a partition while no run builds it: it is a run itself, which the ledger knows of."""
+"""Exclusive work on the batches of a partition, while no run builds it: it is a run itself, recorded in the ledger."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,9 +14,9 @@ from feed_assets.runs.services import Services, this_process
 
 @contextmanager
 def alone(services: Services, output: Partition) -> Generator[str]:
-    """Gives the id of a run, which the caller ends in the transaction of what it has done; without that it is finished.
+    """Yield the id of a run, which the caller ends in the transaction of its work; if that raises, the run is finished.
 
-    Raises AlreadyRunning while another one builds the partition. If it is killed, `reconcile` finishes it.
+    Raise AlreadyRunning while another run builds the partition. If it is killed, `reconcile` finishes it.
     """
     run = runs.Run(uuid4().hex, output, runs.RUNNING, process=this_process(), started=services.now())
     runs.start(services.ledger, run)

@@ -1,4 +1,4 @@
-"""Which batch a run of an appendable dataset writes: a new one, one that is made again, or a range of all."""
+"""Choice of the batch that a run of an appendable dataset writes: a new one, one made again, or a range of all."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,17 +18,17 @@ from feed_assets.runs.services import Services
 
 
 class Batch(NamedTuple):
-    """The batch to write, and the slices that it is made of; `slices` is None where everything is loaded."""
+    """The batch to write, and the slices that it is made of; `slices` is None if everything is loaded."""
 
     partition: Partition
     slices: Mapping[Partition, Slice] | None
 
 
 def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> Batch:
-    """Returns the batch that a run writes which was told these slices.
+    """Return the batch that a run with these slices writes.
 
     Rows that one batch has read already are read again together with all that it has read, and take its place: a late
-    row is there once. Where several have, or one only a part of them, everything is loaded, and takes the place of all.
+    row is there once. If several have read them, or one only a part, everything is loaded, and takes the place of all.
     """
     with services.ledger.read() as connection:
         known = batches.known(connection, [output])[output]
@@ -66,7 +66,7 @@ def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
 
 
 def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
-    """The names there: a ledger that was lost and rebuilt may lack some."""
+    """Return the names of batches there: a ledger that was lost and rebuilt may lack some."""
     return [*services.board.children(output.path)]
 
 
@@ -80,7 +80,7 @@ def _holds(pins: Sequence[Pin], slices: Collection[Slice]) -> bool:
 
 
 def _again(pin: Pin, slices: Mapping[Partition, Slice]) -> Slice:
-    """What a batch has read of a table, to be read once more."""
+    """Return the slice that a batch has read of a table, to be read once more."""
     told = slices.get(pin.partition)
     again = Slice(pin.partition, pin.start, pin.update_id, frozenset({Operation.OVERWRITE}), 0)
     return replace(told, start=pin.start, end=pin.update_id) if told else again

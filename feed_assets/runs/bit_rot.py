@@ -45,9 +45,9 @@ def look_in_turn(
     now: datetime,
     out_of_time: Callable[[], bool],
 ) -> Rotten | None:
-    """Read what was damaged once more, then the newest updates whose turn it is; the next look goes on there.
+    """Read what was damaged once more, then the newest updates whose turn it is; the next look continues there.
 
-    Returns None if the last look was less than a day ago. An interrupt before its end has the next one begin again.
+    Return None if the last look was less than a day ago. After an interrupt before its end the next one begins again.
     """
     ordered = sorted(feeds, key=str)
     if not ordered:
@@ -77,7 +77,7 @@ class _Look:
     left: int = BYTES
 
     def again(self, damaged: Mapping[str, str]) -> None:
-        """Look at damaged updates: one that readers no longer get is not damaged any more."""
+        """Read damaged updates again: one that readers no longer get is not damaged any more."""
         for name, why in damaged.items():
             feed, _, path = name.partition("|")
             key, _, update_id = path.rpartition("/")
@@ -86,11 +86,11 @@ class _Look:
             except InvalidName:  # By another version of feed_assets.
                 continue
             if row and row.id == update_id:
-                self.found.damaged[name] = why  # Until it is seen to be well.
+                self.found.damaged[name] = why  # Until it is found intact.
                 self._read(row)
 
     def through(self, partitions: Sequence[Partition]) -> int:
-        """Return how many partitions were visited before the time was over, or enough was read; one at least."""
+        """Visit partitions until the time is over, or enough was read; return how many, at least one."""
         for count, partition in enumerate(partitions):
             if count and (self.out_of_time() or self.left <= 0):
                 return count
@@ -118,7 +118,7 @@ class _Look:
                 deep = look_deep(board, update, published, files=files, out_of_time=self.out_of_time)
             except OutOfTime:
                 self.found.unfinished.append(name)
-            except (NoValidUpdate, UpdateChanged):  # `verify` says what is gone.
+            except (NoValidUpdate, UpdateChanged):  # `verify` reports what is gone.
                 self.found.damaged.pop(name, None)
             else:
                 if deep.damage:

@@ -86,15 +86,15 @@ def build(
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
 
     `optional` partitions are left out if they have no valid update, unless one is named; `windows` of inputs have to be
-    complete. Where `waits` says that so many are enough, and it is time, it goes without others, and without what is
-    `absent`. Of event tables the slices of `run_spec` are read; if it consumes, markers move with the publication.
+    complete. If enough inputs are there by `waits`, and it is time, others may be missing, and so may `absent` ones.
+    The slices of `run_spec` are read of event tables; if it consumes, markers move with the publication.
     The profile is compared with those of the partitions `baseline`.
-    `made_again` are the windows that the partition fills, if somebody asks for it by hand: what is bad of these is
-    backfilled. While another run builds the partition, this one waits as `patience` says; without it, not at all.
+    `made_again` are the windows that the partition fills, if somebody requests it by hand: bad ones are backfilled.
+    While another run builds the partition, this one waits by `patience`; without it, not at all.
 
-    Raises AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
-    SparkUnavailable, and what the function raises, without the secrets in it; the run then ends as `core.attempts`
-    says, and leaves no valid update.
+    Raise AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
+    SparkUnavailable, and what the function raises, without the secrets in it. The run then ends by the rules of
+    `core.attempts`, and leaves no valid update.
     """
     run = begin(services, output, launch, patience or Patience())
     services.on_step("started")
@@ -113,7 +113,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Build:
-    """One build that the ledger knows of. Each phase takes the one before, so that none can be left out."""
+    """One build that the ledger has recorded. Each phase takes the one before, so that none can be left out."""
 
     order: Order
     services: Services
@@ -139,14 +139,12 @@ class _Build:
         try:
             return pin_inputs(self.order, self.services)
         except (NoValidUpdate, MixedInputs):
-            with (
-                self.services.ledger.write() as connection
-            ):  # It read nothing: no attempt on the inputs that will come.
+            with self.services.ledger.write() as connection:  # It read nothing: this is no attempt on later inputs.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
     def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
-        """The end of a build whose work was published already, by this run before a kill or by one that was faster."""
+        """End a build whose work was published already, by this run before a kill or by a faster one. Else return None."""
         output, now = self.order.output, self.services.now()
         if not self.order.recipe.is_appendable:
             sync(self.services.board, self.services.ledger, output, now)
@@ -166,16 +164,16 @@ class _Build:
         return piece.partition.feed in tables and not piece.interval.is_empty
 
     def _is_done(self, connection: "sa.Connection", published: updates.Row, pinned: Pinned) -> bool:
-        """Whether an update is what this build would make.
+        """Return whether an update is what this build would make.
 
-        By events the inbox tells, and of batches nothing else: one that is made again reads what it has read. A run by
-        hand reads a table again, whose rows somebody may have mended.
+        By events the inbox decides, and for batches nothing else: one that is made again reads what it has read. A run
+        by hand reads a table again, because somebody may have mended its rows.
         """
         recipe, consumes = self.order.recipe, self.order.run_spec.consumes
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
             return True
         if any(map(self._is_new_of_table, self._consumed)):
-            return False  # The same bounds may hold other rows: an event has said so.
+            return False  # The same bounds may hold other rows: an event has reported it.
         reads_again = recipe.is_appendable or (not consumes and any(source.is_table for source in recipe.sources))
         if published.code_version != recipe.code_version or reads_again:
             return False
@@ -190,7 +188,7 @@ class _Build:
 
     @property
     def _consumed(self) -> list[Slice]:
-        """Whose events this run consumes."""
+        """Return the slices whose events this run consumes."""
         return [*self.order.run_spec.slices.values()] if self.order.run_spec.consumes else []
 
     def _claim(self, pinned: Pinned) -> Claimed:
@@ -207,13 +205,13 @@ class _Build:
         return Claimed(pinned, ids)
 
     def _bad(self) -> list[WindowAddress]:
-        """What this run makes again because it is bad: rows of equal inputs are made again, too."""
+        """Return the windows that this run makes again because they are bad, even from equal inputs."""
         with self.services.ledger.read() as connection:
             known = window_facts.known_at(connection, [self.order.made_again] if self.order.made_again else ())
         return [at for at in self.order.made_again if (found := known.get(at.partition)) and found.is_bad]
 
     def _begin(self, bad: Sequence[WindowAddress]) -> None:
-        """Say so, after the claims: whoever finishes these ends the backfill, too, as the log names this run."""
+        """Begin backfills after the claims: whoever finishes these ends the backfills, too: the log names this run."""
         for at in bad:
             with suppress(IllegalTransition):  # It has opened since: then its counts are judged.
                 backfills.begin(self.services.ledger, at, "it is made again by hand", self.run_id, self.services.now())
@@ -227,7 +225,7 @@ class _Build:
         return at, feed_write.claim(self.services.board, at, token, now, after=after)
 
     def _task(self, claimed: Claimed) -> Task:
-        """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
+        """Return the task, which needs the claims: a kill from here on leaves what `reconcile` finds."""
         pinned, recipe = claimed.pinned, self.order.recipe
         updates, pieces = recipe.of_handed(pinned.updates), recipe.of_handed(pinned.slices)
         read = updates, pieces, pinned.run_spec, self._uncounted(pinned), recipe.of_handed(pinned.spans)
@@ -243,7 +241,7 @@ class _Build:
             return tuple(profiles.known(connection, self.order.baseline).values())
 
     def _is_suspect(self, pinned: Pinned) -> bool:
-        """Whether a deep check has found something the last time that it ran."""
+        """Return whether a deep check has found something the last time that it ran."""
         deep = {check.name for check in self.order.recipe.deep_checks}
         if not deep:
             return False
@@ -252,7 +250,7 @@ class _Build:
         return any(check in deep and each.state != quality.PASSED for (_, check), each in known.items())
 
     def _uncounted(self, pinned: Pinned) -> Mapping[str, Sequence[Update]]:
-        """What this run counts of its inputs, as the first one that reads it."""
+        """Return the updates of inputs that this run counts, as the first one that reads them."""
         read = {each.name: pinned.updates[each.name] for each in self.order.recipe.sources if each.grain}
         with self.services.ledger.read() as connection:
             new = counts.uncounted(connection, [update for some in read.values() for update in some])
@@ -260,7 +258,7 @@ class _Build:
 
     def _stage(self, claimed: Claimed, made: Made) -> Staged:
         outputs: list[Output] = []
-        for partition, update_id in reversed(claimed.ids):  # Then it is known whether anything was turned away.
+        for partition, update_id in reversed(claimed.ids):  # The dataset first: it shows whether anything was rejected.
             outputs.insert(0, Output(partition, update_id, made.write(partition, update_id)))
             self.services.on_step(f"parts of {partition.feed} written")
         with self.services.ledger.write() as connection:
@@ -277,13 +275,13 @@ class _Build:
         return Staged(claimed.pinned, tuple(outputs))
 
     def _keep(self, found: Sequence[tuple[Update, Counts]]) -> None:
-        """What others wrote is counted, whatever becomes of this run; after a kill before this the next one counts."""
+        """Record the counts of inputs, whatever the end of this run; after a kill before this the next one counts."""
         if found:
             with self.services.ledger.change() as connection:
                 counts.keep(connection, found, self.run_id, self.services.now())
 
     def _audit(self, staged: Staged, made: Made) -> Checked:
-        """What is found is in the ledger before the manifest, and is said of the partition by whoever publishes."""
+        """Run the checks: the ledger has the results before the manifest, and whoever publishes reports them."""
         audit, output = made.audit(staged.outputs), staged.outputs[-1]
         with self.services.ledger.write() as connection:
             if not self.order.recipe.is_companion:
@@ -295,7 +293,7 @@ class _Build:
         return Checked(staged, audit)
 
     def _refuse(self, audited: Checked) -> Refused:
-        """The parts stay for whoever looks into it; without a manifest no reader sees them."""
+        """Refuse the outputs: their parts stay for whoever examines them; without a manifest no reader sees them."""
         staged, now = audited.staged, self.services.now()
         refused = Refused(staged.outputs, staged.pinned.pins, audited.audit.checks)
         with self.services.ledger.change() as connection:
@@ -308,7 +306,7 @@ class _Build:
         return refused
 
     def _publish(self, audited: Checked) -> Published:
-        """Rejects before the clean update: who sees the clean rows can see what was left out."""
+        """Publish the rejects before the clean update: whoever sees the clean rows can see what was left out."""
         staged, audit = audited.staged, audited.audit
         for output in staged.outputs:
             feed_write.seal(self.services.board, output.partition, output.id, output.written.files)

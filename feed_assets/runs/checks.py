@@ -1,4 +1,4 @@
-"""Checks of one partition's data, run on what was written and before it is published.
+"""Checks of one partition's data, run on the written rows before they are published.
 
 A check is a value with SQL in it: declaring one needs no Spark.
 """
@@ -19,7 +19,7 @@ from feed_assets.runs.evidence import REJECTED, Audited, Evidence, missing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
+    DataFrame = Any  # Types are read when a dataset is declared, and that loads no Spark.
 
 __all__ = ["Audited", "Check", "Evidence", "accounted", "not_empty", "not_null", "references", "unique", "within"]
 
@@ -34,19 +34,19 @@ class Check:
     Args:
         name: Its name: letters, digits and `_`.
         description: What must be true, in words.
-        passes: Whether the number that was found is right.
+        passes: A function that returns whether the number that was found is right.
         aggregate: An SQL aggregate of the written rows; NULL counts as 0.
         measure: A function from what can be audited, `checks.Audited`, to the number.
         offending: A function from the written rows to those that break the rule, of which a person sees a sample.
         inputs: The inputs that the measure reads, which the dataset must have.
-        finding: What was found, in words: `{found}` is the number, `{rows}` how many rows were written.
-        severity: What it means if it does not pass: `ERROR`, and nothing is published, or `WARN`, and the partition is
+        finding: The words for what was found: `{found}` is the number, `{rows}` how many rows were written.
+        severity: The effect if it does not pass: `ERROR`, and nothing is published, or `WARN`, and the partition is
             published and marked. It may be a function of the number that was found.
-        evidence: What a person sees if it does not pass, `checks.Evidence`, where that is no row of the dataset's own.
+        evidence: The rows that a person sees if it does not pass, `checks.Evidence`, if they are not the dataset's own.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the name cannot be one, or it has not one of `aggregate` and
-            `measure`.
+        InvalidDefinition: A value is of a wrong type, the name cannot be one, or it does not have exactly one of
+            `aggregate` and `measure`.
     """
 
     name: Name
@@ -75,7 +75,7 @@ class Check:
             raise InvalidDefinition(f"{why}, expected a text with '{{found}}' or '{{rows}}'.") from None
 
     def warn(self) -> "Check":
-        """The same check, which marks what does not pass it, and lets it be published.
+        """Return the same check, which marks what does not pass it, and lets it be published.
 
         Returns:
             The check, with the severity `WARN`.
@@ -83,7 +83,7 @@ class Check:
         return replace(self, severity="WARN")
 
     def severity_of(self, found: float) -> str:
-        """What it means that a number is not right.
+        """Return the severity of a number that is not right.
 
         Args:
             found: The number.
@@ -92,7 +92,7 @@ class Check:
             `ERROR` or `WARN`.
 
         Raises:
-            InvalidDefinition: The check's own function says something else.
+            InvalidDefinition: The check's own function returns something else.
         """
         severity = self.severity(found) if callable(self.severity) else self.severity
         if severity not in ("ERROR", "WARN"):
@@ -114,12 +114,12 @@ class Unique(Check):
 
 @dataclass(frozen=True)
 class References(Check):
-    """A check of `references`; `keys` are child, parent and column. All of a dataset find their shares in one job."""
+    """A check of `references`; `keys` are child, parent and column. One job computes the shares of all in a dataset."""
 
     keys: tuple[str, str, str] = ("", "", "")
 
     def __post_init__(self) -> None:
-        """Accept that there is neither aggregate nor measure: `runs.outcomes` knows what is counted."""
+        """Accept that there is neither aggregate nor measure: `runs.outcomes` computes the share."""
 
 
 PROFILED = Check(
@@ -129,7 +129,7 @@ PROFILED = Check(
     aggregate="0",
     severity="WARN",
 )
-"""A dataset's profile, as one of its checks; what it finds, how many measures are off, `runs.profiling` says."""
+"""A dataset's profile, as one of its checks; `runs.profiling` computes its number: how many measures are off."""
 
 
 def _name(kind: str, *columns: str) -> str:
@@ -143,7 +143,7 @@ def _is_zero(number: float) -> bool:
 
 
 def _no_row(name: str, description: str, predicate: str, wrong: str) -> Check:
-    """A check that no row satisfies an SQL predicate; in words what is `wrong` with one that does."""
+    """Return a check that no row satisfies an SQL predicate; in words what is `wrong` with one that does."""
 
     def offending(written: "DataFrame") -> "DataFrame":
         return written.where(predicate)
@@ -158,7 +158,7 @@ def _rows(wrong: str) -> str:
 
 @typed
 def not_empty() -> Check:
-    """The update holds at least one row.
+    """Check that the update holds at least one row.
 
     Returns:
         The check `not_empty`.
@@ -175,7 +175,7 @@ def not_empty() -> Check:
 
 @typed
 def not_null(*columns: str) -> Check:
-    """No row lacks a value in any of these columns.
+    """Check that no row lacks a value in any of these columns.
 
     Args:
         columns: The columns, at least one.
@@ -192,7 +192,7 @@ def not_null(*columns: str) -> Check:
 
 @typed
 def within(column: str, low: float, high: float) -> Check:
-    """Every value of a column is there and lies in `[low, high]`.
+    """Check that every value of a column is there and lies in `[low, high]`.
 
     Args:
         column: The column.
@@ -213,7 +213,7 @@ def within(column: str, low: float, high: float) -> Check:
 
 @typed
 def unique(*columns: str) -> Check:
-    """No two rows have the same values in these columns; NULL equals NULL.
+    """Check that no two rows have the same values in these columns; NULL equals NULL.
 
     Args:
         columns: The columns, at least one.
@@ -237,7 +237,7 @@ def unique(*columns: str) -> Check:
 
 @typed
 def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check:
-    """At least a share of the rows of one input has its key in another input; an input without rows passes.
+    """Check that at least a share of one input's rows has its key in another input; an input without rows passes.
 
     Args:
         child: The input whose rows are counted.
@@ -268,7 +268,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
 
 @typed
 def accounted() -> Check:
-    """Rows in = clean rows + rejected rows, over all inputs: what was not accepted was rejected, nothing was lost.
+    """Check that rows in = clean rows + rejected rows, over all inputs: what is not accepted is rejected, not lost.
 
     Returns:
         The check `accounted`.

@@ -1,4 +1,4 @@
-"""What makes chunks of Kafka topics, as the settings say: for the service and for runs alike."""
+"""Chunking of Kafka topics by the settings: for the service and for runs alike."""
 
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board
@@ -9,7 +9,7 @@ from feed_assets.settings import Settings
 
 
 def chunking_of(config: Settings) -> Chunking:
-    """The clients, the schemas and the blackboard of the settings. Raises InvalidSetting where one is missing."""
+    """Return the clients, the schemas and the blackboard of the settings. Raise InvalidSetting if one is missing."""
     conf = config.kafka.get_secret_value()
     if "bootstrap.servers" not in conf:
         raise InvalidSetting("FEED_ASSETS_KAFKA has no bootstrap.servers: expected the brokers, host:port, by commas.")

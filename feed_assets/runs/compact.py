@@ -1,7 +1,7 @@
 """Put the batches of an appendable dataset of ours together: one that holds the rows of many takes their place.
 
 Any step may be the last one (a kill): what has a manifest is published by `reconcile`, the rest is swept. Until the
-manifest is there a reader gets the batches, from then on the one; their rows are the same, so that nobody is told.
+manifest is there a reader gets the batches, from then on the one; their rows are the same, so nothing is reported.
 """
 
 from collections.abc import Sequence
@@ -35,17 +35,17 @@ class Compacted:
 
 
 def partitions_of(services: Services, feed: Feed) -> list[Partition]:
-    """The partitions of a feed that hold batches of ours."""
+    """Return the partitions of a feed that hold batches of ours."""
     with services.ledger.read() as connection:
         return compacted.partitions(connection, feed)
 
 
 def compact(services: Services, parent: Partition, least: int = LEAST, *, apply: bool = False) -> list[Compacted]:
-    """Put the batches of a partition together, as many in a row as there are, or say which these are.
+    """Put the batches of a partition together, as many in a row as there are, or only return which these are.
 
-    Nothing may come back between them: a batch that is not valid now, and may be again, stays between two ranges.
+    No batch may return between them: one that is not valid now, and may be again, stays between two ranges.
 
-    Raises AlreadyRunning while a run builds the partition, and what reading, writing and Spark raise.
+    Raise AlreadyRunning while a run builds the partition, and what reading, writing and Spark raise.
     """
     reconcile.reconcile(services, output=parent)
     with services.ledger.read() as connection:
@@ -54,7 +54,7 @@ def compact(services: Services, parent: Partition, least: int = LEAST, *, apply:
 
 
 def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -> list[list[Pin]]:
-    """The stretches of batches of which one takes the place."""
+    """Return the stretches of batches, each of which one batch replaces."""
     borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
     mine = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
     rows = groupby(mine, key=lambda each: sum(border <= each[0].last for border in borders))
@@ -76,7 +76,7 @@ def _as_they_are(batches: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Compaction:
-    """What makes one batch of several, while no run builds the partition."""
+    """The work that makes one batch of several, while no run builds the partition."""
 
     services: Services
     parent: Partition
@@ -103,7 +103,7 @@ class _Compaction:
         services.on_step("published")
 
     def _refuse_others(self, found: tuple[Pin, ...]) -> None:
-        """Raise UpdateChanged where a batch is another one than was decided about."""
+        """Raise UpdateChanged if a batch has another update than the one that was decided about."""
         if {pin.update_id for pin in found} != {pin.update_id for pin in self.pins}:
             raise UpdateChanged(f"{self.parent}: a batch has changed since it was looked at. Run it again.")
 
@@ -119,13 +119,13 @@ class _Compaction:
         return update_id
 
     def _task(self, read: Sequence[Update]) -> Task:
-        """All rows as they are."""
+        """Return the task that writes all rows as they are."""
         feed = self.parent.feed
         recipe = Recipe(feed, (Source("batches", feed, is_appendable=True),), _as_they_are)
         return Task(recipe, self.parent, {"batches": read}, {}, BY_HAND)
 
     def _stage(self, output: Output) -> None:
-        """Raise UpdateChanged for other rows than were read before; their version is that of all together."""
+        """Record the statistics, with all batches' joint version. Raise UpdateChanged if the number of rows differs."""
         written = output.written
         with self.services.ledger.write() as connection:
             expected = compacted.records(connection, self.pins)

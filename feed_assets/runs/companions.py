@@ -1,4 +1,4 @@
-"""What a companion has found in rows that others wrote is said of what it has read: of windows, or of a partition."""
+"""Reports of a companion's findings in rows that others wrote, about what it has read: windows, or a partition."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,28 +17,28 @@ from feed_assets.runs.services import Services
 def report(services: Services, order: Order, pinned: Pinned, results: Sequence[CheckResult], run_id: str) -> None:
     """Report the outcome of each check. Repeatable: after a kill the next run reports all of them again.
 
-    Raises UpdateChanged if what was read has changed since: of the rows of now nothing is known.
+    Raise UpdateChanged if what was read has changed since: nothing is known about its present rows.
     """
     if pin_inputs(order, services).pins != pinned.pins:
         raise UpdateChanged(f"{order.output}: what it reads has changed while it was measured. Run it again.")
     for address in _windows(pinned):
         for each in results:
             found, check, now = each.state, each.check.name, services.now()
-            with suppress(PartitionClosed):  # Nothing that is found changes what is final.
+            with suppress(PartitionClosed):  # No finding changes what is final.
                 windows.report_quality(services.ledger, address, check, found.state, found.reason, run_id, now)
     if not pinned.spans:
         _report_partitions(services, order, pinned, results, run_id)
 
 
 def judged(order: Order, pinned: Pinned) -> list[Partition]:
-    """What the checks of a run judge: what a companion has read, of others what they write."""
+    """Return what the checks of a run judge: the partitions that a companion has read, or the output of another run."""
     if not order.recipe.is_companion:
         return [order.output]
     return [at.partition for at in _windows(pinned)] or [at for some in order.inputs.values() for at in some]
 
 
 def _windows(pinned: Pinned) -> list[WindowAddress]:
-    """The windows of state tables that were read."""
+    """Return the windows of state tables that were read."""
     spans = [span for span in pinned.spans.values() if span]
     return [WindowAddress(each.dataset, each.sub_partition, at.grain, at.key) for each in spans for at in each.windows]
 

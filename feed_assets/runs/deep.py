@@ -32,7 +32,7 @@ class Published:
 ADVICE = "Invalidate the update (`feed-assets feed invalidate`): it is built again."
 
 UNKNOWN = Published()
-"""An update of others, of which the ledger has no digest of rows."""
+"""The facts about an update of others: the ledger has no digest of its rows."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Deep:
 
 
 def published_of(ledger: Ledger, partition: Partition, update_id: str) -> Published:
-    """Return what the ledger has of an update that a run of ours published; UNKNOWN of any other."""
+    """Return what the ledger has of an update that a run of ours published; UNKNOWN for any other."""
     with ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
         if row is None or row.origin != updates.RUN:
@@ -71,8 +71,8 @@ def look_deep(
 ) -> Deep:
     """Read an update to the last byte, and compare its rows with those that were published.
 
-    Rows with arrays or structs are digested by `maker`; without one they are counted. Of `files` alone the pages are
-    read, and no rows compared. Raises UpdateChanged if a file is gone or altered since it was listed, OutOfTime and
+    Rows with arrays or structs are digested by `maker`; without one they are counted. With `files` only their pages are
+    read, and no rows compared. Raise UpdateChanged if a file is gone or altered since it was listed, OutOfTime and
     BlackboardError.
     """
     look = _Look(board, update, published)
@@ -140,7 +140,7 @@ class _Look:
 
     @property
     def written_again(self) -> list[str]:
-        """The files whose etags are others than when they were published."""
+        """Return the files whose etags are others than when they were published."""
         return _written_again(self.update.files, self.published.files)
 
     @property
@@ -153,7 +153,7 @@ class _Look:
         return "The store tells of no write since it was published, so bits have changed at rest."
 
     def other_files(self) -> str:
-        """Say which files have another size than was published; empty if none has."""
+        """Return which file has another size than was published, and advice; empty if none has."""
         why = other_sizes(self.update.files, self.published.files, "published")
         return f"{why}. {self.how} {ADVICE}" if why else ""
 

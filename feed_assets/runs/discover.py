@@ -16,7 +16,7 @@ from feed_assets.runs.sync import sync
 from feed_assets.runs.unchanged import unchanged
 
 RECENT = 10
-"""Known names, the newest, that each look visits: late data mostly come for these."""
+"""Known names, the newest, that each look visits: late data are mostly for these."""
 
 ROTATION = 40
 """Known names that each look visits in addition, in turn: of 10,000 each one has its turn every 250 looks."""
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Discovered:
-    """One look at foreign feeds: whether all that is new was seen, and what could not be read, by feed."""
+    """Result of one look at foreign feeds: whether all that is new was seen, and what could not be read, by feed."""
 
     is_complete: bool
     failed: dict[Feed, FeedAssetsError]
@@ -36,11 +36,11 @@ class Discovered:
 def discover(
     services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool], appendable: Set[Feed] = frozenset()
 ) -> Discovered:
-    """Observe what is new in foreign feeds, the newest first, until the time is over; the next call goes on there.
+    """Observe what is new in foreign feeds, the newest first, until the time is over; the next call continues there.
 
-    Then some of what the ledger knows already, which may have newer updates: see `_Look`. Of `appendable` feeds every
-    batch is synced. A feed that cannot be read does not hold up the others. Raises what the store says if it gives
-    access to none of those on our own blackboard.
+    Then observe some known partitions, which may have newer updates: see `_Look`. Every batch of `appendable` feeds is
+    synced. A feed that cannot be read does not hold up the others. Raise the store's error if it gives access to none
+    of those on our own blackboard.
     """
     return _each(services, feeds, lambda feed: _Look(services, feed, out_of_time, feed in appendable).run())
 
@@ -74,9 +74,9 @@ def _each(services: Services, feeds: Sequence[Feed], look: Callable[[Feed], bool
 class _Look:
     """One look at the names right below a feed, each of which is a partition or holds some.
 
-    Names without a published update in the ledger come first, all of them. Then the newest known ones; then a few of
-    all known ones, in rotation. Of each of these at least one, whatever the time: none may starve for another.
-    On S3 one listing tells first which of the known ones are as they were, and these are not visited.
+    Names without a published update in the ledger are first, all of them. Then the newest known ones; then a few of
+    all known ones, in rotation. At least one of each is visited, whatever the time: none may starve for another.
+    On S3 one listing first shows which of the known ones are as they were, and these are not visited.
     """
 
     services: Services
@@ -84,15 +84,15 @@ class _Look:
     out_of_time: Callable[[], bool]
     is_appendable: bool
     as_before: dict[str, bool] = field(default_factory=dict[str, bool])
-    """By known name whether one listing of several has shown it as the ledger has it."""
+    """The known names of which a listing was read, each with True if it has shown them as the ledger has them."""
 
     @property
     def board(self) -> Blackboard:
-        """The blackboard that the feed is on."""
+        """Return the blackboard that the feed is on."""
         return self.services.board_of(self.feed)
 
     def run(self) -> bool:
-        """Whether the names without a published update were looked at to the last one."""
+        """Visit names, and return whether those without a published update were visited to the last one."""
         names, known = self._names(), self._known()
         strange = [name for name in names if name not in known]
         familiar = [name for name in names if name in known]
@@ -103,12 +103,12 @@ class _Look:
         return is_complete
 
     def run_all(self) -> bool:
-        """Look at every name."""
+        """Visit every name, and return whether that was done."""
         names = self._names()
         return self._visit(names) == len(names)
 
     def _names(self) -> list[str]:
-        """The newest first; only '' if the feed has no partitions. A version below is another feed's."""
+        """Return the names, newest first; only '' if the feed has no partitions. A version below is another feed's."""
         names = self.board.children(str(self.feed))
         if self.feed.version is None:
             names = [name for name in names if Version.parse(name) is None]
@@ -121,7 +121,7 @@ class _Look:
             return {key.split("/", 1)[0] for key in updates.published_keys(connection, self.feed)}
 
     def _go_round(self, cursor: str, names: Sequence[str], most: int, *, are_known: bool = False) -> bool:
-        """Visit so many names at most, from where the last call ended; whether that was the end of a round."""
+        """Visit `most` names at most, from where the last call ended; return whether that was the end of a round."""
         name = f"{cursor} {self.feed}"
         with self.services.ledger.read() as connection:
             position = get_cursor(connection, name) or ""
@@ -136,14 +136,14 @@ class _Look:
         return count == len(turn)
 
     def _compare(self, names: Sequence[str]) -> None:
-        """Find out which of some known names need no visit, unless that is known."""
+        """Determine which of some known names need no visit, unless that is known."""
         asked = [name for name in names if name not in self.as_before]
         if asked and self.board.is_paged and not self.is_appendable:
             same = unchanged(self.services, self.feed, asked)
             self.as_before.update((name, name in same) for name in asked)
 
     def _visit(self, names: Sequence[str]) -> int:
-        """How many names were visited before the time was over: one at least, if there is one."""
+        """Visit names until the time is over, and return how many: one at least, if there is one."""
         for count, name in enumerate(names):
             if count and self.out_of_time():
                 return count
@@ -160,7 +160,7 @@ class _Look:
             self._sync_gone(parents, {batch.key for batch in found})
 
     def _sync_gone(self, parents: Set[Partition], found: Set[str]) -> None:
-        """Look again at the batches that the ledger believes to be in some partitions and that were not found."""
+        """Sync the batches that the ledger believes to be in some partitions and that were not found."""
         with self.services.ledger.read() as connection:
             known = pins_of(connection, sorted(parents)).values()
         for batch in [pin.partition for pins in known for pin in pins if pin.partition.key not in found]:

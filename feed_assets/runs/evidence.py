@@ -1,4 +1,4 @@
-"""What a check may read, and what it shows of that where it does not pass: rows that are none of the written ones."""
+"""Data that a check may read, and the rows that it shows if it does not pass, other than the written ones."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from feed_assets.core.schemas import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
+    DataFrame = Any  # Types are read when a dataset is declared, and that loads no Spark.
 
 REASONS = 3
 """Reasons of rejected records that `not_empty` names."""
@@ -30,7 +30,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Audited:
-    """What a check may read.
+    """The data that a check may read.
 
     Attributes:
         written: The written rows, read back.
@@ -40,8 +40,8 @@ class Audited:
         read: The same inputs with the records that do not parse.
         rejects: A function that reads the rejected records, with the columns `reason`, `file` and `raw`; None if the
             dataset rejects none.
-        records_read: A function that counts the records of all inputs, those that do not parse too; None if nobody has
-            counted them on the way.
+        records_read: A function that counts the records of all inputs, those that do not parse too; None if they were
+            not counted on the way.
     """
 
     written: "DataFrame"
@@ -55,7 +55,7 @@ class Audited:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What shows why a check did not pass, where that is no row of the dataset's own.
+    """Evidence of why a check did not pass, if that is no row of the dataset's own.
 
     Attributes:
         rows: A function from what can be audited to a few rows, sorted, so that the same data show the same; None if
@@ -68,7 +68,7 @@ class Evidence:
 
 
 def _reasons(audited: Audited) -> "DataFrame | None":
-    """The most frequent reasons, each with its records; a record may have several."""
+    """Return the most frequent reasons, each with its records; a record may have several. None if there are none."""
     if not (audited.rejects and audited.rejected):
         return None
     each = audited.rejects().selectExpr("explode(split(reason, '; ')) AS reason").groupBy("reason")
@@ -86,13 +86,13 @@ def _rejected(audited: Audited, rows: Rows) -> str:
 
 
 REJECTED = Evidence(_reasons, _rejected)
-"""How many records were rejected, and the most frequent reasons."""
+"""The number of rejected records, and the most frequent reasons."""
 
 
 def known_keys(audited: Audited, child: str, parent: str, on: str) -> "DataFrame":
-    """The keys of two inputs, with their rows in the child and whether the parent has them. NULL is nobody's key.
+    """Return the keys of two inputs, with their rows in the child and whether the parent has them. NULL is no key.
 
-    By keys, and not by a join, which takes Spark twice as long on small data.
+    Rows are grouped by key, and not joined, which takes Spark twice as long on small data.
     """
     rows = audited.inputs[child].selectExpr(f"{quoted(on)} AS key", "1L AS rows", "false AS known")
     keys = audited.inputs[parent].selectExpr(f"{quoted(on)} AS key", "0L AS rows", f"{quoted(on)} IS NOT NULL")
@@ -101,9 +101,9 @@ def known_keys(audited: Audited, child: str, parent: str, on: str) -> "DataFrame
 
 
 def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[str, float]:
-    """The shares of rows of a child whose key is one of the parent, by the names of (child, parent, column): one job.
+    """Return the shares of a child's rows whose key the parent has, by the names of (child, parent, column): one job.
 
-    Of no rows it is 1.
+    The share of no rows is 1.
     """
     for name, (child, parent, on) in keys.items():
         _refuse_other_keys(audited, name, (child, parent), on)
@@ -134,7 +134,7 @@ def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: s
 
 
 def missing(child: str, parent: str, on: str) -> Evidence:
-    """The keys that the parent has not, those of the most rows first."""
+    """Return the evidence of the keys that the parent does not have, those of the most rows first."""
 
     def rows(audited: Audited) -> "DataFrame":
         lost = known_keys(audited, child, parent, on).where("rows > 0 AND NOT known").drop("known")
@@ -148,6 +148,6 @@ def missing(child: str, parent: str, on: str) -> Evidence:
 
 
 def in_short(value: object) -> str:
-    """A value in a message: in one line, and cut if it is long."""
+    """Return a value for a message: in one line, and cut if it is long."""
     text = "NULL" if value is None else " ".join(str(value).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

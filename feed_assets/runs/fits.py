@@ -1,4 +1,4 @@
-"""Whether a file can be part of an update of a declared feed, as far as that is seen without Spark."""
+"""Checks of a file that is to be part of an update of a declared feed, as far as possible without Spark."""
 
 import json
 import zlib
@@ -18,14 +18,14 @@ from feed_assets.core.schemas import column_names
 from feed_assets.feeds.local_files import csv_problem, open_text
 
 LINES = 10
-"""Lines of JSON that are looked at: some may be records that a run rejects, but not all."""
+"""Lines of JSON that are checked: some may be records that a run rejects, but not all."""
 
 
 def check_file(file: Path, form: Format, schema: str, dialect: CsvDialect = RFC_4180) -> None:
     """Raise UnreadableUpdate for a file that no run could read as this format with these columns (Spark DDL).
 
-    Of CSV the encoding and the header are looked at, of JSON whether the first lines hold objects, of Parquet the
-    names of the columns.
+    CSV is checked for its encoding and header, JSON for objects in its first lines, Parquet for the names of its
+    columns.
     """
     names = column_names(schema)
     if form != "parquet" and (problem := _packing(file)):
@@ -62,7 +62,7 @@ def _json(file: Path, names: Sequence[str]) -> str | None:
 
 
 def _short(lines: IO[str]) -> Iterator[str]:
-    """The lines of a file. Raises ValueError for one that is too long to be looked at, such as a packed one may be."""
+    """Yield the lines of a file. Raise ValueError for one that is too long to be checked, as a packed one may be."""
     while line := lines.readline(READ_BYTES + 1):
         if len(line) > READ_BYTES:
             raise ValueError(f"a line has more than {READ_BYTES} characters: expected at most so many")
@@ -87,7 +87,7 @@ def _parquet(file: Path, names: Sequence[str]) -> str | None:
 
 
 def _text(file: Path) -> IO[str]:
-    """A text file, packed by gzip or not; of one that is packed otherwise nothing is seen."""
+    """Open a text file, packed by gzip or not; one that is packed otherwise is opened as an empty text."""
     if file.suffix in PACKED and file.suffix != ".gz":
         return StringIO()
     return open_text(file, "utf-8-sig")

@@ -22,10 +22,10 @@ from feed_assets.runs.recipe import Recipe
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be made: one partition by its recipe, from exactly these inputs.
+    """The work of a maker: one partition by its recipe, from exactly these inputs.
 
     `updates` are, by input, the pinned updates of a feed; `slices` are, by input, those of an event table, and `spans`
-    what is read of a state table: None if that is optional and not complete.
+    the time that is read of a state table: None if that is optional and not complete.
     """
 
     recipe: Recipe
@@ -34,14 +34,14 @@ class Task:
     slices: Mapping[str, Sequence[Slice]]
     run_spec: RunSpec
     uncounted: Mapping[str, Sequence[Update]] = field(default_factory=dict[str, Sequence[Update]])
-    """Those of the pinned updates, by input, whose records this run counts."""
+    """The pinned updates, by input, whose records this run counts."""
     spans: Mapping[str, Span | None] = field(default_factory=dict[str, Span | None])
     baseline: Sequence[Measures] = ()
-    """What was measured of the partitions that the profile of this one is compared with."""
+    """The measures of the partitions that the profile of this one is compared with."""
     is_suspect: bool = False
-    """A deep check of it did not pass the last time: they run again, whatever its profile says."""
+    """True if a deep check did not pass the last time: then they run again, whatever the profile shows."""
     boards: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
-    """By input the blackboard of others that it is on; without one it is on ours."""
+    """The blackboard of others that an input is on, by input; without one it is on ours."""
     previous: Update | None = None
     """The dataset's own update that an increment is added to."""
 
@@ -54,7 +54,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Output:
-    """One update that a run wrote, and what is in it."""
+    """One update that a run wrote, and its contents."""
 
     partition: Partition
     id: str
@@ -62,13 +62,13 @@ class Output:
 
     @property
     def update(self) -> Update:
-        """The update with the exact files that were written."""
+        """Return the update with the exact files that were written."""
         return Update(self.partition, self.id, self.written.files)
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found in a dataset's written rows: its checks, the first rows and the recipe's chart as Markdown.
+    """Findings in a dataset's written rows: its checks, the first rows and the recipe's chart as Markdown.
 
     `measures` are those of its profile, if it has one; `figures` are its key figures, without those that are NULL.
     """
@@ -81,7 +81,7 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether no check keeps the data from being published."""
+        """Return whether no check keeps the data from being published."""
         return not any(result.blocks for result in self.checks)
 
 
@@ -96,7 +96,7 @@ class Made(Protocol):
         ...
 
     def counted(self) -> Sequence[tuple[Update, Counts]]:
-        """The records of the task's uncounted updates by window, those that do not parse but have a time, too."""
+        """Return the records of the task's uncounted updates by window, also those with a time that do not parse."""
         ...
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
@@ -105,12 +105,12 @@ class Made(Protocol):
 
 
 class Maker(Protocol):
-    """Makes rows, writes them, and reads them back."""
+    """An engine that makes rows, writes them, and reads them back."""
 
     def make(self, task: Task, board: Blackboard) -> AbstractContextManager[Made]:
         """Read the inputs and run the recipe's function."""
         ...
 
     def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:
-        """The number of rows of an update that this maker wrote, and their data version."""
+        """Return the number of rows of an update that this maker wrote, and their data version."""
         ...

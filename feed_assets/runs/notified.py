@@ -1,7 +1,7 @@
-"""Look where a store says that something was written or removed, and record what is there: as the listing would.
+"""Visit the partitions in which a store reports a write or removal, and record what is there: as the listing would.
 
-A message is deleted once the ledger has what was found, so a kill before that lets it come again. It may come twice,
-late, never, or in another order: what is recorded is what the store has at the moment of the look.
+A message is deleted once the ledger has what was found; after a kill before that it is delivered again. It may arrive
+twice, late, never, or in another order: what is recorded is what the store has at the moment of the visit.
 """
 
 import logging
@@ -22,28 +22,28 @@ from feed_assets.runs.sync import sync
 from feed_assets.settings import Settings
 
 MESSAGES_PER_LOOK = 500
-"""Messages that are received before their partitions are looked at, each once: those of a large update are many."""
+"""Messages that are received before their partitions are visited, each once: those of a large update are many."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Bucket:
-    """A bucket, or what is below a prefix of it, that a blackboard is, and the feeds on it by name."""
+    """A bucket, or a prefix of one, that is a blackboard, and the feeds on it by name."""
 
     bucket: str
     prefix: str
     feeds: Mapping[str, Feed]
 
     def partition(self, found: Told) -> Partition | None:
-        """The partition of a feed on it that an object belongs to."""
+        """Return the partition of a feed on it that an object belongs to; None if there is none."""
         is_below = found.bucket == self.bucket and found.key.startswith(self.prefix)
         return partition_of(found.key.removeprefix(self.prefix), self.feeds) if is_below else None
 
 
 @dataclass(frozen=True)
 class Notified:
-    """The queues of the blackboards that some feeds are on, each with the first of these, and what they tell of."""
+    """The queues of the blackboards that some feeds are on, each with the first of these, and their buckets."""
 
     services: Services
     queues: Mapping[Queue, Feed]
@@ -52,7 +52,7 @@ class Notified:
 
     @classmethod
     def of(cls, services: Services, settings: Settings, feeds: Iterable[Feed], appendable: Collection[Feed]) -> Self:
-        """What the settings name for the blackboards of these feeds; who lists them says what is not set."""
+        """Return what the settings name for the blackboards of these feeds; the listing reports what is not set."""
         queues, buckets = dict[Queue, Feed](), list[_Bucket]()
         for name, mine in groupby(sorted(feeds, key=_board_of(services)), key=_board_of(services)):
             by_name = {str(feed): feed for feed in mine}
@@ -66,24 +66,24 @@ class Notified:
         return cls(services, queues, buckets, appendable)
 
     def hear(self, queue: Queue, out_of_time: Callable[[], bool]) -> bool:
-        """Look at all that a queue tells of now; whether there was time for it. Raises QueueUnavailable."""
+        """Visit all that a queue reports now; return whether there was time for it. May raise QueueUnavailable."""
         messages, is_all = received(queue, out_of_time)
         self.look(queue, messages, out_of_time)
         return is_all and not out_of_time()
 
     def look(self, queue: Queue, messages: Sequence[Message], out_of_time: Callable[[], bool]) -> None:
-        """Look at the partitions that messages are about, each once, and delete these. Raises QueueUnavailable.
+        """Visit the partitions that messages are about, each once, and delete these. May raise QueueUnavailable.
 
-        Those of a feed that cannot be read, or for which there was no time, come again.
+        Messages of a feed that cannot be read, or for which there was no time, are delivered again.
         """
         concerned = {each: of for each in messages if (of := self._concerned(queue, each)) is not None}
         looked = self._sync({partition for of in concerned.values() for partition in of}, out_of_time)
         queue.delete([each for each, of in concerned.items() if of <= looked])
 
     def _concerned(self, queue: Queue, message: Message) -> set[Partition] | None:
-        """The partitions that a message is about, of feeds that are looked through; None of what no store has written.
+        """Return the partitions of our feeds that a message is about; None for a message that no store has written.
 
-        That stays on the queue: by a mistyped URL another team's messages would be deleted here.
+        Such a message stays on the queue: with a mistyped URL another team's messages would be deleted here.
         """
         try:
             objects = told(message.body)
@@ -94,7 +94,7 @@ class Notified:
         return {partition for partition in found if partition}
 
     def _sync(self, partitions: Collection[Partition], out_of_time: Callable[[], bool]) -> set[Partition]:
-        """Those of some partitions that were looked at before the time was over: one at least, if there is one."""
+        """Visit partitions until the time is over, and return those that were read: one at least, if any can be."""
         looked, failed = set[Partition](), dict[str, str]()
         for partition in sorted(partitions):
             feed = partition.feed
@@ -116,7 +116,7 @@ def _board_of(services: Services) -> Callable[[Feed], str]:
 
 
 def received(queue: Queue, out_of_time: Callable[[], bool], seconds: int = 0) -> tuple[list[Message], bool]:
-    """What there is on a queue, or first comes within so many seconds; whether there was no more then."""
+    """Return what is on a queue, or arrives first within `seconds`, and whether there was no more then."""
     found = more = queue.receive(seconds)
     while more:
         if len(found) >= MESSAGES_PER_LOOK or out_of_time():

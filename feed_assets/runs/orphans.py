@@ -1,6 +1,6 @@
-"""Find what attempts left on the blackboard, and do what the table of `core/orphans.py` says of it.
+"""Find leftovers of attempts on the blackboard, and treat them by the table of `core/orphans.py`.
 
-An attempt's parts go before its claim: what is interrupted is found again by that claim, and doing it a second time
+An attempt's parts are removed before its claim: an interrupted removal is found again by that claim, and to repeat it
 changes nothing. So any step may be killed at any instruction.
 """
 
@@ -27,7 +27,7 @@ _INTAKE_KILLED = "intake was killed before it told the ledger"
 
 @dataclass(frozen=True)
 class Done:
-    """One id that something was done about (`finished`, `swept`), or that a person decides about (`left`)."""
+    """One id that was treated (`finished`, `swept`), or that a person decides about (`left`)."""
 
     what: str
     partition: Partition
@@ -40,7 +40,7 @@ class Done:
 
 @dataclass
 class Swept:
-    """What one sweep did, how many claims it removed, and the claim at which it stopped ('': all were seen)."""
+    """Result of one sweep: what it did, how many claims it removed, and where it stopped ('': all were seen)."""
 
     done: tuple[Done, ...] = ()
     claims: int = 0
@@ -49,7 +49,7 @@ class Swept:
 
 @dataclass(frozen=True)
 class _Orphan:
-    """An old id, what its attempt left, and what becomes of it; `problem`: why it cannot be looked at."""
+    """An old id, the leftovers of its attempt, and what is to be done; `problem`: why it cannot be read."""
 
     partition: Partition
     update_id: str
@@ -60,7 +60,7 @@ class _Orphan:
 
     @property
     def is_batch(self) -> bool:
-        """Whether intake has begun it, which publishes batches alone."""
+        """Return whether intake has begun it, which publishes batches alone."""
         return self.attempt.reason == _INTAKE_KILLED
 
     def done(self, what: str, why: str) -> Done:
@@ -70,14 +70,14 @@ class _Orphan:
 
 
 def never() -> bool:
-    """False: what is called with it has no limit of time."""
+    """Return False: a call with it has no limit of time."""
     return False
 
 
 def contents_of(services: Services, partition: Partition, update_id: str) -> tuple[Contents, int]:
-    """What lies under an id, and how many objects.
+    """Return what lies under an id, and how many objects.
 
-    Listed first and judged afterwards: a manifest that comes in between is seen.
+    They are listed first and judged afterwards: a manifest that is written in between is seen.
     """
     path = f"{partition.path}/{update_id}"
     files = services.board.files(path)
@@ -92,14 +92,14 @@ def contents_of(services: Services, partition: Partition, update_id: str) -> tup
 def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool] = never, after: str = "") -> Swept:
     """Finish or sweep what old claims on our own feeds lead to, until the time is over.
 
-    `after` is where the call before stopped. Costs a listing of each feed's claims; then a read and two listings for
+    `after` is where the call before stopped. It costs a listing of each feed's claims; then a read and two listings for
     each attempt that was given up. A feed that cannot be read does not hold up the others; if none can, the first
     error is raised.
     """
     swept, failed = Swept(), list[FeedAssetsError]()
     for feed in sorted(feeds, key=lambda feed: f"{feed}/"):
         try:
-            if f"{CLAIMS}/{feed}0" > after and not swept.stopped:  # `0` follows the slash: some claims may come after.
+            if f"{CLAIMS}/{feed}0" > after and not swept.stopped:  # `0` follows the slash: some claims may be after.
                 _sweep_feed(services, feed, out_of_time, after, swept)
         except FeedAssetsError as error:
             _log.warning("orphans of %s could not be swept: %s", feed, error)
@@ -128,7 +128,7 @@ def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool],
 
 
 def forget_claims(services: Services, partition: Partition) -> None:
-    """Remove the old claims on a partition that lead to nothing more; `sweep` goes by those that stay."""
+    """Remove the old claims on a partition that lead to nothing more; `sweep` uses those that stay."""
     claims = [(key, update_id) for key, at, update_id in _claims(services, partition) if at == partition]
     orphans = [(key, _orphan(services, partition, update_id)) for key, update_id in claims]
     services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Fate.FORGET])
@@ -137,9 +137,9 @@ def forget_claims(services: Services, partition: Partition) -> None:
 def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[Done, ...]:
     """Walk all of our own feeds for old parts that have no claim any more, or that the ledger does not know.
 
-    The latter are reported as `left`, unless `unknown`: without the ledger the parts of a dead attempt cannot be told
-    from an update whose manifest was removed to invalidate it. Costs a listing for each partition, then three requests
-    for each id that the ledger has not as published or invalidated.
+    The latter are reported as `left`, unless `unknown`: without the ledger the parts of a dead attempt look like an
+    update whose manifest was removed to invalidate it. It costs a listing for each partition, then three requests for
+    each id that the ledger does not have as published or invalidated.
     """
     done: tuple[Done, ...] = ()
     for feed in sorted(feeds):
@@ -152,7 +152,7 @@ def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool 
 def _carry_out(
     services: Services, orphan: _Orphan | None, *, unknown: bool = False, asks: bool = False
 ) -> tuple[Done, ...]:
-    """Do what becomes of an id, but for its claim; what was done, if anything."""
+    """Treat an id by its fate, but for its claim; return what was done, if anything."""
     if orphan is None:
         return ()
     if orphan.problem:
@@ -171,8 +171,8 @@ def _carry_out(
 
 
 def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan | None:
-    """An id by what ledger and blackboard have of it; None while it, or the end of its run, is too young."""
-    if not is_old(update_id, services.now()):  # Costs nothing: most are young.
+    """Return an id with what ledger and blackboard have of it; None while it, or the end of its run, is too young."""
+    if not is_old(update_id, services.now()):  # This costs nothing: most are young.
         return None
     attempt = _attempt(services, partition, update_id)
     if not is_old(update_id, services.now(), attempt.ended):
@@ -186,10 +186,10 @@ def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan
 
 
 def _attempt(services: Services, partition: Partition, update_id: str) -> KnownAttempt:
-    """What the ledger knows of an id; if it knows nothing, the claim itself names the run, or intake.
+    """Return the ledger's facts about an id; if it has none, the claim itself names the run, or intake.
 
-    Intake tells the ledger of a batch in the call that publishes it: what it claimed a day ago and never told of, it
-    was killed over.
+    Intake records a batch in the ledger in the call that publishes it: if it claimed one a day ago and never recorded
+    it, it was killed.
     """
     with services.ledger.read() as connection:
         found = orphans.attempt(connection, partition, update_id)
@@ -203,9 +203,9 @@ def _attempt(services: Services, partition: Partition, update_id: str) -> KnownA
 
 
 def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partition, str]]:
-    """Key, partition and update id of each claim on a partition and those below it, by key.
+    """Yield key, partition and update id of each claim on a partition and those below it, by key.
 
-    Among them is what a killed writer left half-written on disk.
+    Claims that a killed writer left half-written on disk are among them.
     """
     for file in services.board.files(f"{CLAIMS}/{below.path}"):
         path, _, name = file.key.removeprefix(f"{CLAIMS}/{below.feed}").strip("/").rpartition("/")

@@ -1,4 +1,4 @@
-"""The outcomes of checks. What is counted row by row is counted in one job."""
+"""The outcomes of checks. All counts of rows are made in one job."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ class CheckResult:
 
     Attributes:
         check: The check.
-        passed: Whether it passed.
+        passed: True if it passed.
         found: The number that it judged.
         sample: Up to five rows that break the rule, or that show why.
         rows: How many rows were written.
-        said: What was found in words, if the check itself has none for it.
-        more: What the sample shows, in words, where it is no rows of the dataset's own.
+        said: The finding in words, if the check itself has none for it.
+        more: The words for the sample, if it is no rows of the dataset's own.
         rejected: How many records were rejected.
     """
 
@@ -46,40 +46,40 @@ class CheckResult:
 
     @property
     def severity(self) -> str:
-        """What it means if it did not pass, `ERROR` or `WARN`."""
+        """Return the severity if it did not pass, `ERROR` or `WARN`."""
         return self.check.severity_of(self.found)
 
     @property
     def blocks(self) -> bool:
-        """Whether it keeps the data from being published."""
+        """Return whether it keeps the data from being published."""
         return not self.passed and self.severity == "ERROR"
 
     @property
     def state(self) -> CheckState:
-        """What it makes known of the partition."""
+        """Return the state of the check that it reports for the partition."""
         state = PASSED if self.passed else FAILED if self.blocks else WARNED
         return CheckState(state, self.message)
 
     @property
     def message(self) -> str:
-        """The outcome in words."""
+        """Return the outcome in words."""
         finding = self.said or self.check.finding.format(found=self.found, rows=self.rows)
         return "; ".join(filter(None, (f"{self.check.name}: {self.check.description}", finding, self.more)))
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
-    """Run every check. What is read back must be as many rows as were written."""
+    """Run every check. As many rows must be read back as were written."""
     counts = aggregates(audited, wanted_of(checks))
     return results(checks, counts, audited)
 
 
 def wanted_of(checks: Sequence[Check]) -> dict[str, str]:
-    """The SQL aggregates of some checks, by name."""
+    """Return the SQL aggregates of some checks, by name."""
     return {check.name: check.aggregate for check in checks if check.aggregate}
 
 
 def aggregates(audited: Audited, wanted: Mapping[str, str]) -> dict[str, Any]:
-    """SQL aggregates of the rows by name, in one job. Raises UpdateAbandoned if some are lost."""
+    """Return SQL aggregates of the rows by name, in one job. Raise UpdateAbandoned if the number of rows differs."""
     selected = [f"{aggregate} AS {quoted(name)}" for name, aggregate in wanted.items()]
     found = audited.written.selectExpr(f"count(1) AS {RECORDS}", *selected).collect()[0].asDict()
     if found[RECORDS] != audited.records:
@@ -91,7 +91,7 @@ def aggregates(audited: Audited, wanted: Mapping[str, str]) -> dict[str, Any]:
 
 
 def results(checks: Sequence[Check], counts: Mapping[str, Any], audited: Audited) -> tuple[CheckResult, ...]:
-    """The outcome of each check, by what its aggregate has found."""
+    """Return the outcome of each check, by what its aggregate has found."""
     keys = {check.name: check.keys for check in checks if isinstance(check, References)}
     found = {**counts, **shares(audited, keys)}
     return tuple(_result(check, found, audited) for check in checks)

@@ -14,22 +14,22 @@ from feed_assets.runs.outcomes import CheckResult
 
 @dataclass(frozen=True)
 class Pinned:
-    """What is read, to the very update: by input, updates of feeds, slices of event tables, spans of state tables."""
+    """The exact data to read: by input, updates of feeds, slices of event tables, spans of state tables."""
 
     updates: Mapping[str, Sequence[Update]]
     slices: Mapping[str, Sequence[Slice]]
     spans: Mapping[str, Span | None]
-    """Of state tables the time that is read; None of one that is optional and not complete."""
+    """The time that is read of state tables; None for one that is optional and not complete."""
     pins: tuple[Pin, ...]
-    """The same, as it is recorded in the lineage."""
+    """The same data, as they are recorded in the lineage."""
     run_spec: RunSpec
-    """What the function is told: the plan, and the slices as they are read."""
+    """The run spec for the function: the plan, and the slices as they are read."""
     without: tuple[str, ...] = ()
-    """What it needs and goes without, as so many are enough."""
+    """Partitions that it needs and does without, because enough others are there."""
     base: tuple[Update, Pin] | None = None
-    """The dataset's own update that an increment is added to; None where everything is loaded."""
+    """The dataset's own update that an increment is added to; None if everything is loaded."""
     batch: Partition | None = None
-    """Of an appendable dataset the batch that is written."""
+    """The batch that is written, for an appendable dataset."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Checked:
-    """What was written has been read back and checked."""
+    """The written rows have been read back and checked."""
 
     staged: Staged
     audit: Audit
@@ -66,9 +66,9 @@ class Published:
     preview: str
     """The first rows as Markdown."""
     chart: str | None
-    """What the recipe's `chart` made of the rows."""
+    """The Markdown that the recipe's `chart` made of the rows."""
     without: tuple[str, ...] = ()
-    """What it needs and went without."""
+    """Partitions that it needs and did without."""
     base: Pin | None = None
     """The update that it was added to."""
 
@@ -83,7 +83,7 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """Every check that blocks, in words."""
+        """Return every check that blocks, in words."""
         return "; ".join(result.message for result in self.checks if result.blocks)
 
 

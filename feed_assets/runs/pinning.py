@@ -1,4 +1,4 @@
-"""Which updates and slices a build reads, chosen before anything is claimed."""
+"""Choice of the updates and slices that a build reads, before anything is claimed."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ Inputs = Mapping[str, Sequence[Partition]]
 
 @dataclass(frozen=True)
 class Order:
-    """What a build was asked for: a partition from the partitions of each input.
+    """The request for a build: a partition from the partitions of each input.
 
     `named` are the updates to read in place of the newest valid ones. `optional` partitions are left out if they have
     no valid update, unless one is named.
@@ -44,22 +44,22 @@ class Order:
     run_spec: RunSpec
     optional: Set[Partition]
     windows: Mapping[str, Sequence[WindowInput]]
-    """By input the windows that have to be complete."""
+    """The windows that have to be complete, by input."""
     baseline: Sequence[Partition] = ()
     """The partitions whose profiles it is compared with."""
     made_again: Sequence[WindowAddress] = ()
-    """The windows that the partition fills, of a run by hand: what is bad of these is backfilled."""
+    """The windows that the partition of a run by hand fills: bad ones are backfilled."""
     waits: Waits = field(default_factory=Waits)
-    """How many of what it needs are enough, and from when on."""
+    """The number of needed partitions that are enough, and from when on."""
     absent: Sequence[Partition] = ()
-    """What it needs and does not exist yet."""
+    """Partitions that it needs and that do not exist yet."""
     reprocess: Reprocess = "if_data_changed"
     ignores_quality: bool = False
-    """Somebody asks for it by hand: windows are read that are bad, if all of their data are there."""
+    """True if somebody requests it by hand: bad windows are read, if all of their data are there."""
 
 
 def pin_inputs(order: Order, services: Services) -> Pinned:
-    """Choose what is read of each input. Raises NoValidUpdate, MixedInputs and InvalidDefinition."""
+    """Choose what is read of each input. Raise NoValidUpdate, MixedInputs or InvalidDefinition if that cannot be."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
     base, batch, told = _base(order, services)
     lacking = dict.fromkeys(order.absent, f"{order.output} needs what is no partition yet")
@@ -84,9 +84,9 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
 
 
 def _base(order: Order, services: Services) -> tuple[tuple[Update, Pin] | None, Partition | None, RunSpec]:
-    """What an increment goes into, and what a run is told then: where that cannot be, everything is loaded.
+    """Return the target of an increment, and the run spec for it; without a target everything is loaded.
 
-    That is the dataset's own update that it is added to, or the batch that it is.
+    The target is the dataset's own update that the increment is added to, or the batch that it is.
     """
     told, recipe = order.run_spec, order.recipe
     if recipe.is_appendable:
@@ -110,9 +110,9 @@ def _reloading(told: RunSpec, services: Services) -> RunSpec:
 
 
 def _refuse_several(order: Order, cut: slices.Cut) -> None:
-    """Raise InvalidDefinition where a function that takes one slice would get one of several, and the others no one.
+    """Raise InvalidDefinition if a function that takes one slice would get one of several, and lose the others.
 
-    One that takes the run spec finds all of them there.
+    A function that takes the run spec finds all of them there.
     """
     for source in () if "run_spec" in order.recipe.wants else order.recipe.sources:
         if len(found := cut.get(source.name, ())) > 1 and source.is_handed and not source.fans_in:
@@ -126,11 +126,11 @@ def _refuse_several(order: Order, cut: slices.Cut) -> None:
 
 
 Lacking = dict[Partition, str]
-"""What a run goes without, if so many are enough, and what is said of it if not."""
+"""Partitions that a run does without, if enough others are there, and the message for each if not."""
 
 
 def _refuse_lacking(order: Order, lacking: Lacking, services: Services) -> None:
-    """Raise NoValidUpdate if a run would go without more than it may, or earlier."""
+    """Raise NoValidUpdate if a run would do without more than it may, or too early."""
     windows = [each for some in order.windows.values() for each in some]
     units = {each for at in windows for each in at.needed} | {each for some in order.inputs.values() for each in some}
     if lacking and not order.waits.goes_without(units | lacking.keys(), lacking.keys(), services.now()):
@@ -138,9 +138,9 @@ def _refuse_lacking(order: Order, lacking: Lacking, services: Services) -> None:
 
 
 def _pinned_windows(order: Order, services: Services, lacking: Lacking) -> tuple[dict[str, Span | None], set[Pin]]:
-    """What is read of state tables, and all windows that are read.
+    """Return what is read of state tables, and all windows that are read.
 
-    Raises NoValidUpdate for a bad one, which was good when the run was requested; by hand nobody waits for quality.
+    Raise NoValidUpdate for a bad one, which was good when the run was requested; a run by hand ignores quality.
     """
     known = _known_windows(order, services)
     pins = {each: each.pins(known, Choice()) for some in order.windows.values() for each in some}
@@ -162,7 +162,7 @@ def _pinned_windows(order: Order, services: Services, lacking: Lacking) -> tuple
 
 
 def _read(windows: WindowInput, pins: Sequence[Pin]) -> Span:
-    """The span with those of its windows that are there."""
+    """Return the span with those of its windows that are there."""
     there = {pin.partition for pin in pins}
     pairs = zip(windows.span.windows, windows.windows, strict=True)
     return replace(windows.span, windows=tuple(window for window, at in pairs if at in there))
@@ -175,7 +175,7 @@ def _known_windows(order: Order, services: Services) -> Facts:
 
 
 def backfilled(order: Order, services: Services, since: int, consumed: Sequence[Pin]) -> bool:
-    """Whether windows were backfilled since a number of the log that are always to be read again."""
+    """Return whether windows that are always to be read again were backfilled since they were read, or log `since`."""
     if order.reprocess != "always":
         return False
     need = Need(order.output, tuple(each for some in order.windows.values() for each in some))
@@ -183,7 +183,7 @@ def backfilled(order: Order, services: Services, since: int, consumed: Sequence[
 
 
 def _refuse_mixed(order: Order, services: Services, pins: Sequence[Pin]) -> None:
-    """By hand the newest are read, which may be on their way through a pipeline; the sensors have asked lineage."""
+    """Raise MixedInputs if updates of a run by hand, the newest, differ in origin: the sensors check lineage before."""
     with services.ledger.read() as connection:
         known = lineage.extend(connection, lineage.NOTHING, pins)
     for group in of_one_origin(pins, known.built_from, known.newest):

@@ -1,4 +1,4 @@
-"""The profile of a partition in its audit: what it measures, and the deep checks where that asks for them."""
+"""The profile of a partition in its audit: its measures, and the deep checks if these require them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +12,13 @@ from feed_assets.runs.outcomes import CheckResult, aggregates, results, run_chec
 from feed_assets.runs.recipe import Recipe
 
 MEASURE, FIGURE = "measure:", "figure:"
-"""Begin the names of measures and key figures where checks have names, too: none of them has a colon."""
+"""Prefixes of the names of measures and key figures among those of checks, which have no colon."""
 
 NOTHING_KNOWN: Mapping[str, Any] = MappingProxyType({})
 """No aggregate was observed by the write."""
 
 Found = tuple[tuple[CheckResult, ...], Measures, Measures]
-"""The results of all checks, what was measured, and the key figures."""
+"""The results of all checks, the measures, and the key figures."""
 
 
 def audit(
@@ -29,7 +29,7 @@ def audit(
     known: Mapping[str, Any] = NOTHING_KNOWN,
     is_suspect: bool = False,
 ) -> Found:
-    """Run the checks, and the deep checks if the profile asks for them.
+    """Run the checks, and the deep checks if the profile requires them.
 
     `known` are aggregates that the write has observed; all others are computed in one job.
     """
@@ -42,7 +42,7 @@ def audit(
 
 
 def wanted(recipe: Recipe) -> dict[str, str]:
-    """All that is computed of a dataset's rows in one job: SQL aggregates by name."""
+    """Return all that is computed of a dataset's rows in one job: SQL aggregates by name."""
     measures = _named(MEASURE, recipe.profile.measures if recipe.profile else {})
     return wanted_of(recipe.checks) | measures | _named(FIGURE, recipe.figures)
 
@@ -52,13 +52,13 @@ def _named(kind: str, wanted: Mapping[str, str]) -> dict[str, str]:
 
 
 def _numbers(recipe: Recipe, kind: str, counts: Mapping[str, Any]) -> dict[str, float]:
-    """What was found of a kind, by name, without what is NULL."""
+    """Return the numbers of a kind, by name, without those that are NULL."""
     found = {name.removeprefix(kind): _number(recipe, name, counts) for name in counts if name.startswith(kind)}
     return {name: number for name, number in found.items() if number is not None}
 
 
 def _number(recipe: Recipe, name: str, counts: Mapping[str, Any]) -> float | None:
-    """What was measured; None if it is NULL or no finite number. Raises InvalidDefinition for what is no number."""
+    """Return a measured number; None if it is NULL or not finite. Raise InvalidDefinition if it is no number."""
     value = counts[name]
     try:
         number = None if value is None else float(value)
@@ -77,9 +77,9 @@ def judged(
     *,
     is_suspect: bool,
 ) -> tuple[CheckResult, ...]:
-    """The result of the profile, if there is one, and those of the deep checks, which `deep_checks` runs if it must.
+    """Return the result of the profile, if there is one, and of the deep checks, which `deep_checks` runs if needed.
 
-    That nothing is off says nothing of what they have found before: where one did not pass, they run again.
+    A profile with nothing off does not disprove an earlier finding: if a deep check did not pass, they run again.
     """
     if recipe.profile is None:
         return ()
@@ -92,7 +92,7 @@ def judged(
 
 
 def shown(compared: Sequence[Compared]) -> tuple[dict[str, Any], ...]:
-    """A profile as rows: what was found of each measure, and what is usual."""
+    """Return a profile as rows: what was found of each measure, and what is usual."""
     return tuple(
         {
             "measure": each.measure,

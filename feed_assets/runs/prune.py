@@ -1,4 +1,4 @@
-"""Prune partitions: what goes and what stays, by the blackboard and the ledger together.
+"""Prune partitions: decide what is removed and what stays, by the blackboard and the ledger together.
 
 The ledger is changed first: a run that claims afterwards fails, since its pin is gone, and a prune that was killed is
 finished by the next one, whatever its policy.
@@ -19,7 +19,7 @@ from feed_assets.runs.sync import sync
 
 @dataclass(frozen=True)
 class Pruned:
-    """What becomes of each update of a partition, newest first; `applied`: what goes is gone."""
+    """Decisions about the updates of a partition, newest first; `applied`: those to remove are removed."""
 
     partition: Partition
     judged: tuple[Judgement, ...]
@@ -27,17 +27,17 @@ class Pruned:
 
     @property
     def gone(self) -> tuple[Judgement, ...]:
-        """The updates that go."""
+        """Return the updates that are removed."""
         return tuple(each for each in self.judged if each.goes)
 
     @property
     def brief(self) -> "Pruned":
-        """The same without what stays as expected."""
+        """Return the same without updates that stay as expected."""
         return replace(self, judged=tuple(each for each in self.judged if each.goes or each.surprising))
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What goes, and what stays against expectation, with the reasons."""
+        """Return what is removed, and what stays against expectation, with the reasons."""
         at, goes = self.partition, "pruned" if self.applied else "would go"
         return tuple(f"{at} {each.id} {goes if each.goes else 'stays'}: {each.reason}" for each in self.brief.judged)
 
@@ -49,7 +49,7 @@ def prune_feed(services: Services, feed: Feed, policy: Retention, *, apply: bool
 
 
 def prune(services: Services, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
-    """Say what goes of a partition, and with `apply` remove it. May be killed anywhere, and repeated."""
+    """Decide what is removed of a partition, and with `apply` remove it. It may be killed anywhere, and repeated."""
     found, holder = _found(services, partition), _holder(services, partition)
     judged = judge(found, policy, services.now(), holder and holder.id)
     if not apply:
@@ -64,21 +64,21 @@ def prune(services: Services, partition: Partition, policy: Retention, *, apply:
 
 
 def _holder(services: Services, partition: Partition) -> Update | None:
-    """The valid update that holds the rows of a batch of ours, and takes its place."""
+    """Return the valid update that holds the rows of a batch of ours, and takes its place; None if there is none."""
     if partition.parent is None or numbers_in(partition.name) is None:
         return None
     with services.ledger.read() as connection:
         held = batches.known(connection, [partition.parent])[partition.parent]
         valid = updates.newest(connection, held)
-    # As it would be if this one were valid: what is pruned already no longer is.
+    # Include this batch as if it were valid: one that is pruned already no longer is.
     holder = replaced({*valid, partition}).get(partition)
     return read.latest(services.board, holder).update if holder else None
 
 
 def _found(services: Services, partition: Partition) -> tuple[Found, ...]:
-    """What lies on the blackboard, with what the ledger knows of it.
+    """Return what lies on the blackboard, with what the ledger has of it.
 
-    The ledger is asked last: what was being written when the blackboard was listed is claimed in it by then.
+    The ledger is read last: what was being written when the blackboard was listed is claimed in it by then.
     """
     found = retention.find(services.board, partition)
     with services.ledger.read() as connection:
@@ -100,7 +100,7 @@ def _remove(
     going: dict[str, str],
     holder: Update | None,
 ) -> dict[str, str]:
-    """Remove updates, oldest first, so that what is left is always the end of history; why some stay after all."""
+    """Remove updates, oldest first, so that what is left is the end of history; return why some stay after all."""
     valid = {each.id: going[each.id] for each in found if each.valid and each.id in going}
     pinned = pruning.give_up(services.ledger, partition, valid, services.now())
     services.on_step("given up in the ledger")

@@ -1,6 +1,6 @@
-"""Rebuild the ledger of our own feeds from the blackboard, as far as the protocol says.
+"""Rebuild the ledger of our own feeds from the blackboard, as far as the protocol allows.
 
-Each partition is one transaction, and what the ledger knows is skipped: killed anywhere, the next call goes on.
+Each partition is one transaction, and what the ledger has is skipped: after a kill anywhere the next call continues.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,7 +19,7 @@ from feed_assets.ledger.rebuild import Seen
 from feed_assets.runs.services import Services
 
 NeedOf = Callable[[Partition], Need | None]
-"""What an output needs; None if it is no partition of a dataset (now)."""
+"""A function that returns what an output needs; None if it is no partition of a dataset (now)."""
 
 NOT_KNOWN = (
     "runs, and audits that failed: nothing is blocked because of them",
@@ -28,12 +28,12 @@ NOT_KNOWN = (
     "event times, and the rows of all but the newest updates",
     "what was reported to Dagster: every update is reported once more",
 )
-"""What a rebuilt ledger does not know, since no blackboard has it."""
+"""Facts that a rebuilt ledger lacks, because no blackboard has them."""
 
 
 @dataclass(frozen=True)
 class Assumed:
-    """What an update is taken to be built from."""
+    """The pins that an update is assumed to be built from."""
 
     partition: Partition
     update_id: str
@@ -50,7 +50,7 @@ class NotKnown(NamedTuple):
 
 @dataclass
 class Rebuilt:
-    """What was added, assumed, and could not be known."""
+    """The result of a rebuild: what was added, assumed, and could not be known."""
 
     added: list[Seen] = field(default_factory=list[Seen])
     assumed: list[Assumed] = field(default_factory=list[Assumed])
@@ -72,8 +72,8 @@ def rebuild(
 
     `rows` reads the newest update of each partition with Spark, for its records and data version; the others' is the
     digest of their files. `trust` assumes that an update was built from the newest inputs with older ids than its own;
-    without it that stays unknown, and the loop builds the partition again. `need_of` says nothing of rejects, nor of
-    `appendable` feeds, of which nobody knows what a batch has read: their next run loads everything.
+    without it that stays unknown, and the loop builds the partition again. `need_of` has nothing for rejects, nor for
+    `appendable` feeds: it is unknown what a batch has read, so their next run loads everything.
     """
     found = Rebuilt()
     for feed in feeds:
@@ -105,7 +105,7 @@ def _add(services: Services, partition: Partition, found: Rebuilt, need_of: Need
 
 
 def _missing(services: Services, partition: Partition, found: Rebuilt) -> Iterator[Update]:
-    """The valid updates that the ledger does not know, oldest first."""
+    """Yield the valid updates that the ledger does not know, oldest first."""
     with services.ledger.read() as connection:
         known = ledger_rebuild.known_ids(connection, partition)
     for update_id in services.board.children(partition.path):
@@ -126,7 +126,7 @@ def _with_rows(services: Services, update: Update, found: Rebuilt) -> Seen:
 
 
 def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, found: Rebuilt, trust: bool) -> None:
-    """What was known before this call, but not what it was built from, and what nothing can be assumed for."""
+    """Assume the inputs of updates that are in the ledger without lineage, or report them as unknown."""
     with services.ledger.read() as connection:
         rows = ledger_rebuild.without_lineage(connection, str(feed))
     for row in rows:
@@ -142,9 +142,9 @@ def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, found: Reb
 
 
 def _older_inputs(services: Services, need: Need, update_id: str) -> tuple[Pin, ...]:
-    """The newest valid update of each input that is older than this one; none if an input has to be there and has none.
+    """Return the newest valid update of each input that is older than this one; () if a required input has none.
 
-    Of the same second is not older: it may have come after the run had pinned, and must not be lost.
+    One of the same second is not older: it may have arrived after the run had pinned, and must not be lost.
     """
     moment = parse_update_id(update_id)
     pins: list[Pin] = []

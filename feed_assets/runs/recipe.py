@@ -1,4 +1,4 @@
-"""How one dataset is made: its inputs, a plain function, its checks. No Dagster in it."""
+"""The recipe of one dataset: its inputs, a plain function, its checks. It is free of Dagster."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _V = TypeVar("_V")
 
 PREVIOUS = "previous"
-"""A function parameter of this name is the dataset's own update before; None where everything is loaded."""
+"""A function parameter of this name is the dataset's own update before; None if everything is loaded."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Source:
     """One input as a run reads it.
 
     A foreign one has a format and a schema (Spark DDL) and is checked record by record; ours has neither and is
-    Parquet. A `tagged` one reaches the function with `_raw`, `_file` and `_reasons`, records that do not parse too.
+    Parquet. A `tagged` one has `_raw`, `_file` and `_reasons` in the function, and also records that do not parse.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Source:
     blackboard: str | None = field(default=None, repr=False)
     """The name of the blackboard that it is on, unless that is ours; how rows are made does not depend on it."""
     dialect: CsvDialect | None = field(default=None, repr=False)
-    """How its CSV is written, unless that is RFC 4180."""
+    """The form of its CSV, unless that is RFC 4180."""
     is_handed: bool = field(default=True, repr=False)
-    """Whether the function gets it; what is in `deps` is waited for and pinned alone."""
+    """True if the function gets it; inputs in `deps` are only waited for and pinned."""
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,18 @@ class Recipe:
     grain: str | None = None
     """The base grain of its windows, if its rows are counted by `event_time`."""
     is_by_events: bool = False
-    """Inputs that come through one pipeline are read together, or not at all."""
+    """True if inputs from one pipeline are read together, or not at all."""
     profile: Profile | None = None
     deep_checks: tuple[Check, ...] = ()
-    """Run if the profile is off, or has too little to be compared with."""
+    """Checks that run if the profile is off, or has too little to be compared with."""
     is_companion: bool = False
-    """The function's rows are those of its input, another team's: what is written is their profile, and what is found
+    """True if the function's rows are those of its input, another team's: their profile is written, and what is found
     wrong is reported of the input."""
     figures: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Key figures, SQL aggregates of the rows by name: what a re-run is told by, and nothing depends on."""
+    """Key figures, SQL aggregates of the rows by name: they show the effect of a re-run, nothing depends on them."""
 
     is_appendable: bool = False
-    """An increment is a batch of its partition."""
+    """True if an increment is a batch of its partition."""
 
     @property
     def handed(self) -> tuple[Source, ...]:
@@ -101,22 +101,22 @@ class Recipe:
 
     @property
     def adds(self) -> bool:
-        """Whether an increment is added to what was published last, which the function gets."""
+        """Return whether an increment is added to what was published last, which the function gets."""
         return PREVIOUS in self.wants
 
     @property
     def all_checks(self) -> tuple[Check, ...]:
-        """Every check whose results its runs tell."""
+        """Return every check whose results its runs report."""
         return (*self.checks, *((PROFILED,) if self.profile else ()), *self.deep_checks)
 
     @property
     def outputs(self) -> tuple[Feed, ...]:
-        """The feeds that a run publishes, in order: rejects first, so that the clean update can name them."""
+        """Return the feeds that a run publishes, in order: rejects first, so that the clean update can name them."""
         return (self.rejects, self.feed) if self.rejects else (self.feed,)
 
     @property
     def digest(self) -> str:
-        """What a mended declaration has another of: of the code version, the inputs' schemas and the checks."""
+        """Return a digest that a mended declaration changes: of code version, inputs' schemas and checks."""
         checks = [_declared(each) for each in (*self.checks, *self.deep_checks)]
         declared: tuple[Any, ...] = self.code_version, self.sources, checks, self.event_time, self.grain
         declared += tuple(each for each in (self.profile, self.figures) if each)
@@ -126,14 +126,14 @@ class Recipe:
 
 
 def _declared(check: Check) -> tuple[Any, ...]:
-    """What is declared of a check: of a severity only if it is another one than all had once."""
+    """Return what is declared of a check: a severity only if it is not ERROR, which all checks had once."""
     judged = source_digest(check.passes), source_digest(check.measure)
     severity = source_digest(check.severity) if callable(check.severity) else check.severity
     return (check.name, check.description, check.aggregate, *judged, *(() if severity == "ERROR" else (severity,)))
 
 
 def source_digest(function: Callable[..., Any] | None) -> str | None:
-    """A digest of a function's source; None if it was not read from a file, or is no function but called like one."""
+    """Return a digest of a function's source; None if it was not read from a file, or is another kind of callable."""
     try:
         return sha256(inspect.getsource(function).encode()).hexdigest()[:12] if function else None
     except (OSError, TypeError):
@@ -141,9 +141,9 @@ def source_digest(function: Callable[..., Any] | None) -> str | None:
 
 
 def made_with(recipe_digest: str, settings: Settings) -> str:
-    """What a run is made with: attempts with another recipe or Spark configuration say nothing of this one.
+    """Return a digest of what a run is made with: attempts with another recipe or Spark configuration do not count.
 
-    Without the address of a Connect server: `feed-assets ui` starts one on another port each time.
+    The address of a Connect server is left out: `feed-assets ui` starts one on another port each time.
     """
     secret = settings.spark_conf.get_secret_value(), settings.spark_profiles.get_secret_value()
     spark = settings.spark_master, settings.spark_jars, *secret

@@ -25,7 +25,7 @@ GONE = "its process is gone"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What became of one run's claims."""
+    """The result for one run's claims."""
 
     run: Run
     published: tuple[updates.Row, ...]
@@ -33,12 +33,12 @@ class FinishedRun:
 
     @property
     def is_published(self) -> bool:
-        """Whether the run's own output, and not its rejects only, is published."""
+        """Return whether the run's own output, and not its rejects only, is published."""
         return any(self.run.output in (row.partition, row.partition.parent) for row in self.published)
 
     @property
     def done(self) -> tuple[Done, ...]:
-        """The same update by update, with the reasons."""
+        """Return the same update by update, with the reasons."""
         ended = f"run {self.run.id} ended without saying so"
         finished = [Done(FINISHED, row.partition, row.id, f"its manifest is there; {ended}") for row in self.published]
         return (*finished, *(Done(SWEPT, row.partition, row.id, f"it has no manifest; {ended}") for row in self.swept))
@@ -54,7 +54,7 @@ def reconcile(
 ) -> tuple[FinishedRun, ...]:
     """Finish every run that the ledger believes to be running and whose process is gone, and all open claims.
 
-    With `output` only what ended runs left of it, so that it can be built again, and what is published is not.
+    With `output` finish only what ended runs left of it: so it can be built again, and is not if it is published.
     """
     with services.ledger.read() as connection:
         believed, left = runs.running(connection, output), runs.with_claims(connection, output)
@@ -68,7 +68,7 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
     """End a run: publish its claimed updates that have a valid manifest, sweep the others.
 
     With the blackboard out of reach the claims stay open, for the next `reconcile`. A run that has ended since it was
-    read keeps its end: a refused one must go on holding its consumers.
+    read keeps its end: a refused one must still hold its consumers.
     """
     with services.ledger.read() as connection:
         claimed = claims.claimed_by(connection, run.id)
@@ -93,7 +93,7 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
 
 
 def _sort(services: Services, run: Run, claimed: Sequence[updates.Row]) -> FinishedRun:
-    """At once, and not a day later: its writer is gone, or says itself that it is over."""
+    """Sort claims into published and swept ones at once, and not a day later: their writer is gone, or ends itself."""
     published = tuple(row for row in claimed if _fate(services, row) is Fate.FINISH)
     swept = tuple(row for row in claimed if row not in published)
     for row in swept:

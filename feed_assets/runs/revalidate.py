@@ -15,9 +15,9 @@ _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
 def revalidate(services: Services, partition: Partition, update_id: str) -> Update:
     """Make an update valid again that was published and then invalidated, if its files are those of its publication.
 
-    Raises NotRevalidated, and where increments are added AlreadyRunning while a run builds the partition, which may
-    read the same rows. Killed between blackboard and ledger it is valid, and the ledger records that when it next is
-    the newest one, or by the same call again.
+    Raise NotRevalidated if that cannot be. If increments are added, raise AlreadyRunning while a run builds the
+    partition, which may read the same rows. After a kill between blackboard and ledger it is valid, and the ledger
+    records that when it next is the newest one, or by the same call again.
     """
     recorded = _recorded(services, partition, update_id)
     output = _built_alone(services, partition, update_id)
@@ -45,7 +45,7 @@ def _revalidated(services: Services, recorded: Update, run_id: str | None = None
 
 
 def _refuse_passed(services: Services, recorded: Update) -> None:
-    """Raise NotRevalidated if a later increment was added to one before: it has not got the rows of this one."""
+    """Raise NotRevalidated if a later increment was added to one before: it does not have the rows of this one."""
     with services.ledger.read() as connection:
         later = bases.beside(connection, recorded.partition, recorded.id)
     if later:
@@ -56,7 +56,7 @@ def _refuse_passed(services: Services, recorded: Update) -> None:
 
 
 def _built_alone(services: Services, partition: Partition, update_id: str) -> Partition | None:
-    """The partition that no run may build meanwhile: one that holds the batch, or to which increments are added."""
+    """Return the partition that no run may build meanwhile: one that holds the batch, or gets increments; else None."""
     with services.ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
         output = updates.output_of(connection, row) if row else partition

@@ -28,7 +28,7 @@ NOWHERE: Mapping[Feed, str] = MappingProxyType({})
 
 
 def utc_now() -> datetime:
-    """The clock of production."""
+    """Return the time of now (UTC): the clock of production."""
     return datetime.now(UTC)
 
 
@@ -37,7 +37,7 @@ def _silent(_step: str) -> None:
 
 
 class Boards(dict[str, Blackboard]):
-    """The blackboards of others by their names in the settings, each opened when it is first asked for."""
+    """The blackboards of others by their names in the settings, each opened when it is first used."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Boards(dict[str, Blackboard]):
 class Services:
     """The services of a run. `on_step` is called after each step: by a log, or by a test that kills there.
 
-    What we write is on `board`, and so is what `elsewhere` does not name: by feed the name of one of the `others`.
+    Our own feeds are on `board`, and so are those that `elsewhere` does not have: it names one of the `others` by feed.
     """
 
     board: Blackboard
@@ -72,18 +72,18 @@ class Services:
         elsewhere: Mapping[Feed, str] = NOWHERE,
         makes: bool = True,
     ) -> "Services":
-        """The services that the settings describe, by default with Spark, which starts when the first run asks."""
+        """Return the services that the settings describe, by default with Spark, which starts with the first run."""
         board = open_board(settings, makes=makes)
         ledger = open_ledger(settings.ledger) if makes else found_ledger(settings.ledger)
         boards = Boards(settings)
         return cls(board, ledger, maker or (lambda: spark_maker(settings)), elsewhere=elsewhere, others=boards)
 
     def board_of(self, feed: Feed) -> Blackboard:
-        """The blackboard that a feed is on."""
+        """Return the blackboard that a feed is on."""
         return self.board_named(self.elsewhere.get(feed))
 
     def board_named(self, name: str | None) -> Blackboard:
-        """The blackboard of this name in the settings; without one ours. Raises InvalidSetting."""
+        """Return the blackboard of this name in the settings; without one ours. Raise InvalidSetting without a setting."""
         return self.others[name] if name else self.board
 
 
@@ -94,33 +94,33 @@ def spark_maker(
     may_start: bool = True,
     reader: SliceReader | None = None,
 ) -> "Maker":
-    """Spark with the process's one session and a profile's configuration, which `spark.profiles` sets and takes back.
+    """Return Spark with the process's one session and a profile's configuration, set and reset by `spark.profiles`.
 
-    The one place where Spark is chosen. `reader` is that of the slices that a function gets.
+    This is the one place where Spark is chosen. `reader` is that of the slices that a function gets.
     """
-    from feed_assets.runs.spark_maker import SparkMaker  # PySpark costs a second: only who makes rows pays for it.
+    from feed_assets.runs.spark_maker import SparkMaker  # PySpark costs a second: only makers of rows load it.
     from feed_assets.spark.profiles import profiled
 
     return SparkMaker(lambda size: profiled(settings, profile, may_start=may_start, size=size), reader)
 
 
 def this_process() -> str:
-    """This process as the ledger names it: host, pid, and its start, because pids are used again."""
+    """Return this process as the ledger names it: host, pid, and its start, because pids are used again."""
     return f"{socket.gethostname()}:{os.getpid()}:{_start(psutil.Process())}"
 
 
 def _start(process: psutil.Process) -> str:
-    """Seconds from boot to the start of a process: the start by the clock moves whenever that is set."""
+    """Return the seconds from boot to the start of a process: the start by the clock moves whenever that is set."""
     return f"{process.create_time() - psutil.boot_time():.2f}"
 
 
 def is_dead(process: str) -> bool:
-    """Whether a process that the ledger names has surely ended; one on another host never surely has."""
+    """Return whether a process that the ledger names has surely ended; one on another host never surely has."""
     return process.rsplit(":", 2)[0] == socket.gethostname() and living(process) is None
 
 
 def living(process: str) -> psutil.Process | None:
-    """The process that the ledger names, if it is on this host and lives."""
+    """Return the process that the ledger names, if it is on this host and lives; else None."""
     host, pid, started = process.rsplit(":", 2)
     with suppress(psutil.NoSuchProcess):
         found = psutil.Process(int(pid))

@@ -1,4 +1,4 @@
-"""What a run reads of event tables, and how that stands in the lineage."""
+"""Slices of event tables that a run reads, and their form in the lineage."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,13 +15,13 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.runs.recipe import Recipe
 
 Cut = Mapping[str, Sequence[Slice]]
-"""By input its slices."""
+"""The slices of each input, by its name."""
 
 
 def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequence[Partition]) -> list[Slice]:
-    """The slices of an event table: those of the run spec, or all there is, up to the last marker.
+    """Return the slices of an event table: those of the run spec, or all there is, up to the last marker.
 
-    A plan that reloads begins at the beginning, and reads what nothing is new of up to where it was read.
+    A plan that reloads begins at the beginning, and reads a table without new data up to where it was read.
     """
     new = [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
     is_told = bool(run_spec.slices) or run_spec.consumes
@@ -36,9 +36,9 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
 
 
 def refuse_strange(ledger: Ledger, told: RunSpec, tables: Mapping[str, Sequence[Partition]]) -> None:
-    """Raise InvalidDefinition if somebody asks by hand for a slice that is none: of what is read, up to its last event.
+    """Raise InvalidDefinition for a slice by hand of a table that is not read, or one that ends after its last event.
 
-    What lies beyond has not been told of: rows may still come there, and would be taken for late ones.
+    No event covers what lies beyond: rows may still arrive there, and would be taken for late ones.
     """
     if told.consumes or not told.slices:
         return
@@ -69,7 +69,7 @@ def _upto_the_last(ledger: Ledger, partitions: Sequence[Partition]) -> dict[Part
 
 
 def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
-    """Up to where an output has read each table: its markers, and what its newest update has read by hand."""
+    """Return up to where an output has read each table: its markers, and what its newest update has read by hand."""
     with ledger.read() as connection:
         known = inbox.markers(connection, output.feed, output.key)
         pins = sets.consumed(connection, sets.newest(connection, [output])).get(output, ())
@@ -80,14 +80,14 @@ def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
 
 
 def pins_of(found: Cut) -> set[Pin]:
-    """Slices as the positions that are recorded in the lineage."""
+    """Return slices as the positions that are recorded in the lineage."""
     return {Pin(each.partition, each.end, each.version, start=each.start) for some in found.values() for each in some}
 
 
 def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:
-    """The published positions of event tables with nothing new: lineage says how far each was read.
+    """Return the published positions of event tables with nothing new: lineage records how far each was read.
 
-    What a batch has read is its own alone.
+    The positions of a batch are its own alone.
     """
     tables = {source.feed for source in recipe.sources if source.is_table and not recipe.is_appendable}
     read = {pin.partition for pin in pinned}

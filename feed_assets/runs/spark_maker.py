@@ -1,4 +1,4 @@
-"""Spark as the maker of rows. Whoever imports this pays for PySpark."""
+"""Spark as the maker of rows. An import of this module loads PySpark."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -57,7 +57,7 @@ class SparkMade:
         return {name: sql for name, sql in wanted(self.task.recipe).items() if name not in apart}
 
     def counted(self) -> list[tuple[Update, Counts]]:
-        """Count the records of the updates that nobody has counted: where it was done on the way, without a job."""
+        """Count the records of updates that are not counted yet: without a job if that was done on the way."""
         found: list[tuple[Update, Counts]] = []
         for source in self.task.recipe.sources:
             updates = self.task.uncounted.get(source.name, ())
@@ -77,7 +77,7 @@ class SparkMade:
         return counting.exact_by_part(**{each: tally.found[each] for each in ("bins", "first", "last")})
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """Run the checks on the parts of the dataset, which is the last output; what the write has seen is not read."""
+        """Run the checks on the parts of the dataset, the last output; what the write observed is not read again."""
         recipe, main = self.task.recipe, outputs[-1]
         written = read_own(self.spark, self.board, main.update, self.frames.rows.schema)
         audited = Audited(
@@ -102,7 +102,7 @@ class SparkMade:
         unique = [check for check in self.task.recipe.checks if isinstance(check, Unique)]
         if not unique:
             return {}
-        # Here, not above: without such a check nobody pays for DuckDB.
+        # Imported here: without such a check DuckDB is not loaded.
         from feed_assets.reading.repeated_keys import is_judged_alike, repeated_rows
 
         kinds = dict(main.written.columns)
@@ -121,25 +121,25 @@ class SparkMade:
         return sum(counted.values())
 
     def _rejects(self, outputs: Sequence[Output]) -> DataFrame:
-        """The rejected records, read back."""
+        """Read back the rejected records."""
         frames = [read_own(self.spark, self.board, output.update, REJECTS) for output in outputs]
         return reduce(DataFrame.unionByName, frames)
 
 
 @dataclass(frozen=True)
 class SparkProfiled(SparkMade):
-    """The profile of rows that others wrote, in place of these."""
+    """The profile of rows that others wrote, in place of these rows."""
 
     found: Audit
 
     @property
     def _measured(self) -> dict[str, str]:
-        """Return nothing: the aggregates are those of the others' rows, and were computed of them."""
+        """Return no aggregates: those of the others' rows were computed before."""
         return {}
 
     @classmethod
     def of(cls, made: SparkMade) -> "SparkProfiled":
-        """Measure and check the rows that the function gave."""
+        """Measure and check the rows that the function returned."""
         rows, task = made.frames.rows, made.task
         audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read, None, made._records_read)
         with naming_sql(task.recipe, rows):
@@ -149,15 +149,15 @@ class SparkProfiled(SparkMade):
         return cls(task, made.board, made.spark, frames, Audit(checks, "", None, measures))
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """What was found in the rows; what is shown is the profile itself."""
+        """Return what was found in the rows; the preview is the profile itself."""
         return replace(self.found, preview=outputs[-1].written.preview)
 
 
 @contextmanager
 def naming_lines(recipe: Recipe) -> Generator[None]:
-    """Raise FunctionFailed, which names a line of the user's code, for what Spark says of it.
+    """Raise FunctionFailed, which names a line of the user's code, for Spark's error about it.
 
-    Outside of the session, which tells from Spark's own words whether it has died.
+    Use it outside of the session, which needs Spark's own error to detect whether Spark has died.
     """
     try:
         yield
@@ -169,7 +169,7 @@ def naming_lines(recipe: Recipe) -> Generator[None]:
 
 @dataclass(frozen=True)
 class SparkMaker:
-    """Makes with the session that `sessions` opens for the bytes of each task, and closes or restores after it.
+    """A maker with the session that `sessions` opens for the bytes of each task, and closes or restores after it.
 
     `reader` is that of the slices that a function gets.
     """

@@ -26,9 +26,9 @@ def sync(
 
 
 def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id: str, now: datetime) -> None:
-    """Record that an update is no longer valid, if it is not: of one that is not the newest `sync` does not hear.
+    """Record that an update is no longer valid, if it is not: `sync` misses one that is not the newest.
 
-    What increments were added to is such a one. A kill before this is put right by the same call again.
+    An update that increments were added to is such a one. After a kill before this the same call corrects it.
     """
     sync(board, ledger, partition, now)
     try:
@@ -55,7 +55,7 @@ def sync_batches(
 
 
 def sync_needs(services: Services, needs: Iterable[Need]) -> list[batches.SetReading]:
-    """Record the newest updates of outputs and of all that these need; what is read of appendable inputs."""
+    """Record the newest updates of outputs and of all that these need; return what was read of appendable inputs."""
     needs = [*needs]
     inputs = {
         each
@@ -78,7 +78,7 @@ def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *,
 
 
 def pin(services: Services, partition: Partition, update_id: str | None) -> tuple[Update, Pin]:
-    """The update of an input that a run reads: the newest valid one, or the one named."""
+    """Return the update of an input that a run reads: the newest valid one, or the one named."""
     reading, newest = sync(services.board_of(partition.feed), services.ledger, partition, services.now())
     if update_id is None or (newest and newest.update_id == update_id):
         found = read.require(reading)
@@ -92,11 +92,11 @@ def pin(services: Services, partition: Partition, update_id: str | None) -> tupl
 def pin_batches(
     services: Services, partition: Partition, named: Mapping[Partition, str], *, only_named: bool = False
 ) -> list[tuple[Update, Pin]]:
-    """The set that a run reads of an appendable input: the newest valid update of every batch.
+    """Return the set that a run reads of an appendable input: the newest valid update of every batch.
 
     `only_named`: the batches that are named are all that it is to read, as was decided.
 
-    An id named for the partition is a moment: of each batch the newest as of then. One named for a batch is its update.
+    An id named for the partition is a moment: each batch is read as of then. One named for a batch is its update.
     """
     board = services.board_of(partition.feed)
     reading, newest = sync_batches(board, services.ledger, partition, services.now())
@@ -122,7 +122,7 @@ def _moment(partition: Partition, update_id: str) -> datetime:
 
 
 def _pin_of(services: Services, found: Update) -> Pin:
-    """The pin of an update that need not be the newest: by the version that the ledger has of it, if it has one."""
+    """Return the pin of an update that need not be the newest, with its version in the ledger, if it has one there."""
     with services.ledger.read() as connection:
         row = updates.find(connection, found.partition, found.id)
     version = row.version if row and row.version else found.files_digest

@@ -1,4 +1,4 @@
-"""From pinned updates to the frames that are written: read, sort out what does not parse, run the function."""
+"""The way from pinned updates to written frames: read, sort out what does not parse, run the function."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ RECORDS = "records"
 
 @dataclass(frozen=True)
 class Frames:
-    """What a run works on: the inputs, the rows that the function made of them, and what is turned away.
+    """The frames of a run: the inputs, the rows that the function made of them, and what is turned away.
 
     `read` are the inputs with the records in them that do not parse; `tallies` count those of CSV and JSON inputs.
     """
@@ -89,7 +89,7 @@ class _Transform:
         return Frames(inputs, {**inputs, **tagged}, rows, rejected, tallies)
 
     def _counting(self, source: Source) -> Counting | None:
-        """Return how the records of an input are counted, if somebody has to."""
+        """Return how the records of an input are counted, if this run has to."""
         is_new = 0 < len(self.task.uncounted.get(source.name, ())) <= MOST_PARTS
         return counting_of(source.event_time, source.grain) if is_new else None
 
@@ -115,12 +115,12 @@ class _Transform:
                 check_unaltered(board, [file for update in updates for file in update.files])
 
     def give_back(self) -> None:
-        """Have Spark keep nothing more; not after an interrupt, when it answers nobody."""
+        """Release the frames that Spark keeps. It is not called after an interrupt, when Spark does not answer."""
         for frame in self.kept:
             frame.unpersist()
 
     def _result(self, inputs: Mapping[str, DataFrame]) -> DataFrame:
-        """What the function makes of its inputs. Raises InvalidDefinition if that is not what it declares."""
+        """Return what the function makes of its inputs. Raise InvalidDefinition if that is not what it declares."""
         recipe = self.task.recipe
         absent = {source.name: None for source in recipe.handed if source.name not in inputs}
         result = recipe.transform(**{**absent, **inputs, **_further_arguments(self.task, self._previous())})
@@ -152,7 +152,7 @@ class _Transform:
         return self.kept[-1]
 
     def _tagged(self, source: Source) -> DataFrame:
-        """One frame of the files of all batches and partitions: a frame for each would have Spark plan each anew."""
+        """Return one frame of the files of all batches and partitions: Spark would plan a frame for each anew."""
         updates = self.task.updates[source.name]
         board = self.task.boards.get(source.name, self.board)
         dialect = source.dialect or RFC_4180
@@ -160,7 +160,7 @@ class _Transform:
         return tagged.withColumn("_partition", _partition_of_file(source, updates)) if source.fans_in else tagged
 
     def _input(self, source: Source, tagged: Mapping[str, DataFrame]) -> DataFrame:
-        """The frame that the function gets of an input."""
+        """Return the frame that the function gets of an input."""
         if source.name in tagged:
             return tagged[source.name] if source.tagged else read.clean(tagged[source.name])
         check_footers(self.board, self.task.updates[source.name])  # Refuses what Spark would read in part.
@@ -172,7 +172,7 @@ class _Transform:
 
 
 def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]:
-    """What the function gets in addition to its inputs' frames: slices, the partition, the run spec, its own rows."""
+    """Return what the function gets beside its inputs' frames: slices, the partition, the run spec, its own rows."""
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
     further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
@@ -196,17 +196,17 @@ def _watched(sources: Sequence[Source], tallies: Mapping[str, Tally]) -> dict[st
 
 
 def path_of_file(updates: Sequence[Update]) -> Column:
-    """The path of the update that a row's file is in."""
+    """Return the path of the update that a row's file is in."""
     return _of_file({each.path: each.path for each in updates})
 
 
 def number_of_file(updates: Sequence[Update]) -> Column:
-    """The position of the update that a row's file is in."""
+    """Return the position of the update that a row's file is in."""
     return _of_file({each.path: number for number, each in enumerate(updates)})
 
 
 def _partition_of_file(source: Source, updates: Sequence[Update]) -> Column:
-    """The key of the partition that a row's file is in; of an appendable input the one that holds the batch."""
+    """Return the key of the partition that a row's file is in; for an appendable input the one that holds the batch."""
     partitions = {(source.is_appendable and update.partition.parent) or update.partition for update in updates}
     return _of_file({each.path: each.key for each in sorted(partitions)})
 

@@ -1,4 +1,4 @@
-"""Which partitions of a foreign feed are as the ledger has them: by one listing of all their files."""
+"""Partitions of a foreign feed that are as the ledger has them, found by one listing of all their files."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -12,11 +12,11 @@ from feed_assets.runs.services import Services
 
 
 def unchanged(services: Services, feed: Feed, names: Collection[str]) -> set[str]:
-    """Those of some names right below a feed of which every newest update is what the ledger has, files and all.
+    """Return the names right below a feed whose newest updates are all what the ledger has, files and all.
 
-    That a manifest is there is seen, not what it says: of one name, picked by chance, it is read. Whoever has rewritten
-    one in place is found some looks later, and at the latest by the run that reads the update. None, if one request
-    does not list them all: then each is to be visited.
+    The listing shows that a manifest is there, not its content: that is read for one name, picked by chance. A manifest
+    that was rewritten in place is found some looks later, and at the latest by the run that reads the update. Return no
+    name if one request does not list them all: then each is to be visited.
     """
     board = services.board_of(feed)
     files = board.page_of_files(str(feed), f"{feed}/{min(names)}")
@@ -39,12 +39,12 @@ def _name(key: str) -> str:
 
 
 def _newest(feed: Feed, files: Iterable[File]) -> Iterable[Update]:
-    """The newest update of each partition, as it is listed; without files if its manifest is not there."""
+    """Yield the newest update of each partition, as it is listed; without files if its manifest is not there."""
     found: dict[Partition, dict[str, list[File]]] = {}
     for file in files:
         segments = file.key.removeprefix(f"{feed}/").split("/")
         at = next((number for number, segment in enumerate(segments) if is_update_id(segment)), None)
-        with suppress(InvalidName):  # Whoever visits says that it is no partition.
+        with suppress(InvalidName):  # A visit reports that it is no partition.
             if at is not None:
                 by_id = found.setdefault(Partition(feed, "/".join(segments[:at])), {})
                 by_id.setdefault(segments[at], []).append(file)

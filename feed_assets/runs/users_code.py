@@ -1,4 +1,4 @@
-"""Name the file and line of the user's function or check that an error comes from."""
+"""Name the file and line of the user's function or check that an error is from."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ from feed_assets.core.places import line_of, raised_at, with_notes
 from feed_assets.core.words import text_of
 
 _LASTING = (ModuleNotFoundError, NameError)
-"""Mistakes of a function that no other run of it can end without. Others, and those derived of these, may come of what
-a service answers: a parser's SyntaxError, a name that is unbound since a call failed.
+"""Mistakes of a function that every other run of it repeats. Others, and classes derived from these, may be due to a
+service's answer: a parser's SyntaxError, a name that is unbound since a call failed.
 """
 
 
 def located(error: BaseException, function: Callable[..., Any]) -> BaseException:
-    """Return the error of a run as its user reads it: with file and line, if it comes from the user's code.
+    """Return the error of a run as its user reads it: with file and line, if it is from the user's code.
 
     `function` is the dataset's own, which is named for a result that is not as declared.
     """
@@ -44,5 +44,5 @@ def naming_check(name: str) -> Generator[None]:
 
 
 def _is_of_dagster(error: BaseException) -> bool:
-    """Return whether a function tells Dagster something: to try again, or that it has failed."""
+    """Return whether an error is a function's signal to Dagster: to retry, or that it has failed."""
     return type(error).__module__.startswith("dagster")

@@ -1,7 +1,7 @@
-"""Look whether what the ledger calls the newest updates of our own feeds is still on the blackboard, and valid.
+"""Verify that the newest updates of our own feeds in the ledger are still on the blackboard, and valid.
 
-Nobody else is to write there, so nothing new is looked for. What is gone is invalid from then on, in the one log: its
-dataset is built again, and its consumers hear of it. A store that does not answer has lost nothing.
+Nobody else is to write there, so nothing new is searched for. What is gone is invalid from then on, in the one log: its
+dataset is built again, and its consumers get the change. A store that does not answer has lost nothing.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -22,13 +22,13 @@ ROTATION = 40
 """Partitions that each look visits, in turn: of 10,000 each one has its turn every 250 looks."""
 
 FEEDS_PER_LOOK = 5
-"""Feeds that a look goes through at most, however many there are: one statement asks of all of them."""
+"""Feeds that a look goes through at most, however many there are: one statement reads all of them."""
 
 _BEFORE_KEY = "\n"
-"""What a position has between feed and key: no name holds it."""
+"""The separator of feed and key in a position: no name holds it."""
 
 PARTITIONS_PER_READ = 500
-"""Partitions whose newest updates are read from the ledger at a time, where all are looked at."""
+"""Partitions whose newest updates are read from the ledger at a time, if all are verified."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,20 @@ class Gone:
 
 @dataclass
 class Verified:
-    """What a look at our own feeds found: what is gone, and by feed what could not be looked at."""
+    """The result of a look at our own feeds: what is gone, and by feed why it could not be verified."""
 
     gone: list[Gone] = field(default_factory=list[Gone])
     problems: dict[str, str] = field(default_factory=dict[str, str])
     is_other_blackboard: bool = False
-    """Whether the blackboard has nothing of any declared feed."""
+    """True if the blackboard has nothing of any declared feed."""
 
 
 def verify(
     services: Services, feeds: Collection[Feed], declared: Collection[Feed], out_of_time: Callable[[], bool]
 ) -> Verified:
-    """Look at some partitions of feeds of ours until the time is over, at one at least; the next call goes on there.
+    """Verify some partitions of feeds of ours until the time is over, one at least; the next call continues there.
 
-    On another blackboard it does not go on: each call says so, until it is the right one again.
+    On another blackboard the position stays: each call reports that, until it is the right one again.
     """
     found, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:
@@ -76,7 +76,7 @@ def verify(
 
 
 def verify_newest(services: Services, feed: Feed, declared: Collection[Feed]) -> Verified:
-    """Look at the last partitions of one feed of ours."""
+    """Verify the last partitions of one feed of ours."""
     found = Verified()
     with services.ledger.read() as connection:
         keys = [*updates.published_keys(connection, feed)][-ROTATION:]
@@ -85,7 +85,7 @@ def verify_newest(services: Services, feed: Feed, declared: Collection[Feed]) ->
 
 
 def verify_all(services: Services, feeds: Collection[Feed], declared: Collection[Feed]) -> Verified:
-    """Look at every partition of feeds of ours, however long that takes."""
+    """Verify every partition of feeds of ours, however long that takes."""
     found = Verified()
     for feed in sorted(feeds):
         with services.ledger.read() as connection:
@@ -99,7 +99,7 @@ def verify_all(services: Services, feeds: Collection[Feed], declared: Collection
 def turn(
     connection: sa.Connection, feeds: Sequence[Feed], position: str, limit: int = ROTATION
 ) -> tuple[list[Partition], str]:
-    """The partitions whose turn it is after a position, and the position after them; '' at the end of the round."""
+    """Return the partitions whose turn is after a position, and the position after them; '' at the end of the round."""
     name, is_within, key = position.partition(_BEFORE_KEY)
     left = [feed for feed in feeds if str(feed) >= name] or feeds
     after = Partition(left[0], key) if is_within and str(left[0]) == name else None
@@ -110,7 +110,7 @@ def turn(
 
 
 def place_of(partition: Partition) -> str:
-    """The position in a rotation after a partition."""
+    """Return the position in a rotation after a partition."""
     return f"{partition.feed}{_BEFORE_KEY}{partition.key}"
 
 
@@ -125,9 +125,9 @@ def _visit(
     found: Verified,
     out_of_time: Callable[[], bool] = _never,
 ) -> int:
-    """How many partitions were looked at before the time was over; `declared` is all that the code location reads, too.
+    """Verify partitions until the time is over, and return how many; `declared` has the feeds that are only read, too.
 
-    One is enough to see that the blackboard is another one.
+    One partition is enough to see that the blackboard is another one.
     """
     with services.ledger.read() as connection:
         newest = updates.newest(connection, partitions)
@@ -140,7 +140,7 @@ def _visit(
 
 
 def _look(services: Services, row: updates.Row, declared: Collection[Feed], found: Verified) -> list[Gone]:
-    """Two requests for what is there. What is not is synced, as a run may have published since, and a prune removed."""
+    """Verify one update by two requests. Sync a missing one: a run may have published since, and a prune removed it."""
     try:
         read.named(services.board, row.partition, row.id)
     except NoValidUpdate:
@@ -157,7 +157,7 @@ def _look(services: Services, row: updates.Row, declared: Collection[Feed], foun
 
 
 def _has_some(services: Services, declared: Collection[Feed]) -> bool:
-    """Whether anything of any feed is there, of one that others write, too: else another blackboard is mounted."""
+    """Return whether anything of any feed is there, also of foreign ones: else another blackboard is mounted."""
     return any(services.board.page(str(feed)).names for feed in declared if feed not in services.elsewhere)
 
 

@@ -51,7 +51,7 @@ class Patience:
 def begin(services: Services, output: Partition, launch: runs.Launch, patience: Patience) -> runs.Run:
     """Record that a run of a partition begins, as soon as no other one builds it.
 
-    What ended runs left of the partition is finished before, at each look. Raises AlreadyRunning after `patience`, and
+    What ended runs left of the partition is finished before, at each look. Raise AlreadyRunning after `patience`, and
     PartitionClosed if it is final.
     """
     known: str | None = None
@@ -64,7 +64,7 @@ def begin(services: Services, output: Partition, launch: runs.Launch, patience: 
                 return _started(services, output, launch)
             except AlreadyRunning as error:
                 if patience.left:
-                    continue  # Another one was faster: it is looked at now.
+                    continue  # Another one was faster: it is read now.
                 if not patience.spent:
                     raise
                 raise AlreadyRunning(f"{error} This run has waited {patience.spent:.0f} s for others.") from error

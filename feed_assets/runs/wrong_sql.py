@@ -1,4 +1,4 @@
-"""Which of a dataset's SQL aggregates Spark refuses: they are computed in one job, whose error names none of them."""
+"""Search for the SQL aggregate that Spark refuses: a dataset's are computed in one job, whose error names none."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ def naming_sql(recipe: Recipe, rows: DataFrame) -> Generator[None]:
         if _error(rows.write.format("noop").mode("overwrite").save) is None:  # Else no row can be read.
             for name, sql in (wanted(recipe) | wanted_of(recipe.deep_checks)).items():
                 why = _error(lambda sql=sql: rows.selectExpr("count(1)", sql).collect())
-                if why and is_lasting(why):  # Another one may be that the memory or a connection has gone.
+                if why and is_lasting(why):  # Other errors may be due to lost memory or a lost connection.
                     raise InvalidDefinition(_said(recipe, name, sql, str(why))) from error
         raise
 
