@@ -17,7 +17,7 @@ from feed_assets.core.propagation import Consumer, Due, Group, Judged, Seen, due
 
 @dataclass(frozen=True)
 class Inbox:
-    """Inputs of an output's choice; `events` are those that it has not consumed, `inputs` are all that it may read."""
+    """All that an output chooses from; `events` are those that it has not consumed, `inputs` are all it may read."""
 
     inputs: tuple[Partition, ...]
     events: Sequence[Recorded] = ()
@@ -105,7 +105,7 @@ def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[
 
 
 def _by_events(inbox: Inbox, found: Due) -> dict[Partition, Pin | None]:
-    """Return the update or slice of taken inputs and the consumed one of those on their way; leave out all others."""
+    """Return the update or slice of taken inputs, the consumed one of those on their way; others have the newest."""
     slices = {each.partition: each for each in found.slices}
     coming = {event.partition for each in (*found.later, *found.incomplete) for event in each.events}
     pins: dict[Partition, Pin | None] = {}

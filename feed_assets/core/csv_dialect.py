@@ -20,7 +20,7 @@ CODECS: Mapping[Encoding, str] = {"UTF-8": "utf-8", "UTF-16": "utf-16", "Latin-1
 """Python's names of the encodings."""
 
 DELIMITERS = (",", ";", "\t", "|")
-"""Delimiters that are looked for where the declared one does not occur."""
+"""Delimiters that are searched for where the declared one does not occur."""
 
 HEAD_BYTES = 65_536
 """Bytes of a file that are checked; more where they have no line end."""

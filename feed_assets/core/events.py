@@ -56,7 +56,7 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 class Operation(StrEnum):
-    """How a table was written.
+    """The way in which a table was written.
 
     Attributes:
         OVERWRITE: All rows were replaced.
@@ -243,7 +243,7 @@ def check_marker(marker: Marker) -> None:
 
 
 def check_event(event: WriteEvent) -> None:
-    """Raise InvalidEvent or InvalidName if an event of any source has content that cannot be kept and read back."""
+    """Raise InvalidEvent or InvalidName unless an event, whatever its source, can be kept and read back."""
     check_partition(event.partition)
     for marker in (event.marker, event.event_marker):
         check_marker(marker)

@@ -58,7 +58,7 @@ def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) 
 
 
 def due_upto(cadence: Cadence, expected: Expected, now: datetime) -> datetime:
-    """Return the moment by which partitions that end then are late now, if they are missing; never before `upto`."""
+    """Return the moment up to which partitions have ended that are late now, if missing; never before `upto`."""
     over = now - cadence.tolerance
     if cadence.cron:
         return max(expected.upto, tick_upto(cadence.cron, cadence.timezone, over))

@@ -32,7 +32,7 @@ class Built:
     consumed: tuple[Pin, ...] = ()
     """The pins that this update was built from."""
     late_since: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
-    """When the first update arrived that it was not built from, by input partition (batch, window) that has one."""
+    """The time of the first update that it was not built from, by input partition (batch, window) that has one."""
     attempts: tuple[Attempt, ...] = ()
     """Builds since then that did not publish."""
     changed: int = 0

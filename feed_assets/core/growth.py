@@ -14,8 +14,7 @@ from feed_assets.core.windows import address_of
 class Growth:
     """The growth of one source of an input; `since` is when the first of it arrived (UTC).
 
-    `before` and `after` are the bytes of all that is read of it, as consumed and as they are; for windows the records.
-    `change` is the first change.
+    `before` and `after`: bytes of all that is read of it, consumed and now; for windows records. `change` is the first.
     """
 
     change: InputChange

@@ -86,7 +86,7 @@ def version_of(pins: Iterable[Pin]) -> str:
 
 
 def set_version(pins: Iterable[Pin]) -> str:
-    """Return the version of a set's rows: their sum for batches of ours, however many; else a digest of the pins."""
+    """Return the version of a set's rows: for batches of ours `version_of` them, however many; else a digest of all."""
     pins = [*pins]
     return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
 

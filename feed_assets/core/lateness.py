@@ -21,7 +21,7 @@ _INSTANT = timedelta(microseconds=1)
 @typed
 @dataclass(frozen=True)
 class Late:
-    """Policy for late data that are worth a re-run: of every input of a dataset, or of the one that declares it.
+    """Policy for which late data are worth a re-run: of every input of a dataset, or of the one that declares it.
 
     Data are late if they arrived after the run that consumed the partition had begun to read. Without a threshold
     (growth, files, max_age) each change re-runs. A restatement (smaller, or other content of the same size) and an

@@ -129,7 +129,7 @@ def as_text(row: Mapping[str, Any]) -> str:
 
 
 def excerpt(text: str, size: int) -> str:
-    """Return at most `size` bytes of text, which every database keeps: a longer one by beginning, length, digest."""
+    """Return at most `size` bytes of a text that every database keeps: if longer its beginning, length and digest."""
     data = text.replace("\0", "\\x00").encode(errors="backslashreplace")
     if len(data) <= size:
         return data.decode()

@@ -320,7 +320,7 @@ def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Li
     if before is None:
         return replace(life, since=life.since or today) if is_new else life
     if before.until is not None and life.until is None and life.since is None:
-        is_same_day = before.until >= today  # As when two versions of a project run side by side for a while.
+        is_same_day = before.until >= today  # Two versions of a project may run side by side for a while.
         return replace(replace(before, until=None) if is_same_day else before.again(today), zone=life.zone)
     return replace(life, since=life.since or before.since, past=before.past)
 

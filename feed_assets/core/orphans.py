@@ -41,7 +41,7 @@ class Fate(Enum):
     """Treatment of an update id."""
 
     KEEP = "keep"
-    """Nothing is touched."""
+    """No object is touched."""
     FORGET = "forget"
     """Only its claim is removed: its update is finished, or was never begun."""
     FINISH = "finish"

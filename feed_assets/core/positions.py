@@ -24,7 +24,7 @@ class Pin:
     start: str | None = None
     """The marker after which an event table is read, up to `update_id`; None is the beginning."""
     modified: datetime | None = field(default=None, compare=False)
-    """When the newest of its files was written (UTC), if that is known."""
+    """The time at which the newest of its files was written (UTC), if that is known."""
 
     @property
     def is_slice(self) -> bool:

@@ -33,7 +33,7 @@ def _rows() -> Mapping[str, str]:
 @typed
 @dataclass(frozen=True)
 class Profile:
-    """Measures of each partition, and what they are compared with, before deeper checks are worth it.
+    """Measures of each partition, and what they are compared with, which decide whether deeper checks run.
 
     Args:
         measures: SQL aggregates of the rows that are numbers, by name; by default `rows`, which is `count(1)`.

@@ -35,13 +35,13 @@ class Pull:
     Args:
         blackboard: The name of the blackboard that they are on, of those in `FEED_ASSETS_BLACKBOARDS`.
         pattern: Their names below the prefix, such as `%Y-%m-%d/%H/men_*.csv`: the codes of date and hour (UTC), and
-                `*` for any characters but `/`. The date is before the first `*` and the hour, because only the files of
-                some days are listed. Files with other names are ignored.
-            prefix: The folder that they are in; by default the blackboard itself.
-            cron: When they are listed (UTC); the next tick continues with what is left for want of time.
-            lookback: Days before today whose files are listed, too. Later files are never seen.
-            changed: The result of a changed file under a name that was pulled: a new update of its batch, or an alert,
-                and the batch stays as it was pulled.
+            `*` for any characters but `/`. The date is before the first `*` and the hour, because only the files of
+            some days are listed. Files with other names are ignored.
+        prefix: The folder that they are in; by default the blackboard itself.
+        cron: When they are listed (UTC); the next tick continues with what is left for want of time.
+        lookback: Days before today whose files are listed, too. Later files are never seen.
+        changed: The result of a changed file under a name that was pulled: a new update of its batch, or an alert,
+            and the batch stays as it was pulled.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the cron is invalid, or the pattern does not have the date.

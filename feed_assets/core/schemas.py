@@ -68,7 +68,7 @@ def column_names(schema: str) -> list[str]:
 
 
 def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
-    names = [name.lower() for name, _ in columns]  # As Spark compares them.
+    names = [name.lower() for name, _ in columns]  # Spark compares them like this.
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"column {twice[0]!r} is there twice, expected each once")
     if taken := sorted(TAKEN.intersection(names)):

@@ -91,7 +91,7 @@ class Slice:
             url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
             table: The table or view there.
             by: The column that the table's markers are made of, as in `where`. A row in which it is NULL is in no
-                    slice. In SQLite its texts may be in each of the ISO forms, to microseconds.
+                slice. In SQLite its texts may be in each of the ISO forms, to microseconds.
             schema: The database's schema that it is in.
 
         Returns:

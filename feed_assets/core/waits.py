@@ -53,8 +53,8 @@ class Wait:
         deadline: A partition that is not built after this time raises an alert.
         warn: It raises one before that, too, if it is not built after this time.
         at_least: How many of the partitions (of tables: windows) that it needs are enough, such as `23 of 24`; with
-                `after`. Data that arrive later are late data.
-            after: From then on it is built with what is there, if that is enough and something of each input.
+            `after`. Data that arrive later are late data.
+        after: From then on it is built with what is there, if that is enough and something of each input.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the cron or zone is invalid, or one is given without the other

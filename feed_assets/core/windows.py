@@ -127,7 +127,7 @@ def window_of(grain: str, moment: datetime, zone: str = "UTC") -> Window:
         return _short(grain, moment.astimezone(UTC))
     local = moment.astimezone(ZoneInfo(zone)).date()
     window = _day(local, zone)
-    # Where clocks are set back over midnight, a date ends and returns: what returns belongs to the next day.
+    # If clocks are set back over midnight, a date ends and returns: what returns belongs to the next day.
     while moment >= window.end:
         window = _day(date.fromisoformat(window.key) + timedelta(days=1), zone)
     return window

@@ -83,7 +83,7 @@ class _Look:
             key, _, update_id = path.rpartition("/")
             try:
                 row = self._newest(Partition(Feed.parse(feed), key))
-            except InvalidName:  # By another version of feed_assets.
+            except InvalidName:  # Another version of feed_assets wrote it.
                 continue
             if row and row.id == update_id:
                 self.found.damaged[name] = why  # Until it is found intact.
@@ -123,7 +123,7 @@ class _Look:
             else:
                 if deep.damage:
                     self.found.damaged[name] = deep.damage
-                elif files is None:  # Else the damage may be in files that were not read.
+                elif files is None:  # Otherwise the damage may be in files that were not read.
                     self.found.damaged.pop(name, None)
 
     def _some_of(self, update: Update) -> tuple[File, ...]:

@@ -144,7 +144,7 @@ class _Build:
             raise
 
     def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
-        """End a build whose work was published already, by this run before a kill or by a faster one. Else return None."""
+        """End a build if its work was published before, by this run (then killed) or a faster one. Else return None."""
         output, now = self.order.output, self.services.now()
         if not self.order.recipe.is_appendable:
             sync(self.services.board, self.services.ledger, output, now)

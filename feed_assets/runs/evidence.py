@@ -68,7 +68,7 @@ class Evidence:
 
 
 def _reasons(audited: Audited) -> "DataFrame | None":
-    """Return the most frequent reasons, each with its records; a record may have several. None if there are none."""
+    """Return the most frequent reasons, each with its records, which may have several; None without rejects."""
     if not (audited.rejects and audited.rejected):
         return None
     each = audited.rejects().selectExpr("explode(split(reason, '; ')) AS reason").groupBy("reason")

@@ -119,7 +119,7 @@ def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool],
                 swept.done += _carry_out(services, orphan)
                 if orphan and orphan.fate not in (Fate.KEEP, Fate.ASK):
                     forgotten.append(key)
-                if out_of_time():  # After one claim at least, or the last ones would starve.
+                if out_of_time():  # One claim at least is done, or the last ones would starve.
                     swept.stopped = key
                     break
     finally:

@@ -175,7 +175,7 @@ def _known_windows(order: Order, services: Services) -> Facts:
 
 
 def backfilled(order: Order, services: Services, since: int, consumed: Sequence[Pin]) -> bool:
-    """Return whether windows that are always to be read again were backfilled since they were read, or log `since`."""
+    """Return whether windows to be read again always were backfilled since they were read, or `since` without a pin."""
     if order.reprocess != "always":
         return False
     need = Need(order.output, tuple(each for some in order.windows.values() for each in some))
@@ -183,7 +183,7 @@ def backfilled(order: Order, services: Services, since: int, consumed: Sequence[
 
 
 def _refuse_mixed(order: Order, services: Services, pins: Sequence[Pin]) -> None:
-    """Raise MixedInputs if updates of a run by hand, the newest, differ in origin: the sensors check lineage before."""
+    """Raise MixedInputs if the newest inputs of a run by hand are mixed, still in a pipeline; sensors check that."""
     with services.ledger.read() as connection:
         known = lineage.extend(connection, lineage.NOTHING, pins)
     for group in of_one_origin(pins, known.built_from, known.newest):

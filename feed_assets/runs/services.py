@@ -28,7 +28,7 @@ NOWHERE: Mapping[Feed, str] = MappingProxyType({})
 
 
 def utc_now() -> datetime:
-    """Return the time of now (UTC): the clock of production."""
+    """Return the present time in UTC: the clock of production."""
     return datetime.now(UTC)
 
 
@@ -83,7 +83,7 @@ class Services:
         return self.board_named(self.elsewhere.get(feed))
 
     def board_named(self, name: str | None) -> Blackboard:
-        """Return the blackboard of this name in the settings; without one ours. Raise InvalidSetting without a setting."""
+        """Return the blackboard of this name in the settings, ours for None. Raise InvalidSetting if it is unknown."""
         return self.others[name] if name else self.board
 
 

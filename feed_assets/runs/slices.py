@@ -28,7 +28,7 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
     if is_told and run_spec.plan.kind == "incremental":
         return new
     upto = _read_upto(ledger, output)
-    if not is_told:  # By hand a table may have been read ahead of its events.
+    if not is_told:  # A run by hand may have read a table ahead of its events.
         upto |= _upto_the_last(ledger, partitions)
     for each in new:  # A late one may end before what was read.
         upto[each.partition] = max(each.end, upto.get(each.partition, ""))

@@ -21,7 +21,7 @@ def naming_sql(recipe: Recipe, rows: DataFrame) -> Generator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        if _error(rows.write.format("noop").mode("overwrite").save) is None:  # Else no row can be read.
+        if _error(rows.write.format("noop").mode("overwrite").save) is None:  # Otherwise no row can be read.
             for name, sql in (wanted(recipe) | wanted_of(recipe.deep_checks)).items():
                 why = _error(lambda sql=sql: rows.selectExpr("count(1)", sql).collect())
                 if why and is_lasting(why):  # Other errors may be due to lost memory or a lost connection.
