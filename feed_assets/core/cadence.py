@@ -81,7 +81,7 @@ def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datet
 
 
 def longest_pause(cadence: Cadence) -> timedelta | None:
-    """Return the longest time between an event and the next that is not late yet, by many ticks; None without cron."""
+    """Return the longest time between an event and the next that is not late yet, by `_TICKS` ticks; None: no cron."""
     if cadence.cron is None:
         return None
     ticks = [each.astimezone(UTC) for each in islice(CronSim(cadence.cron, _ANY), _TICKS)]

@@ -72,7 +72,7 @@ class Case:
 
     @cached_property
     def counted(self) -> tuple[InputChange, ...]:
-        """Return the same for data that had arrived by the last check of late data, and before the cut-off."""
+        """Return `changes` of data that had arrived by the last check of late data, and before the cut-off."""
         return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
 
     def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:
