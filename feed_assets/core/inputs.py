@@ -165,7 +165,7 @@ class WindowInput:
         )
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
-        """Return every window of a table, if all are complete; none of a feed, whose updates are read instead.
+        """Return a table's windows if all are complete, or those that are if partial; none of a feed: it has updates.
 
         A feed's window that opens and is complete again, because a source reports another count, changes no row.
         """

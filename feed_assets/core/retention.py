@@ -128,7 +128,7 @@ def _in_use(found: Found, now: datetime) -> str | None:
 
 
 def kept_from(found: Iterable[Found], going: Iterable[str], replaced_by: str | None = None) -> str | None:
-    """Return the valid update from which on no valid one is missing without `going`; None if none is removed."""
+    """Return the valid update from which on no valid one is missing without `going`; None if no valid one goes."""
     valid, gone = sorted(each.id for each in found if each.valid), set(going)
     valid += [replaced_by] if replaced_by and valid and replaced_by > valid[-1] else []
     last = max((each for each in valid if each in gone), default=None)
