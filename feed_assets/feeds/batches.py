@@ -24,7 +24,7 @@ _REASONS_SHOWN = 5
 
 @dataclass(frozen=True)
 class SetReading:
-    """What one look at a partition found: a reading of each batch in order, and the names that are no batch."""
+    """One reading of a partition: a reading of each batch in order, and the names that are no batch."""
 
     partition: Partition
     batches: tuple[read.Reading, ...]
@@ -32,25 +32,25 @@ class SetReading:
 
     @property
     def updates(self) -> tuple[Update, ...]:
-        """The set: one valid update of each batch that has one and is in effect, in the order of the batches."""
+        """Return the set: one valid update of each batch that has one and is in effect, in the order of the batches."""
         return tuple(batch.update for batch in self.batches if batch.update and batch.partition not in self.replaced)
 
     @cached_property
     def replaced(self) -> dict[Partition, Partition]:
-        """The batches whose rows another one holds, and which."""
+        """Return the batches whose rows another batch holds, each with that batch."""
         return replaced(batch.partition for batch in self.batches if batch.update)
 
     @property
     def left_out(self) -> tuple[Skipped, ...]:
-        """The names under the partition that are not in the set, each with the reason."""
+        """Return the names that are no batch and the batches without a valid update, each with the reason."""
         without = (Skipped(batch.partition.name, _why(batch)) for batch in self.batches if not batch.update)
         return (*self.strange, *without)
 
 
 def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> SetReading:
-    """The newest valid update of every batch; with `as_of` (timezone-aware) of ids of then or before.
+    """Return the newest valid update of every batch; with `as_of` (timezone-aware), among ids of then or before.
 
-    Costs one listing of prefixes, and for each batch what a partition costs, eight batches at a time.
+    It costs one listing of prefixes, and for each batch what a partition costs, eight batches at a time.
     """
     batches, strange = _sorted_out(partition, board.children(partition.path))
     with ThreadPoolExecutor(8) as pool:
@@ -58,7 +58,7 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
     readings = {batch: look.result() for batch, look in looks.items() if not _is_pruned(look)}
     valid = {batch for batch, reading in readings.items() if reading.update}
     for batch in looks.keys() - readings.keys():
-        if not increments.held_by(batch, valid):  # Else its rows are there, whatever was pruned.
+        if not increments.held_by(batch, valid):  # Otherwise another batch has its rows.
             looks[batch].result()  # which raises
     return SetReading(partition, tuple(readings.values()), tuple(strange))
 
@@ -68,9 +68,9 @@ def _is_pruned(look: "Future[read.Reading]") -> bool:
 
 
 def held_by(board: Blackboard, batch: Partition) -> Partition | None:
-    """The valid range that a batch of ours lies in: it has its rows, whether the batch is valid or not."""
+    """Return the valid range that has the rows of `batch`, one of ours, valid or not. Return None if there is none."""
     if batch.parent is None or numbers_in(batch.name) is None:
-        return None  # Before the partition is listed.
+        return None  # This spares the listing of the partition.
     return increments.held_by(batch, (update.partition for update in latest(board, batch.parent).updates))
 
 
@@ -84,7 +84,7 @@ def download(board: Blackboard, reading: SetReading, folder: Path) -> None:
 
 
 def require(reading: SetReading, as_of: datetime | None = None) -> tuple[Update, ...]:
-    """The set. Raises NoValidUpdate, with the reason for each batch, if it is empty."""
+    """Return the set. Raise NoValidUpdate, with the reason for each batch, if it is empty."""
     if reading.updates:
         return reading.updates
     if not reading.left_out:

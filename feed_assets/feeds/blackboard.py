@@ -1,6 +1,6 @@
-"""The blackboard: one object store, and the one place that knows how obstore's stores differ.
+"""The blackboard: one object store, and the only module that evens out how obstore's stores differ.
 
-Every way in which they do was measured (docs/file-feed.md has the table); each method says which one it evens out.
+All differences were measured (docs/file-feed.md has the table); each method says which one it evens out.
 """
 
 import logging
@@ -60,13 +60,13 @@ class Blackboard:
     ) -> Self:
         """Open the blackboard at a URL; S3 credentials come from boto3's chain unless given.
 
-        `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one. Errors say its `name`.
+        `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one. Errors contain `name`.
         """
         if root := stores.local_root(url):
             return cls(url, LocalClient(stores.local_store(url, root, create, name), root), root, name=name)
         if not url.startswith("s3:"):
             return cls(url, ObstoreClient(stores.store_at(url, patience)), name=name)
-        from feed_assets.feeds.s3_pages import S3Pages  # boto3, which local blackboards do not need.
+        from feed_assets.feeds.s3_pages import S3Pages  # This imports boto3, which local blackboards do not need.
 
         provider = credentials or stores.s3_credentials(url)
         client = ObstoreClient(stores.s3_store(url, endpoint, provider, patience))
@@ -74,18 +74,18 @@ class Blackboard:
 
     @property
     def is_paged(self) -> bool:
-        """Whether names are listed in pages, so that a long listing costs more than one request."""
+        """Return whether names are listed in pages, so that a long listing costs more than one request."""
         return self._pages is not None
 
     def children(self, prefix: str) -> list[str]:
-        """Names of the common prefixes one level under `prefix`, sorted; none if there is no such prefix.
+        """Return the names of the common prefixes one level under `prefix`, sorted; [] if there is no such prefix.
 
-        No evidence of data: local folders and SeaweedFS's outlive their objects.
+        They are no evidence of data: local folders and SeaweedFS's outlive their objects.
         """
         return sorted(self.names(prefix))
 
     def names(self, prefix: str) -> Sequence[str]:
-        """The same names in the store's own order: to sort 100,000 takes as long as a third of listing them."""
+        """Return the names of `children` in the store's order: sorting 100,000 takes a third of the time of listing."""
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:
                 return self._client.children(prefix or None)
@@ -95,9 +95,9 @@ class Blackboard:
                 return self._pages.names(prefix)
 
     def page(self, prefix: str, after: str = "") -> Page:
-        """The names one level under `prefix` that come after `after`: a page of them, or all where there are no pages.
+        """Return a page of the names one level under `prefix` that follow `after`, or all if the store has no pages.
 
-        Like `children` no evidence of data.
+        As with `children`, they are no evidence of data.
         """
         if self._pages is None:
             names = self.children(prefix)
@@ -106,7 +106,7 @@ class Blackboard:
             return self._pages(prefix, after)
 
     def files(self, prefix: str) -> tuple[File, ...]:
-        """Every object below `prefix`, recursively, sorted by key: the stores list in different orders.
+        """Return every object below `prefix`, recursively, sorted by key: the stores list in different orders.
 
         The directory marker of `prefix` itself (which obstore shows as `prefix`) is the prefix, not an object below it.
         """
@@ -114,12 +114,12 @@ class Blackboard:
             return tuple(sorted(_file(meta) for meta in self._objects(prefix) if meta["path"] != prefix))
 
     def files_from(self, prefix: str, first: str) -> tuple[File, ...]:
-        """The whole objects below `prefix` from the key `first` on, sorted: a request for each 1,000 of them on S3.
+        """Return the whole objects below `prefix` from the key `first` on, sorted: one request for each 1,000 on S3.
 
-        SeaweedFS takes a folder to come before a file whose name begins like it: do not mix `10/…` and `10.csv`.
+        SeaweedFS sorts a folder before a file whose name begins like it: do not mix `10/…` and `10.csv`.
         """
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
-            found = self._objects(prefix, first[:-1])  # Stores list what comes after a key.
+            found = self._objects(prefix, first[:-1])  # Stores list the keys after a given one.
             listed = [_file(meta) for meta in found if meta["path"] != prefix and meta["path"] >= first]
         if odd := [file.key for file in listed if UNREADABLE in file.key]:
             _log.warning(
@@ -128,10 +128,10 @@ class Blackboard:
         return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
 
     def file_pages(self, begins: str, after: str = "") -> Iterator[tuple[File, ...]]:
-        """The whole objects whose keys begin with a text and come after the key `after`, sorted: a page at a time.
+        """Yield the whole objects whose keys begin with `begins` and follow `after`, sorted: a page at a time.
 
-        On S3 a page is one request, made when it is asked for, and costs nothing for keys that begin otherwise. In
-        other stores the folder that the text names is listed. Keys that no store can share have UNREADABLE in them.
+        On S3 a page is one request, made when the page is consumed, and keys that begin otherwise cost nothing. Other
+        stores list the folder that `begins` names. Keys that no store can share contain UNREADABLE.
         """
         with self._translated(f"list {begins}*", begins.rpartition("/")[0], is_folder=True):
             pages = self._pages.object_pages(begins, after) if self._pages else self._cut(begins, after)
@@ -140,28 +140,28 @@ class Blackboard:
                 yield tuple(file for file in files if not self._is_unfinished(file.key))
 
     def _cut(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
-        """A listing that comes at once, in pages of the same length."""
+        """Yield a listing that the store returns at once in pages of the same length."""
         found = self._objects(begins.rpartition("/")[0], after)
         mine = sorted((meta for meta in found if meta["path"].startswith(begins)), key=lambda meta: meta["path"])
         yield from (mine[at : at + OBJECTS_PER_PAGE] for at in range(0, len(mine), OBJECTS_PER_PAGE))
 
     def page_of_files(self, prefix: str, first: str) -> tuple[File, ...] | None:
-        """The objects below `prefix` from the key `first` on, by one request; None if that does not list them all."""
+        """Return the objects below `prefix` from the key `first` on, by one request; None if these are not all."""
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:
                 page = next(iter(self._client.list(prefix, first[:-1])), ())
-            except exceptions.InvalidPathError:  # A key that stops obstore.
+            except exceptions.InvalidPathError:  # obstore fails on such a key.
                 return None
         is_last = len(page) < OBJECTS_PER_PAGE
         return tuple(file for file in map(_file, page) if file.key >= first) if is_last else None
 
     def last_write(self, prefix: str) -> datetime | None:
-        """When an object below `prefix` was last written, by the store's clock; None if there is none."""
+        """Return when an object below `prefix` was last written, by the store's clock; None if there is none."""
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             return max((meta["last_modified"] for meta in self._objects(prefix)), default=None)
 
     def _objects(self, prefix: str, after: str = "") -> "list[ObjectMeta]":
-        """What the store lists; again, and by boto3, where a key on S3 has a character that stops obstore."""
+        """Return the listed objects. List again, by boto3, if a key on S3 has a character on which obstore fails."""
         try:
             return [meta for page in self._client.list(prefix or None, after or None) for meta in page]
         except exceptions.InvalidPathError:
@@ -170,11 +170,11 @@ class Blackboard:
             return self._pages.objects(prefix, after)
 
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
-        """Whether a listing shows one moment: folders are walked, and pages are requested one by one."""
+        """Return whether a listing shows one moment: folders are walked, and pages are requested one by one."""
         return self._root is None and len(listing) <= OBJECTS_PER_PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:
-        """What a killed writer left on local disk: any other reader counts it."""
+        """Return the files that a killed writer left on local disk: any other reader counts them."""
         if not self._root:
             return ()
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
@@ -185,14 +185,14 @@ class Blackboard:
         return bool(self._root and local_disk.HALF_WRITTEN.search(key))
 
     def no_files(self, prefix: str, *, below: bool) -> list[tuple[str, str]]:
-        """The links, FIFOs, sockets and devices on local disk right in a folder, or `below`: key, and what it is."""
+        """Return the links, FIFOs, sockets and devices on local disk right in a folder, or `below`: key and kind."""
         if not self._root:
             return []
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             return local_disk.no_files(self._root, prefix, below=below)
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
-        """An object's bytes, at most the first `limit` of them; None if there is no such object."""
+        """Return an object's bytes, at most the first `limit` of them; None if there is no such object."""
         with self._translated(f"read {key}", key):
             found = self._found(key)
             if found is None:
@@ -203,19 +203,19 @@ class Blackboard:
             return bytes(next(iter(found.stream(limit)), b""))[:limit]
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
-        """The object that is served, and its bytes from `start` (below its size) on, in chunks; None if it is gone."""
+        """Return the served object, and its bytes from `start` (below its size) on, in chunks; None if it is gone."""
         with self._translated(f"read {key}", key):
             found = self._found(key, start)
         return (_file(found.meta), self._chunks(key, found)) if found else None
 
     def part(self, key: str, start: int, length: int) -> tuple[File, bytes] | None:
-        """The object that is served, and so many of its bytes from `start` (below its size) on; None if it is gone."""
+        """Return the served object, and `length` of its bytes from `start` (below its size) on; None if it is gone."""
         with self._translated(f"read {key}", key):
             found = self._found(key, start, length)
             return (_file(found.meta), bytes(found.bytes())) if found else None
 
     def file(self, key: str) -> File | None:
-        """An object without its bytes, by one HEAD; None if there is no such object."""
+        """Return an object without its bytes, by one HEAD; None if there is no such object."""
         with self._translated(f"look at {key}", key):
             try:
                 return _file(self._client.head(key))
@@ -232,7 +232,7 @@ class Blackboard:
             self._client.put(key, data, create=False)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object unless it exists; False if it does. The store decides, so it holds between processes."""
+        """Write an object unless it exists; return False if it does. The store decides: it holds between processes."""
         with self._translated(f"create {key}", key):
             try:
                 self._client.put(key, data, create=True)
@@ -241,14 +241,14 @@ class Blackboard:
             return True
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; those that are not there are no error."""
+        """Remove objects; missing ones are no error."""
         keys = list(keys)
         with self._translated(f"delete {', '.join(keys[:3])}", *keys):
             if keys:
                 self._client.delete(keys)
 
     def sweep(self, prefix: str) -> int:
-        """Remove everything under `prefix`, on local disk also empty folders; the number of objects."""
+        """Remove everything under `prefix`, on local disk also empty folders; return the number of objects."""
         if not self._root:
             files = self.files(checked(prefix))
             self.delete(file.key for file in files)
@@ -257,7 +257,7 @@ class Blackboard:
             return local_disk.sweep(self._root, prefix)
 
     def download(self, key: str, target: Path) -> File | None:
-        """Copy an object into the file `target`, in chunks; the object that was served, or None if there is none."""
+        """Copy an object into the file `target`, in chunks; return the served object, or None if there is none."""
         if (found := self.stream(key)) is None:
             return None
         served, chunks = found
@@ -288,7 +288,7 @@ class Blackboard:
     def _translated(self, action: str, *keys: str, is_folder: bool = False) -> Generator[None]:
         """Raise our errors for obstore's, by their text: their class often does not say what failed.
 
-        All that is done with keys goes through here, so none leaves the blackboard; '' is a folder, the blackboard.
+        Every use of a key passes through here, so no key leaves the blackboard; the folder '' is the blackboard.
         """
         for key in keys:
             if key or not is_folder:

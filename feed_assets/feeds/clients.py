@@ -1,4 +1,4 @@
-"""The requests that a blackboard makes, as obstore has them and as local disk answers faster."""
+"""The requests of a blackboard: those of obstore, and faster ones for local disk."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -32,25 +32,25 @@ class ObstoreClient:
         self._store = store
 
     def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
-        """Every object below a prefix whose key comes after `after`, in pages."""
+        """Return every object below a prefix whose key follows `after`, in pages."""
         # obstore's stubs name pyarrow, which has no types.
         return obstore.list(self._store, prefix, offset=after, chunk_size=OBJECTS_PER_PAGE)  # pyright: ignore[reportUnknownMemberType]
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The names of the common prefixes one level under a prefix."""
+        """Return the names of the common prefixes one level under a prefix."""
         found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
         return [path.rsplit("/", 1)[-1] for path in found]
 
     def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject":
-        """One object from byte `start` on, which it must have; its body is read later."""
+        """Return one object from byte `start` on, which it must have; its body is read later."""
         return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
     def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject":
-        """So many bytes of one object from `start` on, which it must have; its body is read later."""
+        """Return `length` bytes of one object from `start` on, which it must have; its body is read later."""
         return obstore.get(self._store, key, options={"range": (start, start + length)})
 
     def head(self, key: str, /) -> "ObjectMeta":
-        """One object without its bytes."""
+        """Return one object without its bytes."""
         return obstore.head(self._store, key)
 
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
@@ -63,7 +63,7 @@ class ObstoreClient:
 
 
 class LocalClient(ObstoreClient):
-    """Local disk: regular files alone, also where obstore would follow a link or wait for a FIFO's writer.
+    """Requests on local disk: regular files alone, also where obstore would follow a link or wait for a FIFO's writer.
 
     obstore writes: a file appears at once, under its name.
     """
@@ -73,17 +73,17 @@ class LocalClient(ObstoreClient):
         self._root = root
 
     def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
-        """Every file below a prefix whose key comes after `after`, also half-written ones."""
+        """Return every file below a prefix whose key follows `after`, also half-written ones."""
         return [[*local_disk.objects(self._root, prefix or "", after or "")]]
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The folders right in a folder, in one listing; what is wrong with an odd prefix is left to obstore to say."""
+        """Return the folders right in a folder, by one listing; obstore reports what is wrong with an odd prefix."""
         if prefix and not all(segment.strip(".") for segment in prefix.split("/")):
             return super().children(prefix)
         return local_disk.folders(self._root, prefix or "")
 
     def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject":
-        """One file from byte `start` on; half-written ones are refused by obstore."""
+        """Return one file from byte `start` on; obstore refuses half-written ones."""
         return (
             super().get(key, start)
             if local_disk.HALF_WRITTEN.search(key)
@@ -91,11 +91,11 @@ class LocalClient(ObstoreClient):
         )
 
     def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject":
-        """So many bytes of one file."""
+        """Return `length` bytes of one file from `start` on."""
         return local_disk.opened(self._root, key, start, length)
 
     def head(self, key: str, /) -> "ObjectMeta":
-        """One file without its bytes; half-written ones are refused by obstore."""
+        """Return one file without its bytes; obstore refuses half-written ones."""
         is_half_written = local_disk.HALF_WRITTEN.search(key)
         return super().head(key) if is_half_written else local_disk.looked_at(self._root, key)
 

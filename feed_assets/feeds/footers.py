@@ -39,7 +39,7 @@ class NoFooter(UnreadableUpdate):
 def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
     """Return the rows that the footer of each file announces, by the file's key, once it was compared with the file.
 
-    Costs a request of at most 64 KiB for each file, rarely two.
+    It costs one request of at most 64 KiB for each file, rarely two.
 
     Raises:
         UnreadableUpdate: A file has no footer, or its footer does not fit the file.
@@ -62,7 +62,7 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
     rows, taken = 0, list[tuple[int, int]]()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        if group.num_rows == 0:  # Nothing of it is read, and some writers leave its offsets out.
+        if group.num_rows == 0:  # It is not read, and some writers omit its offsets.
             continue
         spans = [_span(group.column(each)) for each in range(group.num_columns)]
         values = [group.column(each).num_values for each in range(group.num_columns)]
@@ -87,7 +87,7 @@ def _rows(board: Blackboard, file: File) -> int:
 def metadata_of(board: Blackboard, file: File) -> Any:
     """Return the footer of a file as pyarrow reads it, if it fits the file.
 
-    Raises UnreadableUpdate, UpdateChanged and BlackboardError.
+    Raise UnreadableUpdate, UpdateChanged or BlackboardError if it does not, or cannot be read.
     """
     return metadata_in(file, footer_of(board, file))
 
@@ -97,7 +97,7 @@ def metadata_in(file: File, end: bytes) -> Any:
 
     `end` are the file's last bytes from the footer on, or more. Raises UnreadableUpdate.
     """
-    # Here, not above: who reads CSV and JSON alone does not pay for it.
+    # Imported here: readers of CSV and JSON alone do not need it.
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
@@ -112,7 +112,7 @@ def metadata_in(file: File, end: bytes) -> Any:
                 "columns: expected Parquet in the clear. Have it published without encryption."
             )
         check_columns(metadata)
-    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
+    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.
         raise UnreadableUpdate(
             f"{file.key} has a footer that cannot be read: {sentence(excerpt(str(error)))} Have it published again."
         ) from error

@@ -1,4 +1,4 @@
-"""Keys of objects: what stays below a blackboard, and is the same object on every store."""
+"""Rules for keys of objects: a key stays below its blackboard, and is the same object on every store."""
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.feeds.local_disk import readable

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
 
 HALF_WRITTEN = re.compile(r"#[0-9]+$")
-"""How obstore names a local file until it renames it: never listed by it, but seen by everyone else."""
+"""The end of a local file's name until obstore renames it: obstore never lists it, but everyone else sees it."""
 
 DEPTH = 64
-"""Segments of a folder that is looked into: no key of ours has half as many, and each is opened from the root on."""
+"""The most segments of a folder that is listed: no key of ours has half as many, each is opened from the root on."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # A FIFO is opened at once, and then refused.
 _BYTES_PER_READ = 1 << 20
-_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # Years 5 and 9987: disks keep moments that Python has none for.
+_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # Years 5 and 9987: Python lacks some moments that disks keep.
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFIFO: "a FIFO",
@@ -42,7 +42,7 @@ _KINDS = {
 
 
 class LocalObject:
-    """A regular file that is open: what it was when it was opened, and its bytes of then."""
+    """An open regular file: its metadata of when it was opened, and its bytes up to its size of then."""
 
     def __init__(self, file: int, meta: "ObjectMeta", start: int, length: int | None = None) -> None:
         self._file = file
@@ -54,19 +54,19 @@ class LocalObject:
         os.close(self._file)
 
     def stream(self, min_chunk_size: int = _BYTES_PER_READ) -> Iterator[bytes]:
-        """The same in chunks."""
+        """Yield the bytes of the requested range in chunks."""
         at = self._start
         while data := os.pread(self._file, max(min(max(min_chunk_size, 1), self._end - at), 0), at):
             yield data
             at += len(data)
 
     def bytes(self) -> bytes:
-        """All of them, from the start that was asked for on."""
+        """Return all bytes of the requested range."""
         return b"".join(self.stream())
 
 
 def opened(root: Path, key: str, start: int = 0, length: int | None = None) -> LocalObject:
-    """An object, open. Raises FileNotFoundError or NotADirectoryError if there is none, InvalidName for a link."""
+    """Open an object. Raise FileNotFoundError or NotADirectoryError if there is none, InvalidName for a link."""
     parent, name = _split(key)
     with folder(root, parent) as above:
         try:
@@ -83,7 +83,7 @@ def opened(root: Path, key: str, start: int = 0, length: int | None = None) -> L
 
 
 def looked_at(root: Path, key: str) -> "ObjectMeta":
-    """Return what an object is without opening it. Raises what `opened` does."""
+    """Return the metadata of an object without opening it. Raise what `opened` raises."""
     parent, name = _split(key)
     with folder(root, parent) as above:
         status = os.stat(name, dir_fd=above, follow_symlinks=False)
@@ -100,7 +100,7 @@ def _no_object(key: str, status: os.stat_result) -> Exception:
 
 @contextmanager
 def folder(root: Path, segments: Sequence[str]) -> Generator[int]:
-    """The descriptor of a folder below the root. Raises InvalidName if a link stands in its place, or above it."""
+    """Yield the descriptor of a folder below the root. Raise InvalidName if a link stands in its place, or above it."""
     found = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for number, segment in enumerate(segments, 1):
@@ -118,7 +118,7 @@ def folder(root: Path, segments: Sequence[str]) -> Generator[int]:
 
 
 def _no_file(key: str, above: int, name: str) -> Exception:
-    """What is wrong with something that is neither a folder nor a regular file."""
+    """Return the error for a link, FIFO, socket or device; for anything else it is NotADirectoryError."""
     kind = stat.S_IFMT(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
     if kind not in _KINDS:
         return NotADirectoryError(key)
@@ -126,9 +126,9 @@ def _no_file(key: str, above: int, name: str) -> Exception:
 
 
 def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
-    """Every regular file below a prefix, also half-written ones, whose key comes after `after`; in no order.
+    """Yield every regular file below a prefix, also half-written ones, whose key follows `after`; in no order.
 
-    None in a folder that is too deep, which `no_files` names.
+    Files in a folder that is too deep are left out; `no_files` names the folder.
     """
     left = [prefix.split("/") if prefix else []]
     while left:
@@ -141,12 +141,12 @@ def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
                     if len(segments) < DEPTH and (f"{key}/" > after or after.startswith(f"{key}/")):
                         left.append([*segments, entry.name])
                 elif key > after and entry.is_file(follow_symlinks=False):
-                    with suppress(FileNotFoundError):  # It was there a moment ago.
+                    with suppress(FileNotFoundError):  # It was removed meanwhile.
                         yield _meta(key, entry.stat(follow_symlinks=False))
 
 
 def folders(root: Path, prefix: str) -> list[str]:
-    """The names of the folders right in a folder; none if it is not there."""
+    """Return the names of the folders right in a folder; [] if it is missing."""
     try:
         with folder(root, prefix.split("/") if prefix else []) as opened, _scan(opened) as found:
             names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
@@ -156,9 +156,9 @@ def folders(root: Path, prefix: str) -> list[str]:
 
 
 def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
-    """The links, FIFOs, sockets and devices right in a folder, or anywhere `below`, and folders that are too deep.
+    """Return the links, FIFOs, sockets and devices right in a folder, or anywhere `below`, and folders too deep.
 
-    Of each its key, and what it is.
+    Each has its key, and what it is.
     """
     left, found = [prefix.split("/") if prefix else []], list[tuple[str, str]]()
     while left:
@@ -181,14 +181,14 @@ def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
 
 
 def remove(root: Path, key: str) -> None:
-    """Remove a file, or a link itself; one that is not there is no error."""
+    """Remove a file, or a link itself; a missing one is no error."""
     parent, name = _split(key)
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
         os.unlink(name, dir_fd=above)
 
 
 def sweep(root: Path, key: str) -> int:
-    """Remove a folder with all that is in it, of a link the link alone; the number of files that were in it."""
+    """Remove a folder with its contents, or a link itself; return the number of files that were in it."""
     parent, name = _split(key)
     count = 0
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
@@ -204,9 +204,9 @@ def sweep(root: Path, key: str) -> int:
 
 
 def _clear(above: int, name: str) -> None:
-    """Empty a folder, however deep it is, with two of them open: what is in a folder in it is moved up into it.
+    """Empty a folder, however deep it is, with two folders open: the contents of its subfolders are moved up into it.
 
-    So a kill leaves all that is left below the folder, where the next sweep finds it.
+    So a kill leaves the rest below the folder, where the next sweep finds it.
     """
     with _opened(above, name) as top:
         while names := _names(top):
@@ -215,7 +215,7 @@ def _clear(above: int, name: str) -> None:
 
 
 def _remove(above: int, name: str, top: int) -> None:
-    """Remove a file, a link itself or an empty folder; move up another one, or empty it if it is there already."""
+    """Remove a file, a link itself or an empty folder. Empty a full folder right in `top`; move a deeper one there."""
     with suppress(FileNotFoundError):  # Another process removes it, too.
         if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=above)
@@ -253,7 +253,7 @@ def check_writable(root: Path, key: str) -> None:
 
 
 def readable(name: str) -> str:
-    """A name as listings show it, XML's too: with U+FFFD for control characters and for what is not UTF-8."""
+    """Return a name as listings show it, XML's too: U+FFFD replaces control characters and what is not UTF-8."""
     return name if name.isprintable() else "".join(UNREADABLE if _is_odd(each) else each for each in name)
 
 
@@ -273,7 +273,7 @@ def _scan(opened: int) -> Generator[Iterator["os.DirEntry[str]"]]:
 
 
 def _meta(key: str, status: os.stat_result) -> "ObjectMeta":
-    """What obstore says of the file, its etag included: ledgers have those that it made."""
+    """Return the metadata that obstore has for the file, its etag included: ledgers hold etags that obstore made."""
     microseconds = max(status.st_mtime_ns // 1000, 0)
     return {
         "path": key,

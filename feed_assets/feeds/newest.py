@@ -18,18 +18,19 @@ _Pages = Callable[[str], Page]
 def newest_first(
     board: Blackboard, prefix: str, until: datetime | None = None, known: str | None = None
 ) -> Iterator[list[str]]:
-    """All names one level under `prefix`, in lists, newest first; none later than `until` (timezone-aware).
+    """Yield all names one level under `prefix`, in lists, newest first; none later than `until` (timezone-aware).
 
-    A listing of one page is one request and one list. The end of a longer one takes one more where updates come in
-    steady, else about twice the logarithm of its pages; so does each further list. `known`, the id of an update, makes
-    the first list begin there: one request, if no more than a page is newer. Neither changes what is found.
+    A listing of one page is one request and one list. The end of a longer one takes one more request if updates
+    arrive steadily, else about twice the logarithm of its pages; so does each further list. `known`, the id of an
+    update, makes the first list begin there: one request, if no more than a page is newer. It does not change what is
+    found.
     """
     last = update_id(until) if until else None
     if not board.is_paged:
         yield from _all(board.names(prefix), last)
         return
     pages = _up_to(lambda after: board.page(prefix, after), last)
-    end = _seconds(update_id(until or datetime.now(UTC))) or 0  # Only where to look first.
+    end = _seconds(update_id(until or datetime.now(UTC))) or 0  # This is only the first guess.
     moment = _seconds(known) if known and known <= (last or known) else None
     if moment:
         before = _name(moment - 1)
@@ -39,7 +40,7 @@ def newest_first(
 
 
 def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
-    """All in one listing: the greatest name, and the others, sorted, only if it is not all that was asked for."""
+    """Yield the greatest name of a listing, then the others: they are sorted only if the consumer continues."""
     within = [name for name in names if name <= last] if last else names
     if within:
         yield [max(within)]
@@ -47,7 +48,7 @@ def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
 
 
 def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
-    """The names after `start`, window by window; each is searched for below the one before it."""
+    """Yield the names after `start`, window by window; each window is searched for below the one before it."""
     first = found = pages(start)
     within = pages
     while True:
@@ -59,11 +60,11 @@ def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
 
 
 def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
-    """The last page of a listing whose first one is `page`, and the name after which it begins.
+    """Return the last page of a listing whose first one is `page`, and the name after which it begins.
 
-    First a look half a page before the end, as if updates went on as they began. Then the next page, and steps, each
-    twice the one before it, until one leads too far; then halves. What was there before the first request is never
-    beyond an empty page.
+    The first guess is half a page before `end`, as if updates went on as they began. Then follow the next page, and
+    steps, each twice the one before it, until one leads too far; then halves. A name that existed before the first
+    request is never beyond an empty page.
     """
     step, guess, high = 0, end - _span(page) // 2, None
     while not page.is_last:
@@ -82,13 +83,13 @@ def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
 
 
 def _span(page: Page) -> int:
-    """The seconds between the first and the last update of a page, 1 at least."""
+    """Return the seconds between the first and the last update of a page, 1 at least."""
     moments = [moment for moment in map(_seconds, page.names) if moment is not None]
     return max(moments[-1] - moments[0], 1) if moments else 1
 
 
 def _seconds(name: str) -> int | None:
-    """The moment of an update id as whole seconds: integers, so that no step leads out of the calendar."""
+    """Return the moment of an update id in whole seconds, so that no step leaves the calendar; None for others."""
     moment = parse_update_id(name)
     return int((moment - _FIRST).total_seconds()) if moment else None
 
@@ -102,6 +103,6 @@ def _up_to(pages: _Pages, last: str | None) -> _Pages:
 
 
 def _cut(page: Page, last: str) -> Page:
-    """The page without the names after `last`; if there were any, it is the last one."""
+    """Return the page without the names after `last`; if there were any, it is the last page."""
     names = tuple(name for name in page.names if name <= last)
     return Page(names, page.is_last or len(names) < len(page.names))

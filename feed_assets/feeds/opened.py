@@ -1,4 +1,4 @@
-"""The blackboards that the settings describe, opened."""
+"""Functions that open the blackboards of the settings."""
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.stores import s3_credentials
@@ -6,9 +6,9 @@ from feed_assets.settings import Settings, make_board
 
 
 def open_board(settings: Settings, *, name: str | None = None, makes: bool = True) -> Blackboard:
-    """The blackboard of the settings, or the one of others that they name.
+    """Open the blackboard of the settings, or the foreign one that they call `name`.
 
-    The default folder is made when it is first used, but not by who only reads.
+    The default folder is made when it is first used, except for readers (`makes=False`).
     """
     if makes and name is None:
         make_board(settings)
@@ -18,9 +18,9 @@ def open_board(settings: Settings, *, name: str | None = None, makes: bool = Tru
 
 
 def board_at(settings: Settings, url: str | None, *, makes: bool = False) -> Blackboard:
-    """The blackboard at a URL, or of a name in the settings; None: that of the settings. Made only by who writes.
+    """Open the blackboard at a URL, or of a name in the settings; None means that of the settings, which writers make.
 
-    A URL on S3 is reached at the settings' endpoint. Raises InvalidSetting, InvalidName and BlackboardError.
+    A URL on S3 is reached at the settings' endpoint. Raise InvalidSetting, InvalidName or BlackboardError.
     """
     if url is None:
         return open_board(settings, makes=makes)
@@ -30,5 +30,5 @@ def board_at(settings: Settings, url: str | None, *, makes: bool = False) -> Bla
 
 
 def name_in(blackboard: str | None) -> str | None:
-    """The name that is given in place of a URL; every URL has a colon."""
+    """Return the name that is given in place of a URL; None if there is none. Every URL has a colon."""
     return blackboard if blackboard and ":" not in blackboard else None

@@ -31,7 +31,7 @@ from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.parquet_metadata import wrong_codecs
 
 DIGITS = 38
-"""Digits of a decimal at most."""
+"""The most digits of a decimal."""
 
 _AT_A_TIME = 8
 _SHOWN = 3
@@ -82,7 +82,7 @@ def columns_of(key: str, metadata: Any) -> Columns:
     pa: Any = pyarrow  # It has no types.
     try:
         fields = [*metadata.schema.to_arrow_schema()]
-    except (ValueError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
+    except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.
         raise UnreadableUpdate(_refused(key, [("its schema", " ".join(str(error).split()))])) from error
     leaves = iter([metadata.schema.column(number) for number in range(len(metadata.schema))])
     walk = _Walk(pa, leaves, _old(metadata.metadata or {}))
@@ -177,7 +177,7 @@ _LONG_DIGITS = 18
 def _plain(pa: Any, leaf: Any, is_zoned: bool) -> Any:
     """Return the type of a leaf, which is the same for all readers; None if there is none."""
     logical = leaf.logical_type.type
-    if logical == "UNKNOWN" and leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":  # So pyarrow shows INTERVAL, too.
+    if logical == "UNKNOWN" and leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":  # pyarrow shows INTERVAL like this, too.
         return None
     if logical == "INT":
         return _integer(pa, json.loads(leaf.logical_type.to_json()))

@@ -61,7 +61,7 @@ def _open(metadata: Any, groups: list[int], **how: Any) -> None:
 
 
 class _PageReached(Exception):
-    """pyarrow has looked at all metadata, and reads a page."""
+    """The signal that pyarrow has checked all metadata, and reads a page."""
 
 
 class _NoPages(ReadOnlyFile):

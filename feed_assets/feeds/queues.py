@@ -1,6 +1,6 @@
-"""The queues of SQS through which a bucket tells of its objects.
+"""SQS queues through which a bucket reports its objects.
 
-A message that is received is hidden from others for a while (30 s by default), and comes again unless it is deleted.
+A received message is hidden from others for a while (30 s by default), and is delivered again unless it is deleted.
 """
 
 import logging
@@ -20,13 +20,13 @@ from feed_assets.core.errors import QueueUnavailable
 from feed_assets.core.words import sentence
 
 MESSAGES_PER_REQUEST = 10
-"""Messages that SQS gives, and deletes, in one request at most."""
+"""The most messages that SQS delivers, or deletes, in one request."""
 
 LONGEST_WAIT = 4
-"""Seconds for which an answer is waited for at most where there is no message."""
+"""The most seconds that a request waits for a message."""
 
 PATIENCE_SECONDS = 2
-"""Seconds in which a queue answers beyond these: a tick's listing must not be late for it."""
+"""Seconds beyond that wait within which a queue answers: it must not delay a tick's listing."""
 
 _REGION = re.compile(r"sqs(?:-fips)?\.([a-z0-9-]+)\.|([a-z0-9-]+)\.queue\.")
 
@@ -44,16 +44,16 @@ class Message:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue by its URL, which says endpoint and region, too; it is read as a profile of boto3, or by its chain.
+    """A queue by its URL, which names endpoint and region, too; it is read with a profile of boto3, or with its chain.
 
-    Each method is one request, tried once, and raises QueueUnavailable.
+    Each request is tried once, and raises QueueUnavailable.
     """
 
     url: str
     profile: str | None = None
 
     def receive(self, seconds: int = 0) -> list[Message]:
-        """Up to ten messages; without one it is waited for so many seconds, `LONGEST_WAIT` at most."""
+        """Return up to ten messages; if there is none, wait for `seconds`, `LONGEST_WAIT` at most."""
         with self._translated():
             found = _client(self.url, self.profile).receive_message(
                 QueueUrl=self.url, MaxNumberOfMessages=MESSAGES_PER_REQUEST, WaitTimeSeconds=min(seconds, LONGEST_WAIT)
@@ -61,7 +61,7 @@ class Queue:
         return [Message(each["MessageId"], each["Body"], each["ReceiptHandle"]) for each in found.get("Messages", ())]
 
     def delete(self, messages: Sequence[Message]) -> None:
-        """Remove messages, ten in a request; what SQS does not remove comes again."""
+        """Remove messages, ten in a request; SQS delivers again what it does not remove."""
         for first in range(0, len(messages), MESSAGES_PER_REQUEST):
             some = messages[first : first + MESSAGES_PER_REQUEST]
             entries = [{"Id": str(number), "ReceiptHandle": each.receipt} for number, each in enumerate(some)]
@@ -71,7 +71,7 @@ class Queue:
                 _log.warning("%s: a message was not deleted: %s", self.url, each.get("Message") or each["Code"])
 
     def attributes(self, names: Collection[str]) -> dict[str, str]:
-        """What SQS says of the queue itself, by the names of its attributes."""
+        """Return attributes of the queue itself, by their names."""
         with self._translated():
             found = _client(self.url, self.profile).get_queue_attributes(QueueUrl=self.url, AttributeNames=[*names])
         return found.get("Attributes", {})
@@ -90,7 +90,7 @@ class Queue:
 
 @lru_cache(maxsize=16)
 def _client(url: str, profile: str | None) -> Any:
-    """Kept from tick to tick: one takes 0.1 s to make, and has its connection open."""
+    """Return a client, kept from tick to tick: making one takes 0.1 s, and its connection stays open."""
     session: Any = boto3.Session(profile_name=profile)
     parts = urlsplit(url)
     found = _REGION.search(parts.netloc)

@@ -3,8 +3,8 @@
 The order is manifest first, files second. A producer writes its manifest last, so whatever the manifest counts is
 there to be listed afterwards; the other way round, an update finished in between would look incomplete. The listing
 must show the manifest too: an update invalidated between the two requests is not served. A listing that takes a while
-may miss what is being pruned, and the count be right by accident; a prune removes the manifest first, so that is looked
-at once more.
+may miss what is being pruned, and its count may be right by accident. A prune removes the manifest first, so the
+manifest is read once more.
 """
 
 import logging
@@ -36,7 +36,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.newest import newest_first
 
 PRUNED = "_feed_assets/pruned"
-"""The prefix of what prunes leave: by partition an empty object, named by the id from which on history is whole."""
+"""The prefix of what prunes leave: for each partition an empty object, named by the id from which history is whole."""
 
 _REASONS_SHOWN = 5
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reading:
-    """What one look at a partition found: the newest valid update, and what it passed over before, with the reasons."""
+    """One reading of a partition: the newest valid update, and the names skipped before it, with the reasons."""
 
     partition: Partition
     update: Update | None
@@ -52,12 +52,12 @@ class Reading:
 
 
 def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None, known: str | None = None) -> Reading:
-    """The newest valid update, among those with an id of `as_of` (timezone-aware) or before if that is given.
+    """Return the newest valid update; with `as_of` (timezone-aware), the newest with an id of then or before.
 
-    Costs one or two requests for names, at most about twice the logarithm of their pages (`newest`); then one read and
-    one listing of files for each update that is looked at, and where one was passed over, or with `as_of`, a listing
-    of what a prune promised. `known`, an update seen before, saves the search and never changes the update that is
-    found; UpdatePruned if `as_of` is before a prune.
+    It costs one or two requests for names, at most about twice the logarithm of their pages (`newest`); then one read
+    and one listing of files for each update that is checked. If one was skipped, or with `as_of`, the promises of
+    prunes are listed, too. `known`, an update seen before, saves the search and never changes the update that is
+    found. Raise UpdatePruned if `as_of` is before a prune.
     """
     promised: str | None = None
     while True:
@@ -67,21 +67,21 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
         kept = kept_from(board, partition)
         if kept is None or (reading.update and reading.update.id >= kept):
             return reading
-        if kept == promised:  # No prune came between: this is how it is.
+        if kept == promised:  # No prune happened in between: the reading holds.
             return reading if as_of is None else _refuse_pruned(reading, as_of, kept)
-        promised = kept  # A prune may have removed what this look would have found: look again.
+        promised = kept  # A prune may have removed what this reading would have found: read again.
 
 
 def kept_from(board: Blackboard, partition: Partition) -> str | None:
-    """The id from which on no update that was valid has been pruned; None if none ever was.
+    """Return the id from which on no update that was valid has been pruned; None if none ever was.
 
-    A prune puts it before it removes anything, so asking after a reading finds every prune that was in its way.
+    A prune puts it before it removes anything, so a call after a reading finds every prune that was in its way.
     """
     return max(promises(board, partition), default=None)
 
 
 def promises(board: Blackboard, partition: Partition) -> list[str]:
-    """The ids that prunes of a partition have left, in order: the last one holds."""
+    """Return the ids that prunes of a partition have left, in order: the last one holds."""
     prefix = f"{PRUNED}/{partition.path}"
     names = [file.key.removeprefix(f"{prefix}/") for file in board.files(prefix)]
     return [name for name in names if "/" not in name]  # The others are of partitions below this one.
@@ -106,7 +106,7 @@ def _look_through(board: Blackboard, partition: Partition, as_of: datetime | Non
 
 
 def named(board: Blackboard, partition: Partition, update_id: str) -> Update:
-    """The update of this id, if it is valid."""
+    """Return the update of this id. Raise NoValidUpdate if it is not valid."""
     if not is_update_id(update_id):
         raise NoValidUpdate(f"{partition}: {_no_update_id(update_id)}.")
     found = _look(board, partition, update_id)
@@ -118,7 +118,7 @@ def named(board: Blackboard, partition: Partition, update_id: str) -> Update:
 
 
 def require(reading: Reading, as_of: datetime | None = None) -> Update:
-    """The update that was found. Raises NoValidUpdate, with the reason for each candidate, if there is none."""
+    """Return the update that was found. Raise NoValidUpdate, with the reason for each candidate, if there is none."""
     if reading.update:
         return reading.update
     if not reading.skipped:
@@ -129,26 +129,26 @@ def require(reading: Reading, as_of: datetime | None = None) -> Update:
 
 
 def nothing(partition: Partition, what: str, as_of: datetime | None) -> str:
-    """That a partition has nothing, or had nothing at a time, in words."""
+    """Return the message that a partition has nothing, or had nothing at a time."""
     if as_of:
         return f"{partition} has no {what} of {as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC or before."
     return f"{partition} has no {what}: there is nothing at {partition.path}/."
 
 
 def in_words(skipped: Sequence[Skipped]) -> str:
-    """The first names that were skipped, each with its reason, and how many more there are."""
+    """Return the first names that were skipped, each with its reason, and how many more there are."""
     reasons = "; ".join(f"{each.id}: {each.reason}" for each in skipped[:_REASONS_SHOWN])
     more = len(skipped) - _REASONS_SHOWN
     return f"{reasons}; and {more} more" if more > 0 else reasons
 
 
 def history(board: Blackboard, partition: Partition) -> tuple[Update | Skipped, ...]:
-    """Every update of a partition, valid or not, and every name that is no update, newest first."""
+    """Return every update of a partition, valid or not, and every name that is no update, newest first."""
     return tuple(_look(board, partition, name) for name in reversed(board.children(partition.path)))
 
 
 def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
-    """The partitions of a feed that hold updates, valid or not, in order; a warning is logged for other names."""
+    """Yield the partitions of a feed that hold updates, valid or not, in order; log a warning for other names."""
     for found in walk(board, feed):
         if isinstance(found, Partition):
             yield found
@@ -157,10 +157,10 @@ def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
 
 
 def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = False) -> Iterator[Partition | Skipped]:
-    """The partitions of a feed, lazily and in order, and with the reason each name that is not part of one.
+    """Yield the partitions of a feed, lazily and in order, and each name that is not part of one, with the reason.
 
-    A prefix that holds update ids is a partition (of an appendable feed: a batch), and nothing is looked for below
-    it; but in an appendable feed an update beside batches must not hide them.
+    A prefix that holds update ids is a partition (of an appendable feed: a batch), and nothing below it is listed.
+    But in an appendable feed an update beside batches must not hide them.
     """
     path = f"{feed}/{key}" if key else str(feed)
     names = board.children(path)
@@ -185,7 +185,7 @@ def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = 
 
 
 def feeds(board: Blackboard, prefix: str = "") -> Iterator[Feed]:
-    """The feeds of a blackboard: the prefixes that end in a version, or hold updates without one."""
+    """Yield the feeds of a blackboard: the prefixes that end in a version, or hold updates without one."""
     for name in board.children(prefix):
         path = f"{prefix}/{name}" if prefix else name
         try:
@@ -199,7 +199,7 @@ def feeds(board: Blackboard, prefix: str = "") -> Iterator[Feed]:
 
 
 def newer_versions(board: Blackboard, feed: Feed) -> tuple[Feed, ...]:
-    """The same feed under newer versions; readers of this version are not affected by them."""
+    """Return the same feed under newer versions; readers of this version are not affected by them."""
     versions = (Version.parse(name) for name in board.children(feed.name)) if feed.version else ()
     return tuple(sorted(Feed(feed.name, found) for found in versions if found and found > (feed.version or found)))
 
@@ -217,14 +217,14 @@ def download(board: Blackboard, update: Update, folder: Path) -> None:
 
 
 def check_target(folder: Path) -> None:
-    """TargetNotEmpty unless the folder is new or empty; the one above it is made."""
+    """Raise TargetNotEmpty unless the folder is new or empty; make the one above it."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise TargetNotEmpty(f"{folder} is not an empty folder: expected a new or an empty one. Choose another.")
     folder.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _targets(update: Update) -> list[tuple[File, str]]:
-    """Each file with its name in the folder; an empty one that is the folder of another is a directory marker."""
+    """Return each file with its name in the folder, without directory markers (empty, and the folder of a file)."""
     folders = {str(parent) for file in update.files for parent in PurePosixPath(file.key).parents}
     files = [file for file in update.files if file.size or file.key not in folders]
     return [(file, file.key.removeprefix(f"{update.path}/")) for file in files]
@@ -247,7 +247,7 @@ def check_served(file: File, served: File | None) -> None:
 
 
 def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | Skipped:
-    """One update: valid, or skipped for a reason. The manifest is read before the files are listed: see above."""
+    """Return one update, or why it is skipped. The manifest is read before the files are listed: see above."""
     if not is_update_id(update_id):
         return Skipped(update_id, _no_update_id(update_id))
     path = f"{partition.path}/{update_id}"
@@ -268,7 +268,7 @@ def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | S
 
 
 def _in_the_way(board: Blackboard, path: str) -> str:
-    """The first of what lies under an update and is no file of it, in words."""
+    """Return in words the first names that lie under an update and are no files of it; '' if there are none."""
     found = [f"{key} is {kind}" for key, kind in board.no_files(path, below=True)]
     return f"; not counted: {some(found, _REASONS_SHOWN)}" if found else ""
 

@@ -1,4 +1,4 @@
-"""Files that pyarrow reads by calls of ours: what all of them have alike."""
+"""Base classes of files that pyarrow reads through our calls."""
 
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
@@ -48,7 +48,7 @@ class RangedFile(ReadOnlyFile):
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a byte, and return its number."""
+        """Move to a byte, and return its number."""
         self._at = offset + (0, self._at, self._file.size)[whence]
         return self._at
 

@@ -1,4 +1,4 @@
-"""Remove old updates from a blackboard, so that neither a kill nor a reader meanwhile ever meets a torn one.
+"""Remove old updates from a blackboard: neither a kill nor a reader meanwhile ever sees a torn one.
 
 The order is: promise from where on history is whole, then of each update the manifest, then its files. Every step may
 be repeated.
@@ -12,14 +12,14 @@ from feed_assets.feeds.blackboard import Blackboard
 
 
 def find(board: Blackboard, partition: Partition) -> tuple[Found, ...]:
-    """Every update that lies on the blackboard, valid or not, newest first: two requests for each, or three."""
+    """Return every update on the blackboard, valid or not, newest first: two requests for each, or three."""
     updates = (each for each in read.history(board, partition) if is_update_id(each.id))
     found = (_found(board, partition, each) for each in updates)
     return tuple(each for each in found if each)
 
 
 def _found(board: Blackboard, partition: Partition, seen: Update | Skipped) -> Found | None:
-    """What was found under an id; None if nothing is there: folders (local and SeaweedFS's) outlive their objects."""
+    """Return what lies under an id; None if nothing does: folders (local and SeaweedFS's) outlive their objects."""
     if isinstance(seen, Update):
         return Found(seen.id, valid=True)
     try:
@@ -35,11 +35,11 @@ def promise(board: Blackboard, partition: Partition, kept: str) -> None:
 
 
 def remove(board: Blackboard, partition: Partition, update_id: str, replaced_by: Partition | None = None) -> bool:
-    """Remove an update that a newer valid one has replaced, manifest first; False, and nothing done, if none has.
+    """Remove an update that a newer valid one has replaced, manifest first; if none has, do nothing and return False.
 
     The newer one may be that of another batch, which holds the rows of this one.
 
-    Killed after the manifest it is invalid as it was when it was written. With files gone and the manifest there, a
+    A kill after the manifest leaves it invalid, as while it was written. With files gone and the manifest there, a
     count that was wrong could become right.
     """
     newest = [read.latest(board, at).update for at in (partition, replaced_by) if at]

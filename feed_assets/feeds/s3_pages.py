@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from obstore.store import S3CredentialProvider
 
 EMPTY_PAGES = 100
-"""Pages without a name, one after the other, of a listing that goes on: a store may have some, none has only those."""
+"""The most pages without a name, one after the other, in a listing: a store may return some, none only those."""
 
 _Keys = tuple[str, str, str | None]
 
@@ -35,27 +35,27 @@ class S3Pages:
         self._made: tuple[_Keys, Any] | None = None
 
     def __call__(self, prefix: str, after: str) -> Page:
-        """Up to 1,000 names one level under `prefix`, after the name `after`. Raises OSError with S3's code in it."""
+        """Return up to 1,000 names one level under `prefix`, after the name `after`. Raise OSError with S3's code."""
         below, names = self._below(prefix), list[str]()
         # `/~`: after everything of that update; SeaweedFS would also leave out what is under `after` itself.
         for page in self._pages(below, after and f"{below}{after}/~", Delimiter="/"):
             names += _names(page, below)
-            # Whoever goes on does so after the last name: a page of objects alone has none, and one as shown is no key.
+            # The next page begins after the last name: a page of objects alone has none, and a shown name is no key.
             if names and UNREADABLE not in names[-1]:
                 return Page(tuple(names), not page["IsTruncated"])
         return Page(tuple(names), is_last=True)
 
     def names(self, prefix: str) -> list[str]:
-        """All names one level under `prefix`, unreadable ones as `readable` shows them."""
+        """Return all names one level under `prefix`, unreadable ones as `readable` shows them."""
         below = self._below(prefix)
         return [name for page in self._pages(below, Delimiter="/") for name in _names(page, below)]
 
     def objects(self, prefix: str, after: str) -> "list[ObjectMeta]":
-        """All objects below `prefix` whose keys come after `after`, as obstore has them."""
+        """Return all objects below `prefix` whose keys follow `after`, in obstore's form."""
         return [each for page in self.object_pages(f"{prefix}/" if prefix else "", after) for each in page]
 
     def object_pages(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
-        """The same of objects whose keys begin with a text, which need not end with a folder: a page in one request."""
+        """Yield the objects whose keys begin with `begins`, a folder or not, and follow `after`: a page a request."""
         above = self._below("")
         for page in self._pages(f"{above}{begins}", after and f"{above}{after}"):
             yield [
@@ -94,7 +94,7 @@ class S3Pages:
             raise OSError(f"{error} (status code: {status}, <Code>{code}</Code>)") from error
 
     def _client(self) -> Any:
-        """A client with the credentials of this moment: made again when they were renewed."""
+        """Return a client with the credentials of this moment: it is made again when they were renewed."""
         try:
             found = self._provider()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""From a blackboard's URL to the obstore store behind it."""
+"""The obstore stores behind the URLs of blackboards."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long one request is tried. obstore's own default is three minutes: a sensor tick has twenty seconds.
+    """Limits of one request. obstore's own default is three minutes: a sensor tick has twenty seconds.
 
     `timeout` is that of one try, `backoff` the wait before the second one; both in seconds.
     """
@@ -30,7 +30,7 @@ class Patience:
 
     @property
     def retry_config(self) -> "RetryConfig":
-        """The same for obstore."""
+        """Return the retries in obstore's form."""
         first = timedelta(seconds=self.backoff)
         backoff: BackoffConfig = {"init_backoff": first, "max_backoff": timedelta(seconds=5), "base": 2}
         return {"max_retries": self.retries, "retry_timeout": timedelta(seconds=5), "backoff": backoff}
@@ -43,7 +43,7 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 
 
 def store_at(url: str, patience: Patience = PATIENCE) -> ObjectStore:
-    """The store at `memory://`, `gs://bucket` or `az://account/container`."""
+    """Return the store at `memory://`, `gs://bucket` or `az://account/container`."""
     scheme = urlsplit(url).scheme
     if scheme == "memory":
         return MemoryStore()
@@ -55,16 +55,16 @@ def store_at(url: str, patience: Patience = PATIENCE) -> ObjectStore:
 
 
 THEIRS = "It is not ours to make: mount it, ask whose it is, or correct FEED_ASSETS_BLACKBOARDS."
-"""What to do where a blackboard of others is not there."""
+"""The advice if a blackboard of others is missing."""
 
 
 def titled(url: str, name: str) -> str:
-    """A blackboard as errors say it."""
+    """Return a blackboard's title for errors."""
     return f"{url} (the blackboard {name!r})" if name else url
 
 
 def local_store(url: str, root: Path, create: bool, name: str = "") -> LocalStore:
-    """The store in the folder `root`, which must exist unless it is to be created; of others it has a `name`."""
+    """Return the store in the folder `root`, which must exist unless `create` is set; one of others has a `name`."""
     title = titled(url, name)
     if root.exists() and not root.is_dir():
         raise BlackboardMissing(f"{title} is a file: expected a folder. Give the folder that holds the feeds.")
@@ -75,7 +75,7 @@ def local_store(url: str, root: Path, create: bool, name: str = "") -> LocalStor
 
 
 def local_root(url: str) -> Path | None:
-    """The folder that a `file://` URL names; None if it is another kind of URL."""
+    """Return the folder that a `file://` URL names; None if it is another kind of URL."""
     parts = urlsplit(url)
     if parts.scheme != "file":
         return None
@@ -85,18 +85,18 @@ def local_root(url: str) -> Path | None:
 
 
 def s3_region(provider: "S3CredentialProvider") -> str:
-    """The region that comes with the credentials."""
+    """Return the region that comes with the credentials, else us-east-1."""
     return getattr(provider, "config", {}).get("region") or "us-east-1"
 
 
 def _is_plain(endpoint: str | None) -> bool:
-    """Return whether S3 is reached by plain HTTP: else no redirect leads to it, such as to a cloud's metadata."""
+    """Return whether S3 is reached by plain HTTP: else no redirect may lead there, such as to a cloud's metadata."""
     endpoints = [endpoint] if endpoint else [environ.get(name, "") for name in _ENDPOINTS]
     return any(each.lower().startswith("http://") for each in endpoints)
 
 
 def s3_store(url: str, endpoint: str | None, provider: "S3CredentialProvider", patience: Patience) -> S3Store:
-    """The store at `s3://bucket[/prefix]`."""
+    """Return the store at `s3://bucket[/prefix]`."""
     region = s3_region(provider)
     return S3Store.from_url(
         url,
@@ -108,8 +108,8 @@ def s3_store(url: str, endpoint: str | None, provider: "S3CredentialProvider", p
 
 
 def s3_credentials(url: str, profile: str | None = None) -> "S3CredentialProvider":
-    """Credentials of a profile of boto3, by default from its own chain."""
-    # Here, not above: boto3 takes 0.3 s to import, and local blackboards do not need it.
+    """Return the credentials of a profile of boto3, by default those of its own chain."""
+    # Imported here: boto3 takes 0.3 s, and local blackboards do not need it.
     from boto3 import Session  # pyright: ignore[reportMissingTypeStubs]
     from botocore.exceptions import BotoCoreError  # pyright: ignore[reportMissingTypeStubs]
     from obstore.auth.boto3 import Boto3CredentialProvider

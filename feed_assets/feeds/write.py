@@ -34,10 +34,10 @@ CLAIMS = "_feed_assets/claims"
 """The prefix of claims: outside every feed, so that a listing of a feed shows updates only."""
 
 INTAKE = "intake "
-"""How the token of a claim by intake begins: it has no run, and publishes within one call."""
+"""The beginning of the token of a claim by intake, which has no run, and publishes within one call."""
 
 _CLAIM_TRIES = 2
-"""Times that a claim without a reply is sent again, after what the client itself repeats."""
+"""The times that a claim without a reply is sent again, after the client's own retries."""
 
 _UNFINISHED = re.compile(r"(^|/)[._]|#[0-9]+$")
 
@@ -46,7 +46,7 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, 
     """Claim a fresh update id, greater than every id in the partition and every claim on it, and than `after`.
 
     `token` is this writer's own: if the reply to its conditional create was lost and the client sent it again, the
-    claim that is already there is recognised as its own. Killed anywhere, at worst one id stays unused. Raises
+    claim that is already there is recognised as its own. A kill anywhere leaves at worst one id unused. Raise
     InvalidName for a partition that no listing would show.
     """
     claims = f"{CLAIMS}/{check_partition(partition).path}"
@@ -59,7 +59,7 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, 
 
 
 def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
-    """Whether the claim is this writer's, whatever became of the replies: the store is asked.
+    """Return whether the claim is this writer's. Whatever became of the replies, the store is read.
 
     A create whose reply was lost may have been applied, or may still be: with the same token it can be sent again.
     """
@@ -73,7 +73,7 @@ def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
 
 
 def listed(board: Blackboard, partition: Partition, update_id: str) -> tuple[File, ...]:
-    """Everything that lies under an update, but its manifest."""
+    """Return everything that lies under an update, except its manifest."""
     path = _path(partition, update_id)
     return tuple(file for file in board.files(path) if file.key != f"{path}/{MANIFEST}")
 
@@ -81,7 +81,7 @@ def listed(board: Blackboard, partition: Partition, update_id: str) -> tuple[Fil
 def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequence[File]) -> Update:
     """Make an update visible: a last listing must show exactly `expected` (key and size), then the manifest is put.
 
-    Idempotent: sealing what is sealed changes nothing. Killed before the put, nothing is visible; the put is atomic.
+    Idempotent: sealing what is sealed changes nothing. A kill before the put leaves nothing visible; the put is atomic.
     """
     path = _path(partition, update_id)
     _refuse_unfinished(path, expected)
@@ -99,7 +99,7 @@ def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequ
 
 
 def _put_manifest(board: Blackboard, key: str, content: bytes) -> None:
-    """Put it; if no reply came, what can be read decides: readers may see it already."""
+    """Put the manifest; if no reply arrived, what can be read decides: readers may see it already."""
     try:
         board.put(key, content)
     except BlackboardUnavailable:
@@ -141,7 +141,7 @@ def invalidate(
     manifest, files = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1), listed(board, partition, update_id)
     if manifest is None and not files:
         raise NoValidUpdate(f"There is nothing at {path}/: no update to invalidate. See `feed-assets feed show`.")
-    # An update without files is gone with its manifest, and a second call could not know that it was ever there.
+    # An update without files is gone with its manifest, and a second call could not see that it had existed.
     if (how == "file" and why_invalid(manifest, files) is None) or not files:
         _add_empty_file(board, path, files)
     if how == "manifest":
@@ -151,8 +151,8 @@ def invalidate(
 def revalidate(board: Blackboard, recorded: Update) -> None:
     """Make an invalidated update valid again, if its files are exactly those that were recorded (names, sizes, etags).
 
-    What invalidated it is taken back: an empty file more is removed, a manifest less is put. The last request alone
-    makes it valid; killed before that it stays invalid, and the next try goes on. NotRevalidated says what differs.
+    The invalidation is undone: an extra empty file is removed, a missing manifest is put. Only the last request makes
+    it valid. A kill before that leaves it invalid; the next try continues. NotRevalidated names the differences.
     """
     path, content = recorded.path, str(len(recorded.files)).encode()
     manifest, files = (
@@ -194,12 +194,12 @@ def _path(partition: Partition, update_id: str) -> str:
 
 
 def size_of(data: bytes | Path) -> int:
-    """The bytes of a part."""
+    """Return the size of a part in bytes."""
     return data.stat().st_size if isinstance(data, Path) else len(data)
 
 
 def _refuse_unfinished(path: str, expected: Sequence[File]) -> None:
-    """Names that a dead job leaves, that Spark reads as nothing, or that obstore cannot read on local disk."""
+    """Raise UpdateAbandoned for names that dead jobs leave, that Spark ignores, or that obstore cannot read locally."""
     for file in expected:
         name = file.key.removeprefix(f"{path}/")
         if name == file.key or _UNFINISHED.search(name):

@@ -1,4 +1,4 @@
-"""Cells of others' tables, cut where they are: to see that one is too long no gigabyte is fetched."""
+"""Cells of others' tables, cut in the database: no gigabyte is fetched only to see that a cell is too long."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _TEXTS, _PARSED = (sa.String, sa.LargeBinary), (sa.JSON, sa.ARRAY)
 
 
 def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend: str) -> sa.ColumnElement[Any]:
-    """A column, its values no longer than shows that they are too long; on PostgreSQL JSON and what has parts as text.
+    """Return `column` with values cut just beyond ROW_BYTES; on PostgreSQL JSON and what has parts become text.
 
     SQLite has any value in a column of any type.
     """
@@ -34,7 +34,7 @@ def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend
 
 
 def parsed(row: Mapping[str, Any], kinds: Types, backend: str) -> Mapping[str, Any]:
-    """A row with the values of what `cut` has made texts of; a text where it has none."""
+    """Return a row in which the texts that `cut` made are values again; what is no JSON stays a text."""
     if backend != "postgresql":
         return row
     return {name: _loaded(value) if isinstance(kinds[name], _PARSED) else value for name, value in row.items()}

@@ -39,8 +39,8 @@ def _of_all_below(select: str) -> sa.TextClause:
     return sa.text(" ".join((_BELOW, select)))
 
 
-# RowExclusiveLock is what INSERT, UPDATE, DELETE, MERGE and COPY take, also under a stronger LOCK TABLE. Of the
-# stronger modes none writes rows: to wait for them would be to wait for every vacuum.
+# RowExclusiveLock is what INSERT, UPDATE, DELETE, MERGE and COPY take, also under a stronger LOCK TABLE. The
+# stronger modes write no rows: waiting for them would mean waiting for every vacuum.
 _WRITERS = _of_all_below("""
     SELECT l.virtualtransaction AS id, l.pid, extract(epoch FROM clock_timestamp() - min(a.xact_start)) AS seconds
     FROM pg_locks AS l JOIN below ON below.oid = l.relation LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
@@ -58,7 +58,7 @@ _Writers = list[sa.Row[tuple[str, int | None, float | None]]]
 
 @dataclass(frozen=True)
 class Waiting:
-    """How long a read waits for transactions that may yet commit something earlier."""
+    """The limit of a read's wait for transactions that may yet commit something earlier."""
 
     limit: timedelta = timedelta(seconds=5)
     clock: Callable[[], float] = time.monotonic
@@ -66,10 +66,10 @@ class Waiting:
 
 
 def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Waiting) -> str | None:
-    """Wait until the transactions that write to the table now have ended; in words, which of them has not in time.
+    """Wait until the transactions that write to the table now have ended; return a message if one has not in time.
 
     Writers that begin meanwhile have higher numbers. The connection must see what others commit (autocommit).
-    Raises SourceUnavailable for a table whose writers cannot be seen.
+    Raise SourceUnavailable for a table whose writers cannot be seen.
     """
     name = connection.dialect.identifier_preparer.format_table(table)
     if unseen := connection.execute(_UNSEEN, {"table": name}).scalar():
@@ -87,7 +87,7 @@ def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Wai
 
 
 def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _Writers:
-    """The writers, only those `among` if that is given; prepared transactions, which have no pid, always count."""
+    """Return the writers, of `among` if given; prepared transactions, which have no pid, always count."""
     found = connection.execute(_WRITERS, {"table": name}).all()
     return [writer for writer in found if among is None or writer.id in among or writer.pid is None]
 

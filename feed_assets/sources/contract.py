@@ -1,4 +1,4 @@
-"""What all event sources share: batches of what is new, and positions to go on from."""
+"""Types that all event sources share: batches of new events, and positions from which reads continue."""
 
 import json
 import logging
@@ -33,26 +33,26 @@ class Reader(Protocol):
     """An event table that others own: read, never written."""
 
     def read(self, after: str | None, limit: int, seconds: float, /) -> Batch:
-        """Up to `limit` rows after a position of this source; None is the beginning. Raises SourceUnavailable.
+        """Return up to `limit` rows after a position of this source; None is the beginning. Raise SourceUnavailable.
 
-        A database has so many seconds in all; a blackboard has its own limits.
-        Nothing is skipped. A row may come twice (the position was lost, a file rewritten): events have an identity.
+        A database has `seconds` in all; a blackboard has its own limits.
+        Nothing is skipped. A row may be repeated (the position was lost, a file rewritten): events have an identity.
         """
         ...
 
 
 class Positions:
-    """Positions of one declaration, as text. One of another declaration is the beginning: other rows, other columns."""
+    """Positions of one declaration, as text. A position of another one is the beginning: other rows, other columns."""
 
     def __init__(self, *declared: object) -> None:
         self._of = sha256(repr(declared).encode()).hexdigest()[:16]
 
     def dump(self, place: Mapping[str, Any]) -> str:
-        """A place as text."""
+        """Return a place as text."""
         return json.dumps({"of": self._of, **place})
 
     def load(self, position: str | None) -> dict[str, Any] | None:
-        """The place that a text was made of; None for the beginning."""
+        """Return the place that a text was made of; None for the beginning."""
         if position is None:
             return None
         place: dict[str, Any] = json.loads(position)
@@ -63,7 +63,7 @@ class Positions:
 
 
 def batch_of(rows: list[WriteEvent | Rejected], position: str | None, is_complete: bool, waits: str | None) -> Batch:
-    """A batch of rows as they came."""
+    """Return a batch of rows in their order."""
     events = tuple(row for row in rows if isinstance(row, WriteEvent))
     rejected = tuple(row for row in rows if isinstance(row, Rejected))
     return Batch(events, rejected, position, is_complete, waits)

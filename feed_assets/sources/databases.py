@@ -22,10 +22,10 @@ from feed_assets.sources.loading import load_all
 from feed_assets.sources.marker_columns import MOMENT, moment
 
 ANSWER_SECONDS = 30
-"""Seconds in which it answers all that is asked in one read: Dagster gives up on a tick after 60."""
+"""Seconds for all queries of one read: Dagster gives up on a tick after 60."""
 
 LATE_SECONDS = 2
-"""Seconds that are left to a read once a tick's time is over, and then to connect; libpq waits no less."""
+"""Seconds that a read has once a tick's time is over, and that it then has to connect; libpq waits no less."""
 
 _CANCEL_SECONDS = 5
 """Seconds that a cancelled statement has to end; then the connection is closed."""
@@ -35,7 +35,7 @@ Types = dict[str, sa.types.TypeEngine[object]]
 
 @contextmanager
 def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Connection]:
-    """A connection that only reads, so long if it is not None. Raises SourceUnavailable."""
+    """Yield a connection that only reads, for `seconds` unless None. Raise SourceUnavailable if the database fails."""
     is_late = seconds is not None and seconds <= LATE_SECONDS
     engine = _late_reader if is_late else _reader
     with translated(url, SourceUnavailable), engine(url).connect() as connection, answering(connection, seconds):
@@ -44,9 +44,9 @@ def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Co
 
 @contextmanager
 def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS) -> Generator[None]:
-    """Cancel what PostgreSQL does on a connection once the time is over. Raises SQLAlchemy's TimeoutError.
+    """Cancel what PostgreSQL does on a connection once the time is over. Raise SQLAlchemy's TimeoutError.
 
-    A server that does not hear of that, either, loses the connection: its client alone would wait for ever.
+    If the server does not react to that, either, the connection is shut: its client alone would wait for ever.
     """
     driver: Any = connection.connection.dbapi_connection
     if seconds is None or connection.dialect.name != "postgresql" or not hasattr(driver, "fileno"):
@@ -72,12 +72,12 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
 
 def _cancel(driver: Any, is_over: Event) -> None:
     is_over.set()
-    with suppress(Exception):  # It has come to an end this moment, does not hear, or cannot be asked: `shut` follows.
+    with suppress(Exception):  # It has just ended, or cannot be cancelled: `shut` follows.
         driver.cancel_safe(timeout=_CANCEL_SECONDS)  # `cancel` holds the interpreter's lock until the server answers.
 
 
 def engine_of(url: str) -> sa.Engine:
-    """An engine without a pool: a connection that was kept may be one to a server that no longer answers."""
+    """Return an engine without a pool: a kept connection may be one to a server that no longer answers."""
     return sa.create_engine(url, poolclass=sa.NullPool, connect_args=connect_args(url))
 
 
@@ -107,7 +107,7 @@ def _reader(url: str) -> sa.Engine:
 
 @cache
 def _late_reader(url: str) -> sa.Engine:
-    """One that does not wait long for a connection, whatever the URL says."""
+    """Return an engine that does not wait long for a connection, whatever the URL says."""
     engine = _reader.__wrapped__(url)
     event.listen(engine, "do_connect", _hurry)
     return engine
@@ -119,7 +119,7 @@ def _hurry(_dialect: sa.Dialect, _record: object, _args: list[str], options: dic
 
 
 def _refuse_to_make(_dialect: sa.Dialect, _record: object, args: list[str], _options: object) -> None:
-    """SQLite makes a database that is not there."""
+    """Raise SourceUnavailable if there is no such database, which SQLite would make."""
     if not Path(args[0]).is_file():
         raise SourceUnavailable(f"There is no SQLite database {args[0]}: correct the path, or have its owner make it.")
 

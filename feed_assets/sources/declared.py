@@ -1,4 +1,4 @@
-"""Event sources as they are declared: plain values, which travel as an asset's metadata."""
+"""Declarations of event sources: plain values, which travel as an asset's metadata."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +21,10 @@ from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
 
 COLUMNS = "columns"
-"""What an event of a warehouse's table has in its context if that has other columns than at the event before."""
+"""The key of a table's columns in the context of a warehouse's event, if they changed since the event before."""
 
 BoardNamed = Callable[[str | None], Blackboard]
-"""Gives the blackboard of a name; without one ours."""
+"""A function that returns the blackboard of a name, and ours for None."""
 
 
 @typed
@@ -52,7 +52,7 @@ class SqlTable:
     schema: str | None = None
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """The reader of these events."""
+        """Return the reader of these events."""
         url, where = expand(self.url), self.where
         return SqlEvents(url, self.table, self.columns, order_by=self.order_by, where=where, schema=self.schema)
 
@@ -78,7 +78,7 @@ class EventFiles:
     blackboard: BoardName | None = None
 
     def reader(self, board: BoardNamed) -> Reader:
-        """The reader of these events."""
+        """Return the reader of these events."""
         return FileEvents(board(self.blackboard), self.prefix, self.format, self.columns)
 
 
@@ -105,7 +105,7 @@ class EventTopic:
             raise InvalidDefinition(f"topic {self.topic!r}: expected 1 to 249 letters, digits, '_', '-' and '.'.")
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """The reader of these events. Raises InvalidSetting where no broker, or registry, is set."""
+        """Return the reader of these events. Raise InvalidSetting if no broker, or registry, is set."""
         check_installed()
         from feed_assets.sources.topics import topic_events
 
@@ -115,14 +115,14 @@ class EventTopic:
 @typed
 @dataclass(frozen=True)
 class TopicCounts:
-    """That the messages of a Kafka topic are counted, for a dataset of the state store.
+    """Counts of the messages of a Kafka topic, for a dataset of the state store.
 
     Its chunks are reported as parts, by the timestamps of the messages.
 
     Args:
         dataset: The dataset's name, such as `web/clicks`, which the code location declares with its windows.
-        tier: Who tells the source's counts: the `broker`, by its offsets, where it stamps messages as they come and
-            nobody writes in transactions; for any other topic we, a `reader` of all messages.
+        tier: Who reports the source's counts: the `broker`, by its offsets, if it stamps messages on arrival and
+            nobody writes in transactions; for any other topic we do, as a `reader` of all messages.
         grain: The dataset's smallest windows: minutes that divide an hour, or `hour`.
 
     Raises:
@@ -154,7 +154,7 @@ class SignalTopic:
     counts: TopicCounts | None = None
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """The reader of these events. Raises InvalidSetting where no broker is set."""
+        """Return the reader of these events. Raise InvalidSetting if no broker is set."""
         check_installed()
         from feed_assets.sources.signals import topic_signals
 
@@ -165,7 +165,7 @@ class SignalTopic:
 @typed
 @dataclass(frozen=True)
 class CountedTopic:
-    """How many messages a Kafka topic has by window: reports, and no events. `kafka_topic` declares it.
+    """The number of a Kafka topic's messages by window: reports, and no events. `kafka_topic` declares it.
 
     Args:
         counted: The topic's name.
@@ -179,7 +179,7 @@ class CountedTopic:
     by: TopicCounts
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """The reader of these counts. Raises InvalidSetting where no broker is set."""
+        """Return the reader of these counts. Raise InvalidSetting if no broker is set."""
         check_installed()
         from feed_assets.sources.topic_counts import SourceCounts
         from feed_assets.sources.topics import clients_for
@@ -203,14 +203,14 @@ class LoadedTables:
     warehouse: str
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """The reader of these events. Raises InvalidSetting where there is no such warehouse."""
+        """Return the reader of these events. Raise InvalidSetting if there is no such warehouse."""
         from feed_assets.sources.warehouses import table_loads
 
         return table_loads(self.warehouse)
 
 
 def table_of(warehouse: str, topic: str) -> str:
-    """What events call the table of a topic in a warehouse."""
+    """Return the name that events have for the table of a topic in a warehouse."""
     return f"{warehouse}/{topic}"
 
 
@@ -244,5 +244,5 @@ _ADAPTER = TypeAdapter(EventSource)
 
 
 def of_json(values: Any) -> EventSource:
-    """The declaration that JSON values hold."""
+    """Return the declaration that JSON values hold."""
     return _ADAPTER.validate_python(values)

@@ -1,4 +1,4 @@
-"""A table of deletes: which rows of a table are gone, and since when. The alternative to events of operation DELETE."""
+"""A table of deletes: the rows of a table that are gone, and since when. It is the alternative to DELETE events."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -44,16 +44,16 @@ class DeletesTable:
     schema: str | None = field(default=None, kw_only=True)
 
     def read(self, start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
-        """The keys deleted in `(start, end]`, both markers as `core.events.encode` makes them; None is the beginning.
+        """Return the keys deleted in `(start, end]`, both markers of `core.events.encode`; None is the beginning.
 
-        Each key is a tuple, one value for each column. Raises SourceUnavailable.
+        Each key is a tuple, one value for each column. Raise SourceUnavailable if the table cannot be read.
         """
         return (row[:-1] for row in self.rows(start, end))
 
     def rows(self, start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
-        """The same, each with when it was deleted as the last value: a moment in UTC, or a whole number."""
+        """Yield the same keys, each with when it was deleted as the last value: a moment in UTC, or a whole number."""
         names = (self.key,) if isinstance(self.key, str) else self.key
-        with reading(expand(self.url), None) as connection:  # In a run, which may take its time.
+        with reading(expand(self.url), None) as connection:  # Only runs read it, and they may take their time.
             found = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
             columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (self.deleted_at, *names)]
             query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))
@@ -84,7 +84,7 @@ def _keeps_texts(connection: sa.Connection, kind: sa.types.TypeEngine[Any]) -> b
 def _range(
     column: sa.ColumnElement[Any], kind: sa.types.TypeEngine[Any] | None, start: str | None, end: str
 ) -> list[sa.ColumnElement[bool]]:
-    """The conditions by which the database leaves out what it can; the exact range is applied to what it returns."""
+    """Return the conditions by which the database leaves out what it can; the exact range is applied to its result."""
     bounds = [_bound(decode(each), kind) for each in (start, end) if each is not None]
     if None in bounds:
         return []
@@ -92,7 +92,7 @@ def _range(
 
 
 def _bound(marker: Marker, kind: sa.types.TypeEngine[Any] | None) -> Marker | None:
-    """A marker as a column of this type compares it; None if it cannot, or compares texts."""
+    """Return a marker as a column of this type compares it; None if it cannot, or compares texts."""
     if isinstance(kind, sa.types.Integer) and isinstance(marker, int):
         return marker
     if isinstance(kind, sa.types.DateTime) and isinstance(marker, datetime):

@@ -25,7 +25,7 @@ class FileEvents:
     """The events in the files below a prefix of the blackboard, in the order of their names.
 
     A new file must sort after those that are there, and once it is there they no longer grow; until then the last one
-    may, at its end. Names that begin with '_' or '.' are left out. A file that came under an earlier name is read when
+    may, at its end. Names that begin with '_' or '.' are left out. A file that arrives under an earlier name is read when
     the source is read from the beginning.
     """
 
@@ -35,7 +35,7 @@ class FileEvents:
     columns: Columns = field(default_factory=Columns)
 
     def read(self, after: str | None, limit: int, _seconds: float = 0, /) -> Batch:
-        """Up to `limit` rows after a position. Raises SourceUnavailable."""
+        """Return up to `limit` rows after a position. Raise SourceUnavailable if they cannot be read."""
         place = Place(**found) if (found := self._positions.load(after)) else Place()
         with closing(self._records(place)) as records:
             rows, last, waits, is_complete = self._take(records, limit)
@@ -45,9 +45,9 @@ class FileEvents:
     def _take(
         self, records: Iterator[Record | Blank | Unfinished], limit: int
     ) -> tuple[list[WriteEvent | Rejected], Place | None, str | None, bool]:
-        """Up to `limit` rows and the place after them; why there are no more of them yet, and whether these are all.
+        """Return up to `limit` rows, the place after them, why there are no more yet, and whether these are all.
 
-        Blank lines found at once count as one, so that a read ends where there is nothing else, too.
+        Blank lines found together count as one, so that a read ends where there is nothing else, too.
         """
         rows: list[WriteEvent | Rejected] = []
         last, waits, taken, size = None, None, 0, 0
@@ -61,7 +61,7 @@ class FileEvents:
                     rows += [self._row(record)] if isinstance(record, Record) else []
                     last, taken, size = record.place, taken + 1, size + record.size
         except SourceUnavailable as error:
-            if not last:  # It does not block what came before it.
+            if not last:  # It does not block the rows before it.
                 raise
             return rows, last, str(error), False
         return rows, last, waits, True

@@ -1,7 +1,7 @@
 """A sink that keeps an AWS Glue catalog: a table for each feed of intake, a partition for each batch.
 
-The location of a partition is the newest valid update of its batch, so it is said again after a kill, and moved back
-where an update becomes invalid. Of a set of batches no one folder holds what is valid: so `batch` is a partition key.
+The location of a partition is the newest valid update of its batch, so it is set again after a kill, and moved back
+if an update becomes invalid. No one folder holds what is valid of a set of batches: so `batch` is a partition key.
 """
 
 import re
@@ -47,12 +47,12 @@ _TYPES = {
     "variant": "string",
     "void": "string",
 }
-"""Spark's names of types that are called otherwise in Glue."""
+"""Glue's names of types that Spark calls otherwise."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A feed as a table: its columns in Spark's DDL, the names of its partition keys, and where it lies."""
+    """A feed as a table: its columns in Spark's DDL, the names of its partition keys, and its location."""
 
     name: str
     schema: str
@@ -63,11 +63,11 @@ class Table:
 
     @classmethod
     def name_of(cls, feed: str) -> str:
-        """A feed's name as Glue takes it: `partners/women/v1.0` is `partners_women_v1_0`."""
+        """Return a feed's name in Glue: `partners/women/v1.0` is `partners_women_v1_0`."""
         return re.sub(r"\W", "_", feed).lower()
 
     def described(self, location: str) -> dict[str, Any]:
-        """The storage of the table, or of a partition."""
+        """Return the storage of the table, or of a partition."""
         written, read, serde = _FORMATS[self.format]
         columns = [{"Name": name.lower(), "Type": glue_type(kind)} for name, kind in column_types(self.schema)]
         return {
@@ -81,20 +81,20 @@ class Table:
 
     @property
     def _reading(self) -> dict[str, str]:
-        """How files are read: some engines look for it at the table, others at the storage."""
+        """Return how files are read: some engines expect it at the table, others at the storage."""
         has_header = self.format == "csv" and (self.dialect is None or self.dialect.header)
         return {"skip.header.line.count": "1"} if has_header else {}
 
     @property
     def _written(self) -> dict[str, Any]:
-        """How CSV is written, if it is not RFC 4180; the serde knows no encodings, and no text for NULL."""
+        """Return how CSV is written, if it is not RFC 4180; the serde has no encodings, and no text for NULL."""
         if self.dialect is None:
             return {}
         return {"Parameters": {"separatorChar": self.dialect.delimiter, "quoteChar": self.dialect.quote or "\0"}}
 
     @property
     def input(self) -> dict[str, Any]:
-        """What Glue is told of the table."""
+        """Return Glue's description of the table."""
         keys = [{"Name": key, "Type": "string"} for key in self.keys]
         parameters = {"classification": self.format, "EXTERNAL": "TRUE", **self._reading}
         described = {"StorageDescriptor": self.described(self.location), "Parameters": parameters}
@@ -103,7 +103,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Registered:
-    """A batch as it is to be registered: the values of the partition keys, and where it lies, if it is valid."""
+    """A batch as it is to be registered: the values of the partition keys, and its location, if it is valid."""
 
     table: Table
     values: tuple[str, ...]
@@ -117,7 +117,7 @@ class GlueSink:
     database: str
 
     def publish(self, events: Sequence[tuple[int, Registered | None]]) -> tuple[str, ...]:
-        """Register the last state of each batch. Raises SinkUnavailable."""
+        """Register the last state of each batch. Raise SinkUnavailable if Glue fails."""
         newest = {(each.table.name, each.values): each for _, each in events if each}
         with self._translated():
             for table in {each.table.name: each.table for each in newest.values()}.values():
@@ -127,7 +127,7 @@ class GlueSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """None: what others register has other names."""
+        """Return (): what others register has other names."""
         return ()
 
     def _declare(self, table: Table) -> None:
@@ -172,5 +172,5 @@ class GlueSink:
 
 
 def glue_type(kind: str) -> str:
-    """A type of Spark's DDL as Glue calls it; names of a struct's fields stay."""
+    """Return Glue's name of a type in Spark's DDL; names of a struct's fields stay."""
     return re.sub(r"\w+(?!\w|:)", lambda found: _TYPES.get(found[0], found[0]), kind.lower())

@@ -1,4 +1,4 @@
-"""Which tables each pipeline writes, from a table or file that others own.
+"""The tables that each pipeline writes, from a table or file that others own.
 
 Source: "Data Orchestration via Events" (2024), "More complex systems".
 """
@@ -13,11 +13,11 @@ from feed_assets.sources.databases import columns_of, reading
 from feed_assets.sources.text_rows import json_object
 
 Lineage = dict[str, frozenset[str]]
-"""By pipeline the names of its tables."""
+"""The names of tables by pipeline."""
 
 
 def read_lineage(url: str, table: str, pipeline: str, table_name: str, schema: str | None = None) -> Lineage:
-    """From a table or view with a row for each. Raises SourceUnavailable."""
+    """Read lineage from a table or view with a row for each table. Raise SourceUnavailable if that fails."""
     names = sa.column(pipeline, sa.String), sa.column(table_name, sa.String)
     with reading(url) as connection:
         columns_of(connection, table, schema, (pipeline, table_name))
@@ -26,7 +26,7 @@ def read_lineage(url: str, table: str, pipeline: str, table_name: str, schema: s
 
 
 def read_lineage_file(board: Blackboard, key: str, pipeline: str, table_name: str) -> Lineage:
-    """From a file of JSON lines with an object for each. Raises SourceUnavailable and Blackboard*."""
+    """Read lineage from JSON lines with an object for each table. Raise SourceUnavailable or Blackboard*."""
     rows = rows_of_file(board, key, (pipeline, table_name))
     if rows is None:
         raise SourceUnavailable(f"{board.title} has no file {key}: correct its name, or have its owner publish it.")
@@ -34,9 +34,9 @@ def read_lineage_file(board: Blackboard, key: str, pipeline: str, table_name: st
 
 
 def rows_of_file(board: Blackboard, key: str, needed: Collection[str]) -> list[dict[str, str]] | None:
-    """The objects of a file of JSON lines, of which these texts are needed; None if it is not there.
+    """Return the objects of a file of JSON lines, of which these texts are needed; None if the file is missing.
 
-    Raises SourceUnavailable for a line that lacks one, and Blackboard*.
+    Raise SourceUnavailable for a line that lacks one, and Blackboard*.
     """
     content = board.get(key)
     return None if content is None else [_row(key, at, line, needed) for at, line in enumerate(content.splitlines(), 1)]

@@ -1,4 +1,4 @@
-"""The records of a text file as bytes, in little memory: where each one ends, however long it is and whatever it is."""
+"""Records of a text file as bytes, in little memory: where each one ends, whatever its length and content."""
 
 import logging
 import re
@@ -19,26 +19,26 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Ends(Protocol):
-    """Where the records of a format end."""
+    """A rule for where the records of a format end."""
 
     blank: ClassVar[re.Pattern[bytes]]
     """Lines that are no record: as many as there are."""
     lines: int
     """Newlines of the record so far."""
     opened: int | None
-    """At which of its lines the quote was opened that is open, from 0 on."""
+    """The line of the record, from 0 on, in which the open quote was opened; None if no quote is open."""
 
     def begin(self) -> None:
         """Begin a record."""
         ...
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Go on with it: up to where it is known what the bytes are, and whether that is the record's end."""
+        """Continue the record: return up to where the bytes are decided, and whether that is the record's end."""
         ...
 
 
 class Newlines:
-    """A record is a line."""
+    """The rule that a record is a line."""
 
     blank: ClassVar = re.compile(rb"\s*\n")
 
@@ -48,20 +48,20 @@ class Newlines:
         self.opened: int | None = None
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Up to its newline."""
+        """Continue up to the newline."""
         self.lines = min(data.find(b"\n", start) + 1, 1)
         return data.find(b"\n", start) + 1 or len(data), bool(self.lines)
 
 
 _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"(?=[^"])'
 _FIELD = rb"(?:" + _QUOTED + rb'|(?=[^"]))[^,\n]*+'
-_FIELDS = rb"(?>(?:," + _FIELD + rb")*)"  # As `*+`, which Python before 3.11.5 ends too early (gh-106052).
+_FIELDS = rb"(?>(?:," + _FIELD + rb")*)"  # Instead of `*+`, which Python before 3.11.5 ends too early (gh-106052).
 
 
 class QuotedNewlines:
-    """A record is a line of RFC 4180, and a field in quotes may have newlines; by csv's rules for what breaks them.
+    """The rule of RFC 4180: a field in quotes may have newlines. What breaks the rule is read as csv reads it.
 
-    Patterns that never go back take each byte once, however the quotes stand.
+    The patterns never go back: each byte is read once, however the quotes stand.
     """
 
     blank: ClassVar = re.compile(rb"[\r\n]*\n")
@@ -105,7 +105,7 @@ def _end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
 
 
 class Text:
-    """A record as it is read, piece by piece; of one that is longer than what is looked at the beginning is kept."""
+    """A record as it is read, piece by piece; if it is longer than ROW_BYTES, only its beginning is kept."""
 
     def __init__(self, place: Place) -> None:
         self.line = place.line + 1
@@ -119,7 +119,7 @@ class Text:
         self._pieces: list[bytes] = []
 
     def add(self, piece: bytes) -> None:
-        """Go on with the next piece."""
+        """Add the next piece."""
         self.size, self.crc = self.size + len(piece), crc32(piece, self.crc)
         if self._digest:
             self._digest.update(piece)
@@ -131,17 +131,17 @@ class Text:
 
     @property
     def is_too_long(self) -> bool:
-        """Whether this is not all of it."""
+        """Return whether only the beginning of the record is kept."""
         return self._digest is not None
 
     @property
     def shortened(self) -> str:
-        """What is kept of one that is too long."""
+        """Return what is kept of a record that is too long."""
         return shortened(b"".join(self._pieces), self.size, self._digest.hexdigest(), REJECT_BYTES)
 
     @property
     def text(self) -> str:
-        """Its text; what is not UTF-8 as surrogates."""
+        """Return the record's text, with surrogates for what is not UTF-8."""
         data = b"".join(self._pieces)
         return (data.removeprefix(_BOM) if self.line == 1 else data).decode(errors="surrogateescape")
 
@@ -185,7 +185,7 @@ class Lines:
         self.place = replace(at, offset=offset, line=at.line + lines, crc=crc, ended=offset == self._size)
 
     def _read(self, text: Text) -> bool:
-        """Whether a record ends before the file does."""
+        """Read a record, and return whether it ends before the file does."""
         self._ends.begin()
         if not self.place.offset and self._data.startswith(_BOM):
             self._take(text, len(_BOM))
@@ -204,7 +204,7 @@ class Lines:
         self._at = end
 
     def _go_on(self, text: Text, rest: bytes) -> None:
-        """With the byte that is to be looked at together with what follows it; at the end of the file it is the last.
+        """Continue with a byte that is read together with what follows it; at the end of the file it is the last.
 
         A quote there closes the one that is open.
         """
@@ -221,9 +221,9 @@ class Lines:
 
 
 def _opened(board: Blackboard, file: File, place: Place) -> tuple[int, Place, Iterator[bytes]]:
-    """The size of a file, and its bytes after a place: after none if what was read of it has changed.
+    """Return a file's size, and its bytes after a place: all bytes if what was read of it has changed.
 
-    To read them again is harmless, and to leave one out is not.
+    Reading them again is harmless, and leaving one out is not.
     """
     if place.etag and place.etag == file.etag:  # Since it is not ended, there are bytes after the place.
         served, chunks = _served(board, file.key, place.offset)
@@ -246,7 +246,7 @@ def _served(board: Blackboard, key: str, start: int) -> tuple[File, Iterator[byt
 
 
 def _after(chunks: Iterator[bytes], place: Place) -> Iterator[bytes] | None:
-    """The bytes after a place, None if those before it are not those that were read."""
+    """Return the bytes after a place; None if those before it are not those that were read."""
     left, crc, rest = place.offset, 0, b""
     while left and (chunk := next(chunks, None)) is not None:
         crc, rest, left = crc32(chunk[:left], crc), chunk[left:], left - min(left, len(chunk))

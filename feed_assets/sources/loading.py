@@ -1,4 +1,4 @@
-"""Values that a driver cannot load: texts of one cell, where the driver would fail the whole read."""
+"""Values that a driver cannot load: they become texts of one cell, where the driver would fail the whole read."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ _LOADED = ("date", "time", "timetz", "timestamp", "timestamptz", "interval", "js
 
 
 def load_all(connection: Any, _record: object) -> None:
-    """Make a new connection give texts of what Python has no value for: infinity, years beyond 9999, JSON too deep.
+    """Make a new connection return texts for what Python lacks: infinity, years beyond 9999, JSON too deep.
 
-    Of SQLite also text that is not UTF-8.
+    On SQLite this includes text that is not UTF-8.
     """
     if hasattr(connection, "adapters"):  # psycopg's.
         for name in _LOADED:
@@ -30,14 +30,14 @@ def _tolerate(connection: Any, name: str) -> None:
     known: Any = connection.adapters.get_loader(oid, Format.TEXT)
 
     class Tolerant(Loader):
-        """As the driver loads it, else as text."""
+        """The driver's loader, which falls back to text."""
 
         def __init__(self, oid: int, context: Any = None) -> None:
             super().__init__(oid, context)
             self._known = known(oid, context)
 
         def load(self, data: Any) -> Any:
-            """The value of a cell."""
+            """Return the value of a cell."""
             try:
                 return self._known.load(data)
             except (Error, ValueError, OverflowError, RecursionError):

@@ -17,7 +17,7 @@ MOMENT = "feed_assets_moment"
 _FORM = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
 """The forms of moments; markers have no digits behind microseconds."""
 _MOST_ZONE = timedelta(days=1)
-"""Most that a text's own day differs from its day in UTC: offsets are shorter than a day."""
+"""The most that a text's own day differs from its day in UTC: offsets are shorter than a day."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def quoted_for(connection: sa.Connection, *names: str) -> str:
 def _sorts(sql: str, separator: str) -> str:
     """Return a condition for texts that `moment` reads and that sort as moments, beside literals with this separator.
 
-    It is SQL throughout, as each read looks at all rows: `moment` would take three times as long.
+    It is SQL throughout, as each read checks all rows: `moment` would take three times as long.
     """
     # Without `+0 days` SQLite takes 2024-02-31 for a day. IS gives no NULL.
     second = f"replace(datetime(substr({sql}, 1, 19), '+0 days'), ' ', '{separator}')"

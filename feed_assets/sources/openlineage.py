@@ -1,6 +1,6 @@
-"""A sink for lineage: the events of runs, as OpenLineage has them, to its HTTP endpoint or a file of JSON lines.
+"""A sink for lineage: OpenLineage's events of runs, sent to its HTTP endpoint or a file of JSON lines.
 
-An event is sent again after a kill, with the same run id and type: who receives it takes both for one.
+An event is sent again after a kill, with the same run id and type: receivers treat both as one.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -33,19 +33,19 @@ class OpenLineageSink:
     url: str = field(repr=False)
 
     def publish(self, events: Sequence[tuple[int, RunEvent]]) -> tuple[str, ...]:
-        """Send events in their order. Raises SinkUnavailable at the first that is not taken."""
+        """Send events in their order. Raise SinkUnavailable at the first that is not accepted."""
         parts = urlsplit(self.url.removeprefix(LINEAGE))
         for _, event in events:
             _write(parts, event) if parts.scheme == "file" else _send(parts, event)
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """None: events have no places that others could take."""
+        """Return (): events have no places that others could take."""
         return ()
 
 
 def _write(parts: SplitResult, event: RunEvent) -> None:
-    """Append a line. Raises SinkUnavailable."""
+    """Append a line. Raise SinkUnavailable if that fails."""
     try:
         FileTransport(FileConfig(unquote(parts.path), append=True)).emit(event)
     except RuntimeError as error:
@@ -53,7 +53,7 @@ def _write(parts: SplitResult, event: RunEvent) -> None:
 
 
 def _send(parts: SplitResult, event: RunEvent) -> None:
-    """Post an event. Raises SinkUnavailable: what is refused is in the way of those after it, and a person looks."""
+    """Post an event. Raise SinkUnavailable if it is refused: it blocks those after it until a person acts."""
     opened, began = list[Opened](), monotonic()
     try:
         in_time(partial(_post, parts, event, opened), lambda: monotonic() > began + EVENT_SECONDS, opened)
@@ -64,7 +64,7 @@ def _send(parts: SplitResult, event: RunEvent) -> None:
 
 
 def _post(parts: SplitResult, event: RunEvent, opened: list[Opened]) -> None:
-    """Post it once, as the next tick repeats it. No redirect is followed: of the POST would become a GET."""
+    """Post an event once, as the next tick repeats it. No redirect is followed: the POST would become a GET."""
     session = listing_session(opened)
     session.max_redirects = 0
     key = unquote(parts.password or "")

@@ -14,7 +14,7 @@ from feed_assets.sources.records import Place, Record, Unfinished, check_header,
 from feed_assets.sources.rows import Columns
 
 GROUP_BYTES = 268_435_456
-"""Bytes, uncompressed, of the columns that are read of a row group: of a larger one no row is looked at."""
+"""The most bytes, uncompressed, of the columns that are read of a row group: a larger group is rejected whole."""
 
 _ROWS_PER_BATCH = 1000
 _BATCH_BYTES = READ_BYTES
@@ -24,7 +24,7 @@ _DELTA = "DELTA_BYTE_ARRAY"
 def parquet_records(
     board: Blackboard, file: File, place: Place, columns: Columns, _may_grow: bool
 ) -> Iterator[Record | Unfinished]:
-    """Each row after a place, or every row of a file that was written anew and is no shorter. Lines are rows here.
+    """Yield each row after a place, or all rows of a file written anew that is no shorter. Lines are rows here.
 
     The file is fetched whole for each batch.
     """
@@ -40,7 +40,7 @@ def parquet_records(
             check_columns(metadata := read_metadata(path))
             with pq.ParquetFile(path, metadata=metadata, read_dictionary=_texts(metadata)) as opened:
                 yield from _records(opened, served, place, columns)
-        except (ValueError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
+        except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.
             raise SourceUnavailable(
                 f"{file.key} cannot be read as Parquet: {str(error).splitlines()[0]} Have it put right, or removed."
             ) from error
@@ -81,12 +81,12 @@ def _names(schema: Any, file: str, columns: Columns) -> list[str]:
 
 
 def _has_lists(kind: Any) -> bool:
-    text = str(kind)  # That of a struct has those of its fields.
+    text = str(kind)  # The text of a struct contains those of its fields.
     return "list<" in text or "list_view<" in text or "map<" in text
 
 
 def _texts(told: Any) -> list[str]:
-    """The columns of texts, of which a value that comes again and again is held once: in any encoding but one."""
+    """Return the columns of texts, whose repeated values are held once: in any encoding but one."""
     groups = map(told.row_group, range(told.num_row_groups))
     chunks = (group.column(at) for group in groups for at in range(told.num_columns))
     delta = {chunk.path_in_schema for chunk in chunks if _DELTA in chunk.encodings}
@@ -95,11 +95,11 @@ def _texts(told: Any) -> list[str]:
 
 
 _Found = tuple[int, int, dict[str, Any], int, str]
-"""The rows of a file up to a row and with it, its own number, it, its bytes, and why it is none."""
+"""A row: the file's rows up to and with it, its number, its values, its bytes, and why it is rejected."""
 
 
 class _Group:
-    """A row group, as far as its columns are read, after the `start` rows of the file that are before it."""
+    """A row group, as far as its columns are read, after the `start` rows of the file that precede it."""
 
     def __init__(self, opened: Any, number: int, names: Sequence[str], start: int) -> None:
         self._opened, self._number, self._names, self._start = opened, number, names, start
@@ -110,18 +110,18 @@ class _Group:
 
     @property
     def size(self) -> int:
-        """Its bytes, uncompressed."""
+        """Return its bytes, uncompressed."""
         return sum(chunk.total_uncompressed_size for chunk in self._chunks)
 
     def too_large(self, first: int) -> _Found:
-        """All its rows after the `first` ones of the file as one that is none."""
+        """Return all its rows after the `first` ones of the file as one rejected row."""
         begin, end = max(first, self._start) + 1, self._start + self.rows
         reason = f"rows {begin} to {end}, row group {self._number}, have {self.size} bytes uncompressed"
         reason += f": expected at most {GROUP_BYTES} in a row group. Have it written with smaller ones."
         return end, begin, {"rows": [begin, end], "bytes": self.size}, 0, reason
 
     def read(self, first: int) -> Iterator[_Found]:
-        """Its rows after the `first` ones of the file; of one that has too many bytes the texts are cut."""
+        """Yield its rows after the `first` ones of the file; if a row has too many bytes, its texts are cut."""
         number = self._start
         for batch in self._opened.iter_batches(self._rows_per_batch, row_groups=[self._number], columns=self._names):
             columns = {name: batch.column(name) for name in batch.schema.names}
@@ -140,7 +140,7 @@ class _Group:
 
 
 def _is_of(path: str, names: Sequence[str]) -> bool:
-    """Whether a column of the file is one of these, or in a struct that is."""
+    """Return whether a column of the file is one of these, or in a struct that is."""
     return any(path == name or path.startswith(f"{name}.") for name in names)
 
 
@@ -153,7 +153,7 @@ def _expands(chunk: Any) -> bool:
 
 
 def _row(cells: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """A row and the bytes of its texts; one by one, as each row has a copy of what the file may hold once."""
+    """Return a row and the bytes of its texts; one by one, as each row copies what the file may hold once."""
     values = {name: cell.value if hasattr(cell, "dictionary") else cell for name, cell in cells.items()}
     texts = {name: each.as_buffer() for name, each in values.items() if hasattr(each, "as_buffer") and each.is_valid}
     size = sum(text.size for text in texts.values())
@@ -164,7 +164,7 @@ def _row(cells: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def _value(cell: Any) -> Any:
-    """The value of a cell; a text of what Python has none for: a moment beyond its calendar, no UTF-8, no such zone."""
+    """Return the value of a cell; a text if Python has none: a moment beyond its calendar, no UTF-8, no such zone."""
     try:
         return cell.as_py()
     except (OverflowError, ValueError, KeyError):

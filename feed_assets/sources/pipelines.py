@@ -1,4 +1,4 @@
-"""The pipelines that our events go through, published beside them: a table and its view, or JSON lines in a folder.
+"""The pipelines of our events, published beside them: a table and its view, or JSON lines in a folder.
 
 Each change is a version of its own, and written at once: nobody reads half of one. Versions before it stay.
 """
@@ -19,10 +19,10 @@ from feed_assets.sources.lineage import rows_of_file
 from feed_assets.sources.sinks import PIPELINES, FileSink, Sink, SqlSink, engine_to, text_of
 
 PIPELINE_SECONDS = 5
-"""Seconds in which a database takes a version: its events are published after that, whatever has become of it."""
+"""Seconds in which a database takes a version: its events are published after that, whatever the outcome."""
 
 LOG = "_log"
-"""What the name of the view goes on with in that of the table, which has all versions."""
+"""The suffix that makes the view's name that of the table, which has all versions."""
 
 NEWEST = "newest.jsonl"
 """The file with the newest version; each version has one of its own, too, by the moment of its publication."""
@@ -36,15 +36,15 @@ class PipelineSink(Protocol):
     """A place that pipelines are published to."""
 
     def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version with these tables of ours, if the newest one has others; whether it had.
+        """Publish a version with these tables of ours, if the newest one has others; return whether it had.
 
-        A kill at any moment leaves the version before, or this one. Raises SinkUnavailable or Blackboard*.
+        A kill at any moment leaves the version before, or this one. Raise SinkUnavailable or Blackboard*.
         """
         ...
 
 
 def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
-    """Where the pipelines of a sink's events are published; None beside what is no table and no folder of events."""
+    """Return where the pipelines of a sink's events are published; None unless it is a table or folder of events."""
     if isinstance(sink, SqlSink):
         return SqlPipelines(sink.url, f"{sink.table}{PIPELINES}", schema=sink.schema)
     if isinstance(sink, FileSink):
@@ -64,14 +64,14 @@ class SqlPipelines:
     schema: str | None = field(default=None, kw_only=True)
 
     def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
-        """See PipelineSink. In one transaction."""
+        """Publish a version in one transaction: see PipelineSink."""
         with (
             translated(self.url, SinkUnavailable),
             engine_to(self.url).begin() as connection,
             answering(connection, PIPELINE_SECONDS),
         ):
             self._make(connection)
-            if connection.dialect.name == "postgresql":  # Whoever is second sees what the first has said.
+            if connection.dialect.name == "postgresql":  # The second process sees what the first has written.
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(self.view))))
             there = connection.execute(sa.select(*self._view.c)).all()
             rows = _next([dict(zip(_COLUMNS, row, strict=True)) for row in there], ours, now)
@@ -112,7 +112,7 @@ class FilePipelines:
     prefix: str
 
     def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
-        """See PipelineSink. Each file in one put."""
+        """Publish a version, each file in one put: see PipelineSink."""
         there = rows_of_file(self.board, f"{self.prefix}/{NEWEST}", _COLUMNS)
         rows = _next(there or (), ours, now)
         if rows:
@@ -123,7 +123,7 @@ class FilePipelines:
 
 
 def _next(there: Iterable[Mapping[str, str]], ours: Collection[PipelineTable], now: datetime) -> list[dict[str, str]]:
-    """The rows of the version that comes after the newest, whatever the clock says; none if that has them already."""
+    """Return the rows of the version after the newest, whatever the clock says; [] if the newest has them already."""
     there = [*there]
     known = sorted(PipelineTable(**{name: row[name] for name in _NAMES}) for row in there)
     wanted = together(known, ours)

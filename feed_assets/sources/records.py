@@ -1,4 +1,4 @@
-"""What is read of an event file: its rows, and where each one ends."""
+"""Rows of an event file, and the places where they end."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 
 @dataclass(frozen=True)
 class Place:
-    """How far a file was read: the `offset` (bytes; rows of Parquet) and the line that were read last.
+    """A position in a file: the `offset` (bytes; rows of Parquet) and the line that were read last.
 
     `etag` is the file's, `crc` the checksum of what was read of it, `ended` whether that was all.
     """
@@ -26,7 +26,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Record:
-    """A row of a file, else what stands there as JSON text and the reason why it is no row; and the place after it."""
+    """A row of a file, or its JSON text and the reason why it is no row; and the place after it."""
 
     place: Place
     line: int
@@ -34,12 +34,12 @@ class Record:
     raw: str = ""
     reason: str = ""
     size: int = 0
-    """Its bytes, roughly."""
+    """Its approximate size in bytes."""
 
 
 @dataclass(frozen=True)
 class Blank:
-    """Lines of a file that are nothing, as many as were found at once, and the place after them."""
+    """Lines of a file without content, as many as were found together, and the place after them."""
 
     place: Place
     size: int
@@ -66,7 +66,7 @@ def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> Non
 
 
 def shrunk(file: str, found: int, read: int, what: str) -> SourceUnavailable:
-    """The error of a file that is shorter than what was read of it."""
+    """Return the error of a file that is shorter than what was read of it."""
     return SourceUnavailable(
         f"{file} has {found} {what}, and {read} were read: expected that it only grows. Have it put back whole; if "
         "what it is now is right, read the source from the beginning."
@@ -74,5 +74,5 @@ def shrunk(file: str, found: int, read: int, what: str) -> SourceUnavailable:
 
 
 def gone(file: str) -> SourceUnavailable:
-    """The error of a file that is listed, and not there."""
+    """Return the error of a file that is listed, but missing."""
     return SourceUnavailable(f"{file} was removed while it was read: nothing is lost, the next read looks again.")

@@ -31,7 +31,7 @@ class Constant:
 @typed
 @dataclass(frozen=True)
 class Columns:
-    """Which column of theirs holds what; None if none does, and a `Constant` where all rows say the same.
+    """Columns of others by what they hold; None if none does, and a `Constant` if all rows have the same value.
 
     Args:
         table_name: The table that was written.
@@ -58,13 +58,13 @@ class Columns:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The columns that there must be."""
+        """Return the columns that must exist."""
         optional = (self.event_marker, self.write_operation, self.partition_key, self.context)
         every = (self.table_name, self.marker, self.correlation_id, *optional)
         return tuple(dict.fromkeys(each for each in every if isinstance(each, str)))
 
     def read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
-        """The event of a row, or the row with the reason why it is no event."""
+        """Return the event of a row, or the row with the reason why it is no event."""
         try:
             event = self._event(row)
             check_event(event)
@@ -92,7 +92,7 @@ class Columns:
 
 
 def _value(row: Mapping[str, Any], column: str | Constant | None) -> Any:
-    """What a column holds; None also for '', which is how CSV writes nothing."""
+    """Return what a column holds; None also for '', which is how CSV writes nothing."""
     if column is None or isinstance(column, Constant):
         return column.value if column else None
     return None if row.get(column) == "" else row.get(column)
@@ -133,7 +133,7 @@ def _context(row: Mapping[str, Any], column: str | None) -> dict[str, Any]:
 
 
 def _loaded(value: Any) -> Any:
-    """What JSON text holds, or an object is as JSON."""
+    """Return the content of JSON text, or a mapping as JSON has it."""
     text = json.dumps(cast(Mapping[str, Any], value), default=str) if isinstance(value, Mapping) else value
     return json.loads(text)
 

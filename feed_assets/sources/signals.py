@@ -21,7 +21,7 @@ from feed_assets.sources.contract import Batch, Positions
 from feed_assets.sources.topics import Messages, clients_for, translated
 
 _NAMED = ("topic", "partition", "minutes")
-"""What is not in the context: the table and the partition of the event say it, and reports to the state store."""
+"""Fields that are not in the context: the event's table and partition have them, or reports to the state store."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class TopicSignals(Messages):
         return replace(found, events=self._with_lag(found.events)) if found.events else found
 
     def _with_lag(self, events: Sequence[WriteEvent]) -> tuple[WriteEvent, ...]:
-        """The events, each with how many offsets of its partition were behind its chunk as its signal was read.
+        """Return the events, each with how many offsets of its partition were behind its chunk as its signal was read.
 
-        And with how many partitions there are: a page that shows the last event shows one of them.
+        Each has the number of partitions, too: a page that shows the last event shows one of them.
         """
         with translated():
             found = ends(self.clients, self.upstream)
@@ -71,7 +71,7 @@ class TopicSignals(Messages):
         if self.reported is None:
             return
         for partition, message in messages:
-            with suppress(InvalidEvent, InvalidName):  # As an event it is rejected.
+            with suppress(InvalidEvent, InvalidName):  # Its event is rejected.
                 signal = Signal.of(message.value or b"")
                 self._event(partition, signal, moment_of(message))
                 if signal.minutes:
@@ -80,7 +80,7 @@ class TopicSignals(Messages):
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
         signal_checks.check_place(signal, self.upstream, partition)
         said = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
-        said["bytes"] = said.pop("size")  # As all events call it, and rules read it.
+        said["bytes"] = said.pop("size")  # All events call it so, and rules read it.
         event = WriteEvent(
             table_name=signal.topic,
             marker=signal.next_offset,
@@ -120,5 +120,5 @@ def partitions_of(topic: str, seconds: float) -> list[str]:
 
 
 def topic_signals(topic: str, reported: tuple[str, timedelta] | None) -> TopicSignals:
-    """The signals of a topic at the broker of the settings. Raises InvalidSetting where that is not set."""
+    """Return the signals of a topic at the broker of the settings. Raise InvalidSetting if that is not set."""
     return TopicSignals(clients_for(topic), signals_of(topic), topic, reported)

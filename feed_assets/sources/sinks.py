@@ -26,7 +26,7 @@ SINK_SECONDS = 10
 """Seconds in which a database takes a batch: one tick publishes to all sinks, one after the other."""
 
 PIPELINES = "_pipelines"
-"""What the name of a table or folder of events goes on with in that of its pipelines (`sources/pipelines.py`)."""
+"""The suffix of a table or folder of events that makes its name that of its pipelines (`sources/pipelines.py`)."""
 
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
@@ -43,9 +43,9 @@ class Sink(Protocol[_Event_contra]):
     """A place that events are published to."""
 
     def publish(self, events: Sequence[tuple[int, _Event_contra]]) -> tuple[str, ...]:
-        """Publish events with their sequence numbers, in that order; what of others' was in the way, and passed over.
+        """Publish events with their sequence numbers, in that order; return what of others was in the way, and skipped.
 
-        Raises SinkUnavailable or Blackboard*.
+        Raise SinkUnavailable or Blackboard*.
         """
         ...
 
@@ -55,9 +55,9 @@ class Sink(Protocol[_Event_contra]):
 
 
 def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[WriteEvent]:
-    """The sink that a setting names: `blackboard:<prefix>`, or a SQLAlchemy URL with `#table` or `#schema.table`.
+    """Open the sink that a setting names: `blackboard:<prefix>`, or a SQLAlchemy URL with `#table` or `#schema.table`.
 
-    Raises InvalidDefinition for none, and for a prefix where one of these `feeds` lives.
+    Raise InvalidDefinition if it names none, or a prefix where one of these `feeds` lives.
     """
     if prefix := check_place(url, feeds):
         return FileSink(board, prefix)
@@ -72,7 +72,10 @@ def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[W
 
 
 def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
-    """The prefix of a sink on the blackboard. Raises InvalidDefinition unless it and its pipelines are no feed's."""
+    """Return the prefix of a sink on the blackboard, else None.
+
+    Raise InvalidDefinition if a feed lives in it, or in the folder of its pipelines.
+    """
     scheme, _, rest = url.partition(":")
     prefix = rest.strip("/")
     if scheme != "blackboard" or not prefix:
@@ -106,7 +109,7 @@ class SqlSink:
             raise InvalidDefinition(f"{shown(self.url)} is no database for a sink: expected sqlite or postgresql.")
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
-        """Publish in one transaction; events that are there stay as they are. Raises SinkUnavailable."""
+        """Publish in one transaction; events that are there stay as they are. Raise SinkUnavailable on failure."""
         with (
             translated(self.url, SinkUnavailable),
             engine_to(self.url).begin() as connection,
@@ -116,7 +119,7 @@ class SqlSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """None: a row of others' has an id of its own, and takes no place that ours would need."""
+        """Return (): a row of others has an id of its own, and takes no place that ours would need."""
         return ()
 
     def publish_on(self, connection: sa.Connection, events: Iterable[WriteEvent]) -> None:
@@ -133,7 +136,7 @@ class SqlSink:
             sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
             *(sa.Column(name, sa.Text, nullable=False) for name in _TEXTS),
             sa.UniqueConstraint(*_KEY),
-            sqlite_autoincrement=True,  # Else the id of a row that is removed last is given again.
+            sqlite_autoincrement=True,  # Else the id of the last row is reused after its removal.
         )
 
 
@@ -141,15 +144,15 @@ class SqlSink:
 class FileSink:
     """JSON lines in a folder of the blackboard, a file for each batch, named by its first sequence number alone.
 
-    So two processes that publish from the same event on write one file: the second finds the first one's. A file is
-    believed to be ours if it holds what we would write; any other is passed over, and neither read on nor overwritten.
+    So two processes that publish from the same event on write one file: the second finds that of the first. A file
+    counts as ours if it holds what we would write; any other is skipped, and neither read further nor overwritten.
     """
 
     board: Blackboard
     prefix: str
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
-        """Publish the events that no file of ours has yet; the keys of others' files in their place."""
+        """Publish the events that no file of ours has yet; return the keys of others' files in their place."""
         left, number, foreign = self._left(events)
         key = self._key(number)
         while left:
@@ -164,25 +167,25 @@ class FileSink:
         return tuple(sorted(foreign))
 
     def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """The files that come after all that we have published: readers go by names, and would pass over our next ones.
+        """Return the files after all that we have published: readers follow names, and would skip our next ones.
 
-        `own` are the numbers of the events that another process of ours may be publishing this moment.
+        `own` returns the numbers of the events that another process of ours may be publishing this moment.
         """
         files = self._from(after + 1)
         numbers = own() if files else ()
         return tuple(file.key for file in files if self._number(file) not in numbers)
 
     def _left(self, events: Sequence[Numbered]) -> tuple[Sequence[Numbered], int, set[str]]:
-        """The events that no file of ours has, the number that a further file begins with, and others' files.
+        """Return the events that no file of ours has, the number that a further file begins with, and others' files.
 
-        There are files after a kill, beside another process, and after a position that went back, as that of a ledger
-        from a backup does. Readers are past them, so what is left comes after the last one.
+        Files exist after a kill, beside another process, and after a position that moved back, as with a ledger from a
+        backup. Readers are past them, so the rest follows the last one.
         """
         at = {sequence: index for index, (sequence, _) in enumerate(events)}
         published, foreign, number = set[int](), set[str](), events[0][0] if events else 0
         for file in self._from(number) if events else ():
             if (first := self._number(file)) not in at:
-                continue  # `strangers` has it.
+                continue  # `strangers` returns it.
             if count := self._count(file.key, _lines(events[at[first] :])):
                 published |= {sequence for sequence, _ in events[at[first] : at[first] + count]}
                 number = first
@@ -192,7 +195,7 @@ class FileSink:
         return left, next((each for each, _ in left if each > number or not published), number), foreign
 
     def _count(self, key: str, lines: bytes) -> int:
-        """How many of these lines a file begins with, if it holds nothing else or all of them; else 0."""
+        """Return how many of these lines a file begins with, if it holds nothing else or all of them; else 0."""
         found = self.board.get(key, len(lines)) or b""
         return found.count(b"\n") if found.endswith(b"\n") and lines.startswith(found) else 0
 
@@ -200,12 +203,12 @@ class FileSink:
         return self.board.files_from(self.prefix, self._key(number))
 
     def _number(self, file: File) -> int:
-        """The number that its name begins with; -1 of another name."""
+        """Return the number that a file's name begins with; -1 for another name."""
         found = _FILE.fullmatch(file.key.removeprefix(f"{self.prefix}/"))
         return int(found[1]) if found else -1
 
     def _beside(self, number: int) -> str:
-        """A name that comes after all that begin with a number, as `_` comes after `.`, and before the next number."""
+        """Return a name that sorts after all that begin with a number (`_` follows `.`), and before the next number."""
         names = [file.key.removesuffix(_ENDS) for file in self._from(number) if self._number(file) == number]
         return f"{max(names, default=self._key(number))}_{_ENDS}"
 
@@ -218,13 +221,13 @@ def _lines(events: Sequence[Numbered]) -> bytes:
 
 
 def line_of(sequence: int, event: WriteEvent) -> bytes:
-    """An event as one JSON object, in one line without its end."""
+    """Return an event as one JSON object, in one line without its end."""
     return json.dumps({"sequence": sequence, **_row(event)}).encode()
 
 
 @cache
 def engine_to(url: str) -> sa.Engine:
-    """The engine of a sink, one for each URL in a process."""
+    """Return the engine of a sink, one for each URL in a process."""
     return engine_of(url)
 
 
@@ -241,7 +244,7 @@ def _row(event: WriteEvent) -> Mapping[str, Any]:
 
 
 def text_of(marker: Marker) -> str:
-    """A marker as a text that sorts."""
+    """Return a marker as a text that sorts."""
     if isinstance(marker, datetime):
         return marker.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return f"{marker:0{_DIGITS}d}"

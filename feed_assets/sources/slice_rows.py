@@ -53,7 +53,7 @@ ROWS_PER_BATCH = 10_000
 """Rows that a task has in memory."""
 
 JDBC_DRIVERS = {"postgresql": "org.postgresql.Driver"}
-"""By SQLAlchemy's name of a database the class of its JDBC driver."""
+"""JDBC driver classes by SQLAlchemy's name of the database."""
 
 _SHORT_INTEGERS = {"postgresql"}
 """Databases whose `integer` has 32 bits, with a sign."""
@@ -81,7 +81,7 @@ class _Table:
 def rows_of(
     piece: Slice, spark: SparkSession, url: str, table: str, *, by: str, schema: str | None = None
 ) -> DataFrame:
-    """Return the rows of a slice, with the columns of the table. Raises SourceUnavailable."""
+    """Return the rows of a slice, with the columns of the table. Raise SourceUnavailable if they cannot be read."""
     at = expand(url)
     with reading(at, None) as connection:
         found = columns_of(connection, table, schema, (by,))
@@ -104,7 +104,7 @@ def _ranges(
     kind: types.TypeEngine[Any],
 ) -> list[Slice]:
     """Return parts of a slice that are next to each other, of about as many rows each."""
-    if column.is_mixed:  # Each part would look at all rows of its days.
+    if column.is_mixed:  # Each part would read all rows of its days.
         return [piece]
     is_text = connection.dialect.name == "sqlite"  # Its texts may be no days of the calendar: `_exact` refuses them.
     by = sa.literal_column(column.sql, types.NullType() if is_text else kind)
@@ -140,12 +140,12 @@ def _between(low: Any, high: Any, share: float) -> Marker:
 
 
 def _is_plain(url: sa.URL) -> bool:
-    """Return whether a URL says all that JDBC has to know: not one of a socket, a password file, or other options."""
+    """Return whether a URL has all that JDBC needs: it names no socket, no password file, and no other options."""
     return bool(url.host and url.username and url.password) and {*url.query} <= {"sslmode"}
 
 
 def _has_driver(spark: SparkSession, driver: str | None) -> bool:
-    """Return whether the session's JVM has a class; of a Connect server nobody can ask."""
+    """Return whether the session's JVM has a class; False for a Connect server, which has no JVM here."""
     jvm: Any = getattr(spark, "_jvm", None) if driver else None
     if jvm is None:
         return False
@@ -194,11 +194,11 @@ def _with_zone(column: StructField) -> StructField:
 
 
 def _asked(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
-    """Return a column as the database is asked for it: as text, if it has no type in Spark."""
+    """Return a column as it is queried: as text, if it has no type in Spark."""
     kind, name = table.types[column.name], column.name
     if column.dataType == StringType() and not isinstance(kind, types.String):
         return sa.cast(sa.column(name), sa.Text).label(name)
-    # Of SQLite SQLAlchemy would round a NUMERIC(p, s) by that scale, and fail on another form of a moment.
+    # On SQLite SQLAlchemy would round a NUMERIC(p, s) by that scale, and fail on another form of a moment.
     is_raw = table.url.startswith("sqlite") and isinstance(column.dataType, DecimalType | TimestampType | DateType)
     return sa.column(name, types.NullType() if is_raw else kind)
 
@@ -206,7 +206,7 @@ def _asked(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
 def _reader(
     url: str, table: str, queries: Sequence[Any], kinds: StructType
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return what a Python worker does: it reads the ranges whose numbers it gets."""
+    """Return the function of a Python worker: it reads the ranges whose numbers it receives."""
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         schema = arrow.to_arrow_schema(kinds, timezone="UTC")
@@ -222,7 +222,7 @@ def _reader(
 
 
 def _batch(table: str, schema: Any, rows: Sequence[Any]) -> Any:
-    """Return rows as a batch of Arrow. Raises SourceUnavailable for a value of another type than its column has."""
+    """Return rows as a batch of Arrow. Raise SourceUnavailable for a value of another type than its column has."""
     arrays: list[Any] = []
     for field, values in zip(schema, zip(*rows, strict=True), strict=True):
         try:

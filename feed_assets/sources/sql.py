@@ -37,7 +37,7 @@ _RANGES: Mapping[Any, tuple[str, str]] = {
     (sa.DateTime, sa.Date): ("'0001-01-02'", "'9999-12-31'"),
     (sa.Numeric, sa.Float): ("'-Infinity'", "'Infinity'"),
 }
-"""Between what a column orders by type; NaN is above infinity."""
+"""The bounds, exclusive, of the values that a column orders, by type; NaN is above infinity."""
 
 _CURE = "Declare what they are called, and None for what events do not have: columns=Columns(event_marker=None, …)."
 
@@ -47,7 +47,7 @@ ROWS_PER_FETCH = 100
 
 @dataclass(frozen=True)
 class _Place:
-    """The last value of `order_by` that was read, and how often which row was read at it: others may yet come there."""
+    """The last value of `order_by` that was read, and how often each row with it was read: more may follow with it."""
 
     last: Any = None
     read: Counter[str] = field(default_factory=Counter[str])
@@ -58,8 +58,8 @@ class SqlEvents:
     """The events in a table or view at any SQLAlchemy URL; SELECT is all that it needs.
 
     `order_by` is a column that grows with each event and is never null: a number that the database draws as it inserts,
-    else a moment. `where` makes a part of a source: for a column the values that are read. Rows with equal values of
-    `order_by` are not lost, whenever they come. On PostgreSQL, nor is what commits late (`waiting`).
+    else a moment. `where` selects a part of a source: by column the values that are read. Rows with equal values of
+    `order_by` are not lost, whenever they arrive. On PostgreSQL, nor are rows that commit late (`waiting`).
     """
 
     url: str = field(repr=False)
@@ -72,7 +72,7 @@ class SqlEvents:
     _types: Types = field(default_factory=Types, init=False, repr=False, compare=False)
 
     def read(self, after: str | None, limit: int, seconds: float = ANSWER_SECONDS, /) -> Batch:
-        """Up to `limit` rows after a position, in so much time. Raises SourceUnavailable."""
+        """Return up to `limit` rows after a position, within `seconds`. Raise SourceUnavailable on failure."""
         place, ends = self._load(after), monotonic() + seconds
         with reading(self.url, seconds) as connection:
             if connection.dialect.name == "postgresql":  # Each statement sees what is committed by then.
@@ -88,7 +88,7 @@ class SqlEvents:
         return batch_of(taken, position, is_complete=is_complete, waits=None)
 
     def _read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
-        """The event of a row, unless a cell of it is too long to be looked at."""
+        """Return the event of a row; reject the row if a cell of it is too long to be parsed."""
         long = next((name for name, value in row.items() if _length(value) > ROW_BYTES), None)
         if long is None:
             return self.columns.read(parsed(row, self._types, self._backend))
@@ -97,7 +97,7 @@ class SqlEvents:
     def _new(
         self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
     ) -> tuple[list[dict[str, Any]], bool]:
-        """Up to `limit` rows that were not read, no more bytes than a read gives; and whether these are all."""
+        """Return up to `limit` unread rows, of no more bytes than a read returns; and whether these are all."""
         size, new = 0, list[dict[str, Any]]()
         rows = self._rows(connection, place, final, limit + place.read.total() + 1)
         first = next(rows, None)
@@ -156,7 +156,7 @@ class SqlEvents:
         return query.where(*(sa.column(name).in_(values) for name, values in self.where.items()))
 
     def _look_up(self, connection: sa.Connection) -> None:
-        """The columns to read with their types, looked up first: SQLite reads the name of a missing one as a text."""
+        """Look up the columns to read, with their types: SQLite reads the name of a missing one as a text."""
         if self._types:
             return
         needed = tuple(dict.fromkeys((*self.columns.named, self.order_by)))
@@ -164,7 +164,7 @@ class SqlEvents:
         self._types.update(found if self.columns.others_in_context else {name: found[name] for name in needed})
 
     def _in_range(self) -> list[sa.ColumnElement[bool]]:
-        """On PostgreSQL the conditions by which `order_by` is a value that something comes after."""
+        """Return, on PostgreSQL, the conditions by which `order_by` is a value that others can follow."""
         kind = self._types[self.order_by]
         bounds = next((bounds for kinds, bounds in _RANGES.items() if isinstance(kind, kinds)), None)
         if bounds is None or self._backend != "postgresql":
@@ -185,7 +185,7 @@ class SqlEvents:
 
     @property
     def _order(self) -> sa.ColumnElement[Any]:
-        return self._from.c[self.order_by]  # With its table: in ORDER BY a bare name is what was cut.
+        return self._from.c[self.order_by]  # With its table: in ORDER BY a bare name means the cut value.
 
     @property
     def _positions(self) -> Positions:
@@ -214,7 +214,7 @@ def _digest(row: Mapping[str, Any]) -> str:
 
 
 def _unread(rows: Iterable[dict[str, Any]], place: _Place, order_by: str) -> Iterator[dict[str, Any]]:
-    """The rows without those that were read at the last value, each as often as it was."""
+    """Yield the rows without those that were read at the last value, each as often as it was."""
     left = place.read.copy()
     for row in rows:
         if row[order_by] == place.last and left[_digest(row)] > 0:

@@ -44,7 +44,7 @@ def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) ->
         changed their state. What is rejected keeps back nothing else, and is kept in the ledger.
 
     Raises:
-        LedgerUnavailable: The ledger's database does not answer. What was recorded is; to repeat all of it is harmless.
+        LedgerUnavailable: The ledger's database does not answer. What was recorded stays; repeating all is harmless.
     """
     whole = Reported()
     for outcome in record(open_ledger(settings().ledger), map(as_text, records), by):
@@ -53,14 +53,14 @@ def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) ->
 
 
 def record(ledger: Ledger, lines: Iterable[Line], by: str | None = None) -> Iterator[Reported]:
-    """Record lines as they come, and say of each batch what became of it."""
+    """Record lines as they arrive, and yield the outcome of each batch."""
     who = by or getuser()
     for batch in _batches(lines):
         yield _record(ledger, batch, datetime.now(UTC), who)
 
 
 def lines_of(file: BinaryIO) -> Iterator[Line]:
-    """The lines of a file or pipe that are not blank, each in bounded memory, whatever it is."""
+    """Yield the lines of a file or pipe that are not blank, each in bounded memory, whatever it is."""
     number = 0
     while head := file.readline(ROW_BYTES + 1):
         number += 1
@@ -92,7 +92,7 @@ def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> Reported:
-    """Record a batch: its counts at once, then what is said of windows. A kill leaves its beginning: repeat it all."""
+    """Record a batch: its counts at once, then the reports on windows. A kill leaves its beginning: repeat it all."""
     counts, said, rejected = list[Report](), list[tuple[str, _OfWindow]](), list[Rejected]()
     for line in lines:
         parsed = _parsed(line)
@@ -121,7 +121,7 @@ def _parsed(line: Line) -> tuple[Report, ...] | _OfWindow | Rejected:
 
 
 def _said(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> Reported:
-    """Record what is said of a window: what a check has found, or that it is made again."""
+    """Record a report on a window: the result of a check, or that it is made again."""
     with ledger.read() as connection:
         tracked = datasets.tracked(connection, [each.dataset]).get(each.dataset) or datasets.default()
     window = tracked.window_from(tracked.path_of(each.sub_partition), each.grain, each.start)

@@ -18,7 +18,7 @@ from feed_assets.sources.rows import Columns
 def json_records(
     board: Blackboard, file: File, place: Place, _columns: Columns, may_grow: bool
 ) -> Iterator[Record | Blank | Unfinished]:
-    """Each line that is not blank; a line that is no JSON object comes with that reason."""
+    """Yield each line, blank ones as Blank; a line that is no JSON object has that reason."""
     lines = Lines(board, file, place, may_grow, Newlines())
     for found in lines:
         if isinstance(found, Blank):
@@ -31,7 +31,7 @@ def json_records(
 
 
 def json_object(line: str) -> dict[str, Any] | str:
-    """A JSON object, or why it is none."""
+    """Return a JSON object, or why the line is none."""
     try:
         found = json.loads(line) if _is_text(line) else None
     except (ValueError, RecursionError):
@@ -42,7 +42,7 @@ def json_object(line: str) -> dict[str, Any] | str:
 def csv_records(
     board: Blackboard, file: File, place: Place, columns: Columns, may_grow: bool
 ) -> Iterator[Record | Blank | Unfinished]:
-    """Each line after the header, by RFC 4180; an empty field is nothing. What does not fit comes with the reason."""
+    """Yield each line after the header, by RFC 4180; an empty field is nothing. What does not fit has the reason."""
     lines = Lines(board, file, place, may_grow, QuotedNewlines())
     for found in lines:
         if isinstance(found, Blank):
@@ -62,7 +62,7 @@ def csv_records(
 
 
 def _values(found: Text) -> list[str] | str:
-    """The fields of a record, or why it is none."""
+    """Return the fields of a record, or why it is none."""
     try:
         values = next(csv.reader([found.text], strict=True))
         return misplaced_quote(found.text) or values
@@ -72,7 +72,7 @@ def _values(found: Text) -> list[str] | str:
 
 
 def _row(header: tuple[str, ...], found: Text, values: list[str] | str) -> dict[str, Any] | str:
-    """A record by its header, or why it is none."""
+    """Return a record by its header, or why it is none."""
     if isinstance(values, str):
         return values
     if not _is_text(found.text):
@@ -83,7 +83,7 @@ def _row(header: tuple[str, ...], found: Text, values: list[str] | str) -> dict[
 
 
 def _too_long(place: Place, found: Text) -> str:
-    """Why a record is none of which not all is looked at, else ''."""
+    """Return why a record is rejected of which only the beginning was kept, else ''."""
     if not found.is_too_long:
         return ""
     lines = f" up to line {place.line}" if place.line > found.line else ""
@@ -92,7 +92,7 @@ def _too_long(place: Place, found: Text) -> str:
 
 
 def _record(place: Place, found: Text, row: dict[str, Any] | str) -> Record:
-    """A row, or its text with the reason why it is none."""
+    """Return a row, or its text with the reason why it is none."""
     if not isinstance(row, str):
         return Record(place, found.line, row, size=found.size)
     raw = found.shortened if found.is_too_long else excerpt(json.dumps(found.text), REJECT_BYTES)
@@ -100,7 +100,7 @@ def _record(place: Place, found: Text, row: dict[str, Any] | str) -> Record:
 
 
 def _is_text(text: str) -> bool:
-    """Whether it was UTF-8."""
+    """Return whether the text was UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

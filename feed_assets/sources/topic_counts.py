@@ -1,4 +1,4 @@
-"""How many messages a topic has in each window, as reports to the state store: its source counts.
+"""Source counts of a topic: its messages in each window, as reports to the state store.
 
 | tier | who counts |
 |---|---|
@@ -26,7 +26,7 @@ MESSAGES = 50_000
 """Messages that are read at a time."""
 
 WINDOWS = 288
-"""Windows that the broker is asked for at a time: a day of 5 minutes."""
+"""Windows that the broker counts at a time: a day of 5 minutes."""
 
 
 def _now() -> datetime:
@@ -37,8 +37,8 @@ def _now() -> datetime:
 class SourceCounts:
     """The source counts of one topic for a dataset of the state store, by windows of one length.
 
-    What the broker tells of a window it tells once that is over, by the broker's clock, for at least `step`: clocks
-    differ. Reports may be repeated: of a window, or a cell, they are the same, or newer ones.
+    The broker's count of a window is reported once the window has been over for at least `step`, by our clock: clocks
+    differ. Reports may be repeated: those of a window, or a cell, are the same, or newer ones.
     """
 
     clients: Clients = field(repr=False)
@@ -49,7 +49,7 @@ class SourceCounts:
     now: Callable[[], datetime] = field(default=_now, compare=False)
 
     def read(self, after: str | None, _limit: int = MESSAGES, seconds: float = SECONDS, /) -> Batch:
-        """The reports on what came after a position. Raises SourceUnavailable."""
+        """Return the reports on what arrived after a position. Raise SourceUnavailable if the broker cannot count."""
         place = self._positions.load(after)
         with translated():
             topic_id = counts.same_topic(self.clients, self.topic, (place or {}).get("topic_id"))
@@ -87,7 +87,7 @@ class SourceCounts:
         return Batch((), (), position, bounds[-1] == last, reports=(self._said(found.windows, found.ranges),))
 
     def _first(self) -> datetime | None:
-        """The first window of which the broker has all messages; None of a topic that has none."""
+        """Return the first window of which the broker has all messages; None for a topic without messages."""
         oldest = counts.oldest(self.clients, self.topic)
         starts = [self._start_of(each.moment) + (self.step if each.is_cut else timedelta()) for each in oldest]
         cut = [start for start, each in zip(starts, oldest, strict=True) if each.is_cut]

@@ -15,18 +15,18 @@ from feed_assets.sources.topics import clients_for
 
 @dataclass(frozen=True)
 class TopicSink:
-    """A topic, which must be there. Messages are JSON objects as in files; the key is the table's name.
+    """A topic, which must exist. Messages are JSON objects as in files; the key is the table's name.
 
-    A batch is one transaction of a producer that puts every other one of ours out; then the end of the topic says what
-    is published already: after a kill, and beside another process, each event is there once. After a position that went
-    back, as that of a ledger from a backup does, so are those that are equal.
+    A batch is one transaction of a producer that fences off every other one of ours. Then the end of the topic shows
+    what is published already: after a kill, and beside another process, each event is there once. After a position that
+    moved back, as with a ledger from a backup, this holds for equal events.
     """
 
     clients: Clients = field(repr=False)
     topic: str
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
-        """Publish the events that are not in the topic yet. Raises SinkUnavailable."""
+        """Publish the events that are not in the topic yet. Raise SinkUnavailable if Kafka fails or fences us off."""
         if not events:
             return ()
         with _translated():
@@ -39,27 +39,27 @@ class TopicSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """None: a message of others' has an offset of its own, and takes no place that ours would need."""
+        """Return (): a message of others has an offset of its own, and takes no place that ours would need."""
         return ()
 
 
 def topic_sink(topic: str) -> TopicSink:
-    """The sink of a topic at the broker of the settings. Raises InvalidSetting where that is not set."""
+    """Return the sink of a topic at the broker of the settings. Raise InvalidSetting if that is not set."""
     return TopicSink(clients_for(topic), topic)
 
 
 def _reaches(messages: Sequence[Message], first: int) -> bool:
-    """Whether there is an event of ours from before one."""
+    """Return whether there is an event of ours from before `first`."""
     return any(number is not None and number < first for number in map(_number, messages))
 
 
 def _is_ours(message: Message) -> bool:
-    """What others have written, in any number, is not kept."""
+    """Return whether we wrote a message: those of others, in any number, are not kept."""
     return _number(message) is not None
 
 
 def _number(message: Message) -> int | None:
-    """The sequence number of an event of ours; None of what somebody else has written."""
+    """Return the sequence number of an event of ours; None for what somebody else has written."""
     try:
         found = json.loads(message.value or b"")["sequence"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -24,13 +24,13 @@ from feed_assets.sources.text_rows import json_object
 
 @dataclass(frozen=True)
 class Messages(ABC):
-    """The messages of a topic as events, in the order of their partition; what its producer has undone never comes."""
+    """The messages of a topic as events, in the order of their partition, without those of aborted transactions."""
 
     clients: Clients = field(repr=False)
     topic: str
 
     def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
-        """Up to `limit` messages after a position. Raises SourceUnavailable."""
+        """Return up to `limit` messages after a position. Raise SourceUnavailable if they cannot be read."""
         place = self._positions.load(after) or {}
         begins = {int(partition): offset for partition, offset in place.get("next", {}).items()}
         with translated():
@@ -43,7 +43,7 @@ class Messages(ABC):
         return replace(batch, reports=tuple(self._reports(found.messages)))
 
     def _reports(self, _: Sequence[Placed], /) -> Iterable[Mapping[str, Any]]:
-        """What the messages tell the state store."""
+        """Return the messages' reports to the state store."""
         return ()
 
     @abstractmethod
@@ -79,7 +79,7 @@ class TopicEvents(Messages):
         return row
 
     def _fields(self, value: bytes) -> Mapping[str, Any] | str:
-        """What a message says, or why it says nothing."""
+        """Return the fields of a message, or why it has none."""
         if self.schemas is None:
             return json_object(value.decode(errors="surrogateescape"))
         try:
@@ -111,7 +111,7 @@ def topic_events(topic: str, form: Literal["json", "avro"], columns: Columns) ->
 
 
 def clients_for(topic: str) -> Clients:
-    """The clients of the settings' broker, which has a topic. Raises InvalidSetting where it is not set."""
+    """Return the clients of the settings' broker, which has `topic`. Raise InvalidSetting if it is not set."""
     conf = settings().kafka.get_secret_value()
     if "bootstrap.servers" not in conf:
         raise InvalidSetting(
@@ -123,5 +123,5 @@ def clients_for(topic: str) -> Clients:
 
 @cache
 def _schemas(url: str) -> Schemas:
-    """Kept for the process, so that each schema is asked for once."""
+    """Return the schemas of a registry, kept for the process: each schema is requested once."""
     return Schemas(url)

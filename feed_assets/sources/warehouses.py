@@ -1,4 +1,4 @@
-"""The tables of a warehouse as event tables: an event of each partition of which something was loaded."""
+"""The tables of a warehouse as event tables: one event for each partition of which something was loaded."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,11 +25,11 @@ from feed_assets.warehouse.shapes import Column
 from feed_assets.warehouse.state import TableState
 
 OWNERS = "owners"
-"""Beside the columns, in the context of an event: those that the schema of the topic names."""
+"""The key of the owners in the context of an event, beside the columns: those that the topic's schema names."""
 
 
 class Loaded(NamedTuple):
-    """A topic partition, up to where its table has it, and when (UTC) the last load of it was."""
+    """A topic partition, the offset up to which its table has it, and when (UTC) it was last loaded."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ class Loaded(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in positions."""
+        """Return its name in positions."""
         return f"{self.topic}/{self.partition}"
 
 
@@ -48,15 +48,16 @@ class Loaded(NamedTuple):
 class TableLoads:
     """The loads of a warehouse's tables, as its state tables have them: these change in the transaction of the rows.
 
-    Several loads between two looks are one event. Of a topic its marker is the first offset that is not loaded, so it
-    covers the offsets from the marker before on; of a dataset, whose partitions are replaced, the moment of the load.
+    Several loads between two reads are one event. For a topic its marker is the first offset that is not loaded, so it
+    covers the offsets from the marker before on. For a dataset, whose partitions are replaced, it is the moment of the
+    load.
     """
 
     warehouse: str
     engine: Engine = field(repr=False)
 
     def read(self, after: str | None, limit: int, _seconds: float, /) -> Batch:
-        """Events of up to `limit` partitions that are loaded otherwise than at a position. Raises SourceUnavailable."""
+        """Return events of up to `limit` partitions whose load is not that of a position. Raise SourceUnavailable."""
         if self.engine.absence():
             return Batch((), (), after, True)
         place = self._positions.load(after) or {}
@@ -77,7 +78,7 @@ class TableLoads:
         return Batch(events, (), position if events else after, is_complete)
 
     def _told(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
-        """What the schemas of tables say, for Dagster to show: columns, and owners as one text."""
+        """Return what the schemas of tables declare, for Dagster to show: columns, and owners as one text."""
         shapes = {each: state.read(connection, each).shape for each in tables}
         return {
             table: {COLUMNS: [*map(self._column, shape.columns)], OWNERS: ", ".join(shape.owners) or None}
@@ -130,19 +131,19 @@ class TableLoads:
 
 
 def _event(context: Mapping[str, Any], **values: Any) -> WriteEvent:
-    """An event with what is known of its context."""
+    """Return an event with the known values of its context."""
     event = WriteEvent(**values, context={name: value for name, value in context.items() if value is not None})
     check_event(event)
     return event
 
 
 def table_loads(warehouse: str) -> TableLoads:
-    """The loads of a warehouse of the settings. Raises InvalidSetting where it is not set."""
+    """Return the loads of a warehouse of the settings. Raise InvalidSetting if it is not set."""
     return TableLoads(warehouse, _engine(warehouse))
 
 
 def states(warehouse: str) -> list[TableState]:
-    """The tables of a warehouse of the settings, as its state tables have them. Raises SourceUnavailable."""
+    """Return the tables of a warehouse of the settings, by its state tables. Raise SourceUnavailable on failure."""
     engine = _engine(warehouse)
     if engine.absence():
         return []
@@ -168,8 +169,8 @@ def _engine(warehouse: str) -> Engine:
 
 
 def _ends(topic: str) -> dict[int, int]:
-    """Where the partitions of a topic end; none of one that is gone, while its table stays."""
-    from feed_assets.kafka.lag import ends  # Needs Kafka's packages: a dataset's table does without them.
+    """Return where the partitions of a topic end; {} for one that is gone while its table stays."""
+    from feed_assets.kafka.lag import ends  # This needs Kafka's packages, which a dataset's table does without.
     from feed_assets.sources.topics import clients_for, translated
 
     with translated():
@@ -180,7 +181,7 @@ def _ends(topic: str) -> dict[int, int]:
 
 
 def _loaded(connection: Connection) -> list[Loaded]:
-    """The partitions of which anything is loaded."""
+    """Return the partitions of which anything is loaded."""
     found = state.tables(connection) if state.exists(connection) else []
     return [
         Loaded(each.topic, each.partition, each.next_offset, each.loaded_at, each.schema_id, each.refused)
