@@ -1,6 +1,6 @@
-"""Datasets as File Feeds on Dagster: what a user types.
+"""Datasets as File Feeds on Dagster: the names that a user types.
 
-Names are loaded when they are first used, so that the command line does not pay for Dagster.
+Names are loaded when they are first used, so that the command line does not import Dagster.
 """
 
 import gc
@@ -174,7 +174,7 @@ def __getattr__(name: str) -> Any:
 
 @contextmanager
 def _no_collections() -> Generator[None]:
-    """Import without Python's collector: it goes through all that Dagster has loaded, and finds nothing to free."""
+    """Switch off Python's collector for an import: it would scan all that Dagster has loaded, and free nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -185,12 +185,12 @@ def _no_collections() -> Generator[None]:
 
 
 def __dir__() -> list[str]:
-    """What there is to type, loaded or not."""
+    """Return all public names, loaded or not."""
     return sorted({*globals(), *__all__, "__version__"})
 
 
 def _version() -> str:
-    """The version of the package that is installed; of files that are not, that they are none."""
+    """Return the version of the installed package; `0+unknown` if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

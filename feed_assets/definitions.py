@@ -1,4 +1,4 @@
-"""What Dagster loads: every dataset under `defs/`, with its automation."""
+"""The code location that Dagster loads: every dataset under `defs/`, with its automation."""
 
 from importlib import import_module
 from pathlib import Path
@@ -11,9 +11,9 @@ from feed_assets.orchestration.location import with_automation
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """The sample domains as one code location."""
+    """Return the sample domains as one code location."""
     # `dg.load_from_defs_folder` also imports every installed package of components, boto3 with dagster-aws: as long
-    # as all the rest takes, in every run. It also asks for a pyproject.toml, which an installed package has not.
+    # as all the rest takes, in every run. It also needs a pyproject.toml, which an installed package lacks.
     tree = dg.ComponentTree(defs_module=import_module("feed_assets.defs"), project_root=Path(__file__).parents[1])
     with without_dagsters_notes():
         found = tree.build_defs(tree.defs_module_path)

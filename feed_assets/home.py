@@ -1,4 +1,4 @@
-"""The folder of what is kept on this machine: where it is, how it is made, and what is said on stderr of that."""
+"""The home folder, which holds what is kept on this machine: its path, creation, and messages about it on stderr."""
 
 import os
 import stat
@@ -13,11 +13,11 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.places import as_seen_from_here
 
 OWNED = 0o600
-"""The rights of what we make in the home folder: only its owner may read it."""
+"""The rights of files that we make in the home folder: only its owner may read them."""
 
 
 def home() -> Path:
-    """The folder for everything that is kept on this machine: `DAGSTER_HOME`, else `.feed_assets` of the project.
+    """Return the folder for all that is kept on this machine: `DAGSTER_HOME`, else `.feed_assets` of the project.
 
     That is beside its `pyproject.toml`, from wherever in the project; elsewhere in the current folder.
     """
@@ -28,9 +28,9 @@ def home() -> Path:
 
 
 def project_here() -> tuple[str, Path] | None:
-    """The module and folder of the project that the current folder is in, by the nearest `pyproject.toml` with one.
+    """Return module and folder of the project around the current folder, by the nearest `pyproject.toml` with one.
 
-    As Dagster's `dg` and `dagster dev` read it. Raises InvalidSetting for a file that is no TOML.
+    Dagster's `dg` and `dagster dev` read it alike. Return None if there is none. Raise InvalidSetting if it is no TOML.
     """
     for folder in (Path.cwd(), *Path.cwd().parents):
         if module := module_in(folder / "pyproject.toml"):
@@ -39,7 +39,7 @@ def project_here() -> tuple[str, Path] | None:
 
 
 def module_in(path: Path) -> str | None:
-    """The module with definitions that a `pyproject.toml` names."""
+    """Return the module with definitions that a `pyproject.toml` names; None if it names none."""
     project = project_in(path)
     root = project.get("root_module")
     named = project.get("code_location_target_module") or (f"{root}.definitions" if root else None)
@@ -47,7 +47,7 @@ def module_in(path: Path) -> str | None:
 
 
 def project_in(path: Path) -> dict[str, Any]:
-    """What a `pyproject.toml` says of a project of Dagster's, `[tool.dg.project]`."""
+    """Return `[tool.dg.project]` of a `pyproject.toml`, which describes a project of Dagster's."""
     return _tools_in(path).get("dg", {}).get("project", {})
 
 
@@ -61,27 +61,27 @@ def _tools_in(path: Path) -> dict[str, Any]:
 
 
 def say(line: str) -> None:
-    """Say something on stderr, in whatever process."""
+    """Write a line to stderr, in any process."""
     sys.stderr.write(f"feed-assets: {line}\n")
 
 
 @cache
 def say_once(line: str) -> None:
-    """Say something that several places of a process come to."""
+    """Write a line that several places of a process may write, only once."""
     say(line)
 
 
 def make_folder(folder: Path, what: str, mode: int = 0o777) -> None:
-    """Make a folder that is not there, and say so. Raises InvalidSetting where it cannot be."""
+    """Make a missing folder, and announce it. Raise InvalidSetting if it cannot be made."""
     if not folder.is_dir():
         announce(folder, what)
         folder.mkdir(mode, exist_ok=True)
 
 
 def make_home(folder: Path) -> None:
-    """Make the home folder, which is for its owner alone: what lies in it has no need of rights of its own.
+    """Make the home folder, which is for its owner alone: what lies in it needs no rights of its own.
 
-    Raises InvalidSetting for a path that Dagster's own storage would take for another.
+    Raise InvalidSetting for a path that Dagster's own storage would take for another.
     """
     if "?" in str(folder) or unquote(str(folder)) != str(folder):
         raise InvalidSetting(
@@ -92,22 +92,22 @@ def make_home(folder: Path) -> None:
 
 
 def say_who_enters(folder: Path) -> None:
-    """Say that others may enter a home that was there: its rights are kept, as they may be meant."""
+    """Warn that others may enter a home that existed before: its rights are kept, as they may be intended."""
     if folder.stat().st_mode & 0o077:
         say_once(f"others may enter the home folder: `chmod 700 {folder}`, unless they are meant to read what it keeps")
 
 
 def say_who_reads(output: int) -> None:
-    """Say that others may read the file that the address of the web UI, with its token, is about to be printed to."""
+    """Warn that others may read the file to which the address of the web UI, with its token, is about to be printed."""
     status = os.fstat(output)
     if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
         say("others may read the file of this output, and with the token in it command the web UI: `chmod 600` it")
 
 
 def announce(place: Path, what: str) -> None:
-    """Say what is made where nothing is; the home folder is made for what lies in it.
+    """Announce what is made where nothing is; make the home folder for what lies in it.
 
-    Raises InvalidSetting where any other parent is missing: its path is more likely to be mistyped.
+    Raise InvalidSetting if any other parent is missing: its path is more likely to be mistyped.
     """
     if place.parent == home():
         make_home(home())

@@ -43,27 +43,27 @@ PREFIX = "FEED_ASSETS_"
 
 
 def make_board(settings: "Settings") -> None:
-    """Make the blackboard that is the default one."""
+    """Make the blackboard if it is the default one."""
     if "blackboard" not in settings.model_fields_set:
         make_folder(home() / "blackboard", "the blackboard")
 
 
 def _sqlite(path: Path) -> SecretStr:
-    """The URL of a file, of which some characters would be the URL's own."""
+    """Return the URL of a file; characters that have a meaning in URLs are quoted."""
     return SecretStr(f"sqlite:///{quote(str(path))}")
 
 
 class Declaring(BaseSettings):
-    """What datasets are declared by: read for each, as an import must not fix the settings of whoever imports it.
+    """Settings for declaring datasets: read for each, as an import must not fix the settings of whoever imports it.
 
     Raises:
-        InvalidSetting: A variable holds what it cannot; the message names it.
+        InvalidSetting: A variable has an invalid value; the message names it.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True)
 
     partitions_per_run: int = Field(default=20, ge=1)
-    """Partitions of a dataset that one run builds at most, where several are ready together; 1: a run for each."""
+    """The most partitions of a dataset that one run builds, if several are ready together; 1: a run for each."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -77,7 +77,7 @@ class Settings(Declaring):
     """All settings, each read from the variable `FEED_ASSETS_<NAME>` (docs/operations.md has the table).
 
     Raises:
-        InvalidSetting: A variable holds what it cannot; the message names it.
+        InvalidSetting: A variable has an invalid value; the message names it.
     """
 
     blackboard: Store = Field(default_factory=lambda: (home() / "blackboard").as_uri())
@@ -90,7 +90,7 @@ class Settings(Declaring):
     """Endpoint of an S3-compatible store that is not AWS; credentials come from boto3's chain."""
 
     blackboard_queue: Queue | None = None
-    """URL of the queue of SQS through which the blackboard's bucket tells of what is written there."""
+    """URL of the SQS queue through which the blackboard's bucket reports what is written there."""
 
     blackboards: Boards = Secret[dict[str, Place]]({})
     """The blackboards of others by name, as a JSON object: `{"partner": {"url": …, "endpoint": …, "profile": …,
@@ -110,19 +110,19 @@ class Settings(Declaring):
     """A folder of jars for the session, such as those of hadoop-aws for `s3://` blackboards."""
 
     max_requests: int = Field(default=100, ge=1)
-    """Runs that a sensor requests at most in one tick, and of late data partitions of each dataset; the rest follow."""
+    """The most runs that a sensor requests in one tick, and of late data partitions per dataset; the rest follow."""
 
     history_days: int = Field(default=7, ge=0, le=36_500)
     """Days after the end of its window of time for which a partition is new; later it is history, which goes last."""
 
     history_order: Order = Order.OLDEST
-    """Which history is requested first, and built first by hand: `oldest` or `newest`."""
+    """The history that is requested first, and built first by hand: `oldest` or `newest`."""
 
     history_runs_per_day: int | None = Field(default=None, ge=1)
-    """Runs of history that are requested on a day (UTC), by all sensors and by hand; none: as many as there are."""
+    """The most runs of history that are requested on a day (UTC), by all sensors and by hand; None: no limit."""
 
     history_bytes_per_day: int | None = Field(default=None, ge=1)
-    """Bytes that these may read."""
+    """The most bytes that these may read; None: no limit."""
 
     partitions_at_a_time: int = Field(default=1, ge=1)
     """Partitions that a run of many builds at the same time, on its one Spark session."""
@@ -131,7 +131,7 @@ class Settings(Declaring):
     """Seconds for which a run waits, over all of its partitions, for other runs that build them; then it fails."""
 
     tick_seconds: float = Field(default=20, gt=0)
-    """Time that a sensor tick may take, with what Dagster then does of it."""
+    """Seconds that a sensor tick may take, with what Dagster then does with its result."""
 
     max_attempts: int = Field(default=3, ge=1)
     """Runs of a partition that may fail, on the same inputs and made the same way, before a person must look."""
@@ -187,7 +187,7 @@ class Settings(Declaring):
     """Seconds after which the receiver publishes what it has accepted."""
 
     receiver_flush_bytes: int = Field(default=32 << 20, ge=1)
-    """Bytes of accepted events of which it does so before."""
+    """Bytes of accepted events after which the receiver publishes earlier."""
 
     receiver_events_per_second: float = Field(default=10_000, gt=0)
     """Events that the receiver takes with one key in a second, and ten times as many at once."""
@@ -210,23 +210,23 @@ class Settings(Declaring):
     @field_validator("blackboard_queue")
     @classmethod
     def _is_of_a_bucket(cls, queue: str | None, info: ValidationInfo) -> str | None:
-        check_queue(info.data.get("blackboard", "s3:"), queue)  # One that is wrong says so itself.
+        check_queue(info.data.get("blackboard", "s3:"), queue)  # An invalid blackboard has an error of its own.
         return queue
 
     @property
     def queues(self) -> dict[str, Place]:
-        """The blackboards that tell a queue what is written there, by name; that of ours is empty."""
+        """Return the blackboards that report to a queue what is written there, by name; ours has the name ''."""
         places = {"": self.place(None), **self.blackboards.get_secret_value()}
         return {name: each for name, each in places.items() if each.queue}
 
     @property
     def history(self) -> History:
-        """What is history, in which order it goes, and how much of it a day may have."""
+        """Return what is history, in which order it is built, and how much of it a day may have."""
         limits = self.history_runs_per_day, self.history_bytes_per_day
         return History(self.history_days, self.history_order, *limits)
 
     def place(self, name: str | None) -> Place:
-        """Where a blackboard is: without a name ours. Raises InvalidSetting for one that is not set."""
+        """Return where a blackboard is; without a name ours. Raise InvalidSetting if it is not set."""
         if name is None:
             return Place(url=self.blackboard, endpoint=self.s3_endpoint, queue=self.blackboard_queue)
         boards = self.blackboards.get_secret_value()
@@ -239,7 +239,7 @@ class Settings(Declaring):
         return boards[name]
 
     def warehouse(self, name: str) -> Warehouse:
-        """A warehouse by its name. Raises InvalidSetting for one that is not set."""
+        """Return a warehouse by its name. Raise InvalidSetting if it is not set."""
         warehouses = self.warehouses.get_secret_value()
         if name not in warehouses:
             known = ", ".join(sorted(warehouses)) or "none"
@@ -247,7 +247,7 @@ class Settings(Declaring):
         return warehouses[name]
 
     def profile(self, name: str | None) -> dict[str, str]:
-        """The Spark configuration of a profile, empty without a name. Raises InvalidSetting for one that is not set."""
+        """Return the Spark configuration of a profile, {} without a name. Raise InvalidSetting if it is not set."""
         if name is None:
             return {}
         profiles = self.spark_profiles.get_secret_value()
@@ -258,9 +258,9 @@ class Settings(Declaring):
 
 
 def expand(url: str) -> str:
-    """A URL as it is declared, or the variable's value for `env:NAME`: passwords do not belong into definitions.
+    """Return a URL as declared, or the variable's value for `env:NAME`: passwords do not belong into definitions.
 
-    Raises InvalidDefinition for a variable that is not there, or whose value has a raw `#`, which ends a URL.
+    Raise InvalidDefinition if the variable is missing, or its value has a raw `#`, which ends a URL.
     """
     if not url.startswith("env:"):
         return url
@@ -274,7 +274,7 @@ def expand(url: str) -> str:
 
 @cache
 def settings() -> Settings:
-    """The settings of this process, read once; a variable that is none of them is said on stderr."""
+    """Return the settings of this process, read once; report variables that are no settings on stderr."""
     _say_unknown(os.environ)
     return Settings()
 
@@ -288,13 +288,13 @@ _PLAIN = {
     "missing": "it is missing",
     "extra_forbidden": "there is no such key",
 }
-"""What pydantic says in words of its own, of numbers and of the parts of objects."""
+"""Our texts for errors of numbers and of the parts of objects, by pydantic's names."""
 
 
 def _in_words(error: ErrorDetails) -> str:
-    """What a variable holds and what it may hold; never what is secret, or may be, as in Spark's configuration.
+    """Return what a variable holds and what it may hold, without what is or may be secret, as Spark's configuration.
 
-    Of another setting neither, with an `@`: that is how a password comes into a URL that is mistyped.
+    The value of another setting is left out if it has an `@`: a mistyped URL may contain a password.
     """
     name, *path = error["loc"]
     is_secret = "Secret" in str(Settings.model_fields[str(name)].annotation)
@@ -305,7 +305,7 @@ def _in_words(error: ErrorDetails) -> str:
 
 
 _ELSEWHERE = {f"{PREFIX}HOME": ["DAGSTER_HOME"]}
-"""What has another name, as it is Dagster's."""
+"""Settings that have another name, as they are Dagster's."""
 
 
 def _say_unknown(environment: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Deliver alerts: to the log always, to a webhook, by mail and by apprise if the settings say so.
 
-Each channel's delivery is noted for itself, after it: a kill in between repeats the delivery, with the same id. So does
-an answer that comes after the delivery's time.
+Each channel's delivery is recorded by itself, after it: a kill in between repeats the delivery, with the same id. So
+does an answer that arrives after the delivery's time.
 """
 
 import hashlib
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ALERT = "alert"
-"""Under which name a record of the log has that of its alert."""
+"""The attribute of a log record that holds the name of its alert."""
 
 CHANNEL_SECONDS = 5
 """Seconds that a delivery may take, from the look-up of the host's name to the end of the answer."""
 
 FEWEST_SECONDS = 1
-"""Seconds that a delivery has where the tick's time is over: a tick that is always late must come to an end."""
+"""Seconds that a delivery has once the tick's time is over: a tick that is always late must end."""
 
 _ADDRESS = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 _NO_SERVER = (
@@ -53,11 +53,11 @@ _NO_SERVER = (
 )
 
 Channel = Callable[[Notice, datetime, list[Opened]], None]
-"""Delivers a notice, at a moment (UTC), and lists the connections that it opens. Raises AlertNotDelivered."""
+"""A function that delivers a notice, at a moment (UTC), and lists its connections. Raises AlertNotDelivered."""
 
 
 def channels(settings: Settings) -> dict[str, Channel]:
-    """The channels that are configured, by name. Raises InvalidSetting for one that is half configured."""
+    """Return the configured channels by name. Raise InvalidSetting for one that is half configured."""
     webhook, mail = _webhook(settings), _mail(settings)
     found: dict[str, Channel | None] = {"log": _log_notice, "webhook": webhook, "mail": mail}
     return {name: channel for name, channel in found.items() if channel} | _by_apprise(settings)
@@ -79,9 +79,9 @@ def _title(notice: Notice) -> str:
 
 
 def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_of_time: Callable[[], bool]) -> None:
-    """Say what has not been said yet, each channel one notice at least and further ones until the time is over.
+    """Deliver what was not delivered yet, at least one notice to each channel, further ones until the time is over.
 
-    What a channel does not take is logged, and tried again the next time; the other channels go on.
+    What a channel refuses is logged, and tried again the next time; the other channels continue.
     """
     with ledger.read() as connection:
         notices = alerts.undelivered(connection, channels)
@@ -90,7 +90,7 @@ def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_
         for at, notice in enumerate(notice for notice in notices if notice.channel == name):
             if at and out_of_time():
                 break
-            if notice.name in failed:  # Else the channel would say that it is resolved before it says that it opened.
+            if notice.name in failed:  # Else the channel would report the end before the beginning.
                 continue
             if error := _delivery_error(ledger, channels, notice, now, out_of_time):
                 failed.add(notice.name)
@@ -101,7 +101,7 @@ def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_
 def _delivery_error(
     ledger: Ledger, channels: Mapping[str, Channel], notice: Notice, now: datetime, out_of_time: Callable[[], bool]
 ) -> AlertNotDelivered | None:
-    """Deliver a notice to its channel and note it; the error if the channel does not take it."""
+    """Deliver a notice to its channel and record it; return the error if the channel does not take it."""
     try:
         _in_time(channels[notice.channel], notice, now, out_of_time)
     except AlertNotDelivered as error:
@@ -112,7 +112,7 @@ def _delivery_error(
 
 
 def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Callable[[], bool]) -> None:
-    """Deliver a notice. Raises AlertChannelDown if that takes too long: it would with the next one, too."""
+    """Deliver a notice. Raise AlertChannelDown if that takes too long: the next one would, too."""
     began, opened = monotonic(), list[Opened]()
 
     def is_over() -> bool:
@@ -142,7 +142,7 @@ def _log_notice(notice: Notice, _now: datetime, _: list[Opened]) -> None:
 
 
 def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:
-    """The parts of a URL of one of these schemes, or None; why not is not said: a password may stand anywhere in it."""
+    """Return the parts of a URL of one of these schemes, else None, without a reason: any part may be a password."""
     text = url.get_secret_value()
     with suppress(ValueError):  # From urlsplit, or from a port that is no number.
         parts = urlsplit(text)
@@ -153,14 +153,14 @@ def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:
 
 @dataclass(frozen=True)
 class _Webhook:
-    """Posts a signed body; the receiver checks it as docs/operations.md says."""
+    """A channel that posts a signed body; the receiver checks it as docs/operations.md says."""
 
     url: SecretStr
     secret: SecretStr
     host: str
 
     def __call__(self, notice: Notice, now: datetime, opened: list[Opened]) -> None:
-        from requests import RequestException  # Here, for all load the definitions, and few post.
+        from requests import RequestException  # Imported here: all load the definitions, few post.
 
         body = _body(notice, now)
         signature = hmac.new(self.secret.get_secret_value().encode(), body, hashlib.sha256).hexdigest()
@@ -171,7 +171,7 @@ class _Webhook:
         try:
             with _session(self.url, opened) as session, session.post(url, body, **options) as answer:
                 status = answer.status_code
-        except RequestException as error:  # Its words have the URL in them, with all that is in that.
+        except RequestException as error:  # Its text contains the whole URL.
             raise AlertChannelDown(f"the webhook at {self.host} gave no answer ({type(error).__name__}).") from None
         if not 200 <= status < 300:
             raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")
@@ -210,7 +210,7 @@ def _body(notice: Notice, now: datetime) -> bytes:
 
 @dataclass(frozen=True)
 class _Mail:
-    """Sends a mail for each notice."""
+    """A channel that sends a mail for each notice."""
 
     host: str
     port: int
@@ -226,7 +226,7 @@ class _Mail:
                 refused = smtp.send_message(self._message(notice, now))
         except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
             raise AlertNotDelivered(f"{self.host} refused the mail: {error}") from error
-        except smtplib.SMTPAuthenticationError as error:  # Some servers say again what they were sent.
+        except smtplib.SMTPAuthenticationError as error:  # Some servers repeat what they were sent.
             raise AlertChannelDown(f"{self.host} refused user or password ({error.smtp_code}).") from None
         except UnicodeError as error:
             raise AlertNotDelivered(f"the mail cannot be written: {error}") from error
@@ -243,7 +243,7 @@ class _Mail:
         with closing(connect(self.host, self.port, timeout=CHANNEL_SECONDS, **options)) as smtp:
             self._secure(smtp, trusted)
             yield smtp
-            with suppress(OSError):  # The mail is delivered, whatever the server says to QUIT.
+            with suppress(OSError):  # The mail is delivered, whatever the server answers to QUIT.
                 smtp.quit()
 
     def _secure(self, smtp: smtplib.SMTP, trusted: ssl.SSLContext) -> None:
@@ -280,7 +280,7 @@ def _mail(settings: Settings) -> _Mail | None:
     if wrong := [address for address in (sender, *to) if not _ADDRESS.fullmatch(address)]:
         raise InvalidSetting(f"{wrong[0]!r} is no mail address: see FEED_ASSETS_ALERT_MAIL_FROM and _TO.")
     parts = _parts(url, "smtp", "smtps")
-    # A `/` or `#` in a password has ended the host too early: what follows must be neither said nor dialled.
+    # A `/` or `#` in a password has ended the host too early: what follows must be neither shown nor dialled.
     if not parts or parts.path.strip("/") or parts.query or parts.fragment:
         raise InvalidSetting(_NO_SERVER)
     user, password = unquote(parts.username or ""), unquote(parts.password or "")

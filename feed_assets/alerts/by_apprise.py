@@ -1,4 +1,4 @@
-"""Channels by apprise: Slack, Teams, PagerDuty and whatever else it knows, one channel for each URL."""
+"""Channels by apprise: Slack, Teams, PagerDuty and whatever else it supports, one channel for each URL."""
 
 import logging
 from collections.abc import Generator, Mapping
@@ -17,15 +17,15 @@ from feed_assets.ledger.alerts import OPENED, REPORTED
 VARIABLE = "FEED_ASSETS_ALERT_APPRISE"
 
 _KINDS: Mapping[str, str] = {OPENED: "warning", REPORTED: "info"}
-"""Apprise's kind of notification by the state of a notice; `success` of a resolved one."""
+"""Apprise's kind of notification by the state of a notice; `success` for a resolved one."""
 
 _BUSY: dict[str, Lock] = {}
-"""By channel the lock of its delivery: one that came to no end in time goes on in its thread, and is the only one."""
+"""The lock of each channel's delivery: one that has not ended in time continues in its thread, and is the only one."""
 
 
 @dataclass(frozen=True)
 class Apprise:
-    """Sends through the service of one URL. Its name has the service, and a digest that tells two of one apart."""
+    """The service of one URL. Its name has the service, and a digest that distinguishes two URLs of one service."""
 
     name: str
     service: Any = field(repr=False)
@@ -47,14 +47,14 @@ class Apprise:
 
 
 def services(urls: SecretStr) -> list[Apprise]:
-    """Return the services of URLs, separated by spaces. Raise InvalidSetting for one that apprise does not know."""
+    """Return the services of URLs, separated by spaces. Raise InvalidSetting for one that apprise does not support."""
     if find_spec("apprise") is None:
         raise InvalidSetting(f"{VARIABLE} needs more packages: `pip install 'feed-assets[apprise]'`.")
     return [_service(url, number) for number, url in enumerate(urls.get_secret_value().split(), 1)]
 
 
 def _service(url: str, number: int) -> Apprise:
-    import apprise  # Here, as all load the definitions and few have it.
+    import apprise  # Imported here: all load the definitions, few have it.
 
     library: Any = apprise.Apprise
     with _silent():
@@ -72,11 +72,11 @@ _here = local()
 
 
 _LOGGERS = ("apprise", "urllib3.connectionpool", "urllib3.connection", "urllib3.util.retry")
-"""Who logs a delivery: apprise, and the library that it sends by, whose lines at DEBUG have the paths of URLs."""
+"""The loggers of a delivery: apprise's, and those of its library, whose lines at DEBUG have the paths of URLs."""
 
 
 class _OursAreSilent(logging.Filter):
-    """Drops what is logged of our deliveries: the lines have URLs and answers in them, which may be secret."""
+    """A filter that drops log lines of our deliveries: they contain URLs and answers, which may be secret."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
         return not getattr(_here, "is_silent", False)
@@ -87,9 +87,9 @@ _OURS_ARE_SILENT = _OursAreSilent()
 
 @contextmanager
 def _silent() -> Generator[None]:
-    """Keep what a delivery in this thread logs to itself until the block ends."""
+    """Suppress log lines of deliveries in this thread until the block ends."""
     for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_OURS_ARE_SILENT)  # At most once: logging looks.
+        logging.getLogger(name).addFilter(_OURS_ARE_SILENT)  # logging adds it at most once.
     _here.is_silent = True
     try:
         yield

@@ -14,11 +14,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Batch:
-    """What a source had after a position, in its order, rows that are no events beside it.
+    """New events of a source after a position, in its order, and the rows that are no events.
 
-    `position` is where the next read goes on; it is kept with what was read, in one transaction. `is_complete`: there
-    was no more. `waits` says, for a person, what holds back more: a writer that has not ended, half a line. `reports`
-    are of the state store, as `report_state` takes them, and may come twice, too.
+    `position` is where the next read continues; it is saved with what was read, in one transaction. `is_complete`:
+    there was no more. `waits` explains, for a person, what holds back more: a writer that has not ended, half a line.
+    `reports` are for the state store, as `report_state` takes them, and may be repeated, too.
     """
 
     events: tuple[WriteEvent, ...]

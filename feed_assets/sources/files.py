@@ -25,8 +25,8 @@ class FileEvents:
     """The events in the files below a prefix of the blackboard, in the order of their names.
 
     A new file must sort after those that are there, and once it is there they no longer grow; until then the last one
-    may, at its end. Names that begin with '_' or '.' are left out. A file that arrives under an earlier name is read when
-    the source is read from the beginning.
+    may, at its end. Names that begin with '_' or '.' are left out. A file that arrives under an earlier name is read
+    when the source is read from the beginning.
     """
 
     board: Blackboard = field(repr=False)

@@ -76,7 +76,7 @@ class QuotedNewlines:
         self._has_begun = False
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Up to its newline outside quotes; a quote or comma at the end of the data waits for what follows it."""
+        """Continue up to the newline outside quotes; a quote or comma at the end of the data waits for what follows."""
         end, is_whole = self._scan(data, start)
         self.lines += data.count(b"\n", start, end)
         return end, is_whole

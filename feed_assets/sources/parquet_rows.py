@@ -70,7 +70,7 @@ def _rejected(place: Place, line: int, row: Mapping[str, Any], reason: str) -> R
 
 
 def _names(schema: Any, file: str, columns: Columns) -> list[str]:
-    """The columns to read: no lists, which a few bytes can make as long as one likes. Raises SourceUnavailable."""
+    """Return the columns to read: no lists, which few bytes can make endless. Raise SourceUnavailable for lists."""
     lists = [field.name for field in schema if _has_lists(field.type)]
     if wrong := [name for name in columns.named if name in lists]:
         raise SourceUnavailable(
@@ -133,7 +133,7 @@ class _Group:
 
     @property
     def _rows_per_batch(self) -> int:
-        """So few that they are not too large, also where encodings make each value as large as all they hold."""
+        """Return so few rows that they are not too large, even if an encoding makes each one as large as its chunk."""
         expanding = sum(chunk.total_uncompressed_size for chunk in self._chunks if _expands(chunk))
         mean = self.size // max(self.rows, 1)
         return min(_ROWS_PER_BATCH, max(1, _BATCH_BYTES // max(expanding, mean, 1)))
@@ -145,7 +145,7 @@ def _is_of(path: str, names: Sequence[str]) -> bool:
 
 
 def _expands(chunk: Any) -> bool:
-    """Whether a value may be longer than its own bytes in the file: a dictionary's texts are read as they are."""
+    """Return whether a value may be longer than its bytes in the file: a dictionary's texts are read as they are."""
     if chunk.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
         return False
     in_dictionary = "." in chunk.path_in_schema or chunk.physical_type == "FIXED_LEN_BYTE_ARRAY"

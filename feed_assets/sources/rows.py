@@ -147,7 +147,7 @@ def _marker(row: Mapping[str, Any], column: str | None) -> Marker:
 
 
 def as_marker(value: Any) -> Marker:
-    """The marker that a database or a file gives: naive moments and dates are UTC. Raises InvalidEvent."""
+    """Return the marker that a database or file gives: naive moments and dates are UTC. Raise InvalidEvent."""
     if isinstance(value, str):
         return parse_marker(value)
     if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():

@@ -36,7 +36,7 @@ class TopicSignals(Messages):
     """The dataset that the chunks are reported to as parts, and the length of its windows."""
 
     def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
-        """Up to `limit` signals after a position; none while nothing was ever signalled. Raises SourceUnavailable."""
+        """Return up to `limit` signals after a position; none before the first one. Raise SourceUnavailable."""
         try:
             found = super().read(after, limit, seconds)
         except SourceUnavailable as error:
@@ -67,7 +67,7 @@ class TopicSignals(Messages):
             return Rejected(raw, f"{self.topic}/{partition} offset {message.offset}: {error}")
 
     def _reports(self, messages: Sequence[Placed], /) -> Iterator[Mapping[str, Any]]:
-        """The records of each chunk by window. A chunk is a part that never changes: to report it again is harmless."""
+        """Yield the records of each chunk by window. A chunk is a part that never changes: repetition is harmless."""
         if self.reported is None:
             return
         for partition, message in messages:
@@ -114,7 +114,7 @@ def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
 
 
 def partitions_of(topic: str, seconds: float) -> list[str]:
-    """The partitions of a topic, as the events of its signals name them. Raises SourceUnavailable, InvalidSetting."""
+    """Return a topic's partitions as the events of its signals name them. Raise SourceUnavailable or InvalidSetting."""
     with translated():
         return [str(each) for each in sorted(log.partitions(clients_for(topic).admin(), topic, seconds))]
 

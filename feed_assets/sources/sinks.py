@@ -50,7 +50,7 @@ class Sink(Protocol[_Event_contra]):
         ...
 
     def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """What lies after the event of this number and hides our next ones from readers, but for our `own` events."""
+        """Return what lies after event `after` and hides our next ones from readers, except our `own` events."""
         ...
 
 

@@ -112,7 +112,7 @@ class SqlEvents:
         return new, True
 
     def _final(self, connection: sa.Connection, place: _Place) -> tuple[sa.ColumnElement[bool], str | None]:
-        """The condition for rows among which no further ones can come; in words, which writers must end before."""
+        """Return the condition for rows among which no others can appear; in words, which writers must end first."""
         if connection.dialect.name != "postgresql":
             return sa.true(), None
         top = self._top(connection)
@@ -144,7 +144,7 @@ class SqlEvents:
         return connection.execute(self._of_part(self._order).order_by(self._order.desc()).limit(1)).scalar()
 
     def _select(self) -> "sa.Select[*tuple[Any, ...]]":
-        """The rows of this part; on PostgreSQL `order_by` as it is, as the beginnings of texts may sort otherwise."""
+        """Return the query for this part; on PostgreSQL `order_by` is not cut: parts of texts may sort otherwise."""
         whole = self.order_by if self._backend == "postgresql" else None
         cells = [
             each if each.name == whole else cut(each, self._types[each.name], self._backend) for each in self._from.c

@@ -20,7 +20,7 @@ from feed_assets.ledger.states.reports import Reported
 from feed_assets.settings import settings
 
 LINES_PER_TRANSACTION = 1000
-"""Lines that are recorded at once, or fewer of which `READ_BYTES` are read: a publisher waits for one batch at most."""
+"""The most lines that are recorded at once, or fewer with `READ_BYTES`: a publisher waits for one batch at most."""
 
 _BOM = b"\xef\xbb\xbf"
 _NONE = (InvalidDefinition, InvalidName, InvalidReport, PartitionClosed)

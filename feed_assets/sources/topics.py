@@ -102,7 +102,7 @@ def translated() -> Generator[None]:
 
 
 def topic_events(topic: str, form: Literal["json", "avro"], columns: Columns) -> TopicEvents:
-    """The events in a topic at the broker of the settings. Raises InvalidSetting where that is not set."""
+    """Return the events in a topic at the settings' broker. Raise InvalidSetting if it or Avro's registry is unset."""
     registry = settings().kafka_registry if form == "avro" else None
     if form == "avro" and registry is None:
         raise InvalidSetting(f"{topic} is of Avro: expected the registry's URL in FEED_ASSETS_KAFKA_REGISTRY. Set it.")

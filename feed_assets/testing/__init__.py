@@ -1,4 +1,4 @@
-"""For tests of datasets, yours too: drop files as a foreign producer would, tick, and look at what was built."""
+"""Tools for tests of datasets, yours too: drop files as a foreign producer would, tick, and check what was built."""
 
 from feed_assets.testing.harness import Harness
 from feed_assets.testing.homes import fresh_home

@@ -30,7 +30,7 @@ _ENVIRONMENTS = _of_the_shell()
 
 @contextmanager
 def noted_environment() -> Generator[None]:
-    """Take the variables that are set now for no test's own, until the end of the block."""
+    """Count the variables that are set now as no test's own, until the end of the block."""
     _ENVIRONMENTS.append(dict(os.environ))
     try:
         yield

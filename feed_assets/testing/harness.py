@@ -57,13 +57,13 @@ class Harness:
     """Definitions on a Dagster instance, which is disposed of at the end of a `with` block.
 
     Args:
-        definitions: What is driven, as `with_automation` returns it.
+        definitions: The definitions to drive, as `with_automation` returns it.
         instance: The instance; by default an ephemeral one.
         now: The clock of ticks (timezone-aware).
         runs: What the runs of every tick so far have built, or not.
         maker: What makes rows in place of Spark, such as a `PlainMaker`. That holds for every run on the instance in
             this process, also for those of `dg.materialize(…, instance=harness.instance)`.
-        sources: What is read in place of each source that reaches out, by the name of the event source, of the
+        sources: The data read in place of each source that reaches out, by the name of the event source, of the
             blackboard of others, or of the dataset whose `LineageTable` it is: rows, the path of a file or folder, a
             URL, or another declaration.
         selection: The assets that are driven, in Dagster's selection syntax, with all that they are made of; None for
@@ -124,19 +124,19 @@ class Harness:
 
     @property
     def board(self) -> Blackboard:
-        """The blackboard of the settings."""
+        """Return the blackboard of the settings."""
         __tracebackhide__ = True
         return open_board(self._settings)
 
     def _board_of(self, feed: str) -> Blackboard:
-        """The blackboard that a feed is declared to be on."""
+        """Return the blackboard that a feed is declared to be on."""
         __tracebackhide__ = True
         used, elsewhere = self._settings, Graph(self.definitions.resolve_asset_graph()).elsewhere
         return open_board(used, name=elsewhere.get(Feed.parse(feed)))
 
     @property
     def runner(self) -> Runner:
-        """What `feed-assets run` uses, with this harness listening."""
+        """Return the runner that `feed-assets run` uses, with this harness listening."""
         refuse_another_home(self._home)
         return Runner(self.definitions, self.instance, self._on_run, self.now)
 
@@ -149,7 +149,7 @@ class Harness:
         Args:
             feed: The feed's name and version.
             partition: The partition's path, such as `2019-11-24/men`; '' for a feed without partitions.
-            data: What its one file holds, or what its files hold by name; texts are written as UTF-8.
+            data: The content of its one file, or of its files by name; texts are written as UTF-8.
 
         Returns:
             The update's id.
@@ -172,7 +172,7 @@ class Harness:
         self._add_partitions(source, rows)
 
     def _add_partitions(self, source: str, rows: Rows) -> None:
-        """Let Dagster have the partitions that rows name, as a tick does by asking Kafka."""
+        """Add the partitions that rows name to Dagster, as a tick does with those of Kafka."""
         for name, keys in dynamic_partitions(self.definitions, source, rows).items():
             self.instance.add_dynamic_partitions(name, keys)
 
@@ -200,7 +200,7 @@ class Harness:
         revalidate(Services.of(self._settings), _partition(feed, partition), update_id)
 
     def newest(self, feed: str, partition: str = "") -> str | None:
-        """Look at the blackboard.
+        """Find the newest valid update on the blackboard.
 
         Args:
             feed: The feed's name and version.
@@ -235,7 +235,7 @@ class Harness:
             name: The sensor's name.
 
         Returns:
-            What it requests and reports.
+            Its requests and reports.
         """
         refuse_another_home(self._home)
         sensor = self.definitions.resolve_sensor_def(name)
@@ -278,7 +278,7 @@ class Harness:
         return self.runs[before:]
 
     def reported(self, asset: str, partition: str | None = None) -> list[Reported]:
-        """Ask Dagster what it knows of an asset.
+        """Fetch the materializations of an asset from Dagster.
 
         Args:
             asset: The asset's name, such as `ads/shown`.
@@ -292,14 +292,14 @@ class Harness:
         return [_reported(record) for record in records]
 
     def checks(self, asset: str, partition: str | None = None) -> dict[str, bool]:
-        """Ask Dagster for the newest result of each check of an asset.
+        """Fetch the newest result of each check of an asset from Dagster.
 
         Args:
             asset: The asset's name, such as `ads/shown`.
             partition: Dagster's key of one of its partitions; None for an asset without partitions.
 
         Returns:
-            By the check's name whether it passed.
+            Whether each check passed, by its name.
         """
         specs = self.definitions.resolve_asset_graph().asset_check_keys
         keys = [key for key in specs if key.asset_key == _key(asset)]

@@ -15,11 +15,11 @@ _OF_SPARK = f"{PREFIX}SPARK_"
 def fresh_home(folder: Path) -> Generator[Path]:
     """Have this process work in a new home folder: its blackboard and ledger are empty, and nobody else's are touched.
 
-    Settings are those by default, but for `FEED_ASSETS_SPARK_…`, which say where Spark is. Variables that are set
-    before are none of the test's: a `Harness` refuses the databases that they name.
+    Settings have their defaults, except `FEED_ASSETS_SPARK_…`, which say where Spark is. Variables that are set
+    before are not the test's: a `Harness` refuses the databases that they name.
 
     Args:
-        folder: Where it is to be made; the folder above it is there.
+        folder: The folder to make; the one above it must exist.
 
     Yields:
         The folder. After the `with` block it stays, and the environment is as it was before.
@@ -36,7 +36,7 @@ def fresh_home(folder: Path) -> Generator[Path]:
 
 
 def _ours() -> dict[str, str]:
-    """The variables that say where a process works."""
+    """Return the variables that say where a process works."""
     return {name: value for name, value in os.environ.items() if name == "DAGSTER_HOME" or name.startswith(PREFIX)}
 
 

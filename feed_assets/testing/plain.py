@@ -1,6 +1,6 @@
-"""A maker without an engine: what Spark would make, find and count is given by the test.
+"""A maker without an engine: the test gives what Spark would make, find and count.
 
-It calls no dataset's function and evaluates no check, and so cannot come to differ from Spark.
+It calls no dataset's function and evaluates no check, so it cannot differ from Spark.
 """
 
 import json
@@ -26,24 +26,24 @@ Row = Mapping[str, Any]
 
 
 def _columns(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """The names in the first row; what their types would be, Python's say."""
+    """Return the names in the first row, with Python's types in place of the column types."""
     return tuple((name, type(value).__name__) for name, value in rows[0].items()) if rows else ()
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a run makes, by the test's word.
+    """The outcome of a run, as the test gives it.
 
     Args:
         rows: The dataset's rows; they are written as JSON lines, and equal rows have an equal data version.
         rejects: The rows of its feed of rejects.
-        failed: By the names of the checks that fail, what each found. Every other check passes; of deep checks those
-            alone fail that the profile asks for.
-        windows: The dataset's rows by window: start (UTC) and number of each. None: they are not counted. They
-            are given of a dataset with `completeness` alone.
-        counted: By the name of an input of another team that is counted, the records of each of its updates that
-            nobody has counted yet; of an input without a name here there are none.
-        measures: What is measured for the profile, by the names of its measures; one without a number here is NULL.
+        failed: What each check that fails found, by its name. Every other check passes; a deep check fails only
+            if the profile requires it.
+        windows: The dataset's rows by window: start (UTC) and number of each. None: they are not counted. Only
+            a dataset with `completeness` may have them.
+        counted: The records of each update that nobody has counted yet, by the name of its input, which is counted
+            and of another team; an input without a name here has none.
+        measures: The values of the profile's measures, by name; one without a number here is NULL.
         figures: The dataset's key figures, by name; one without a number here is NULL.
     """
 
@@ -57,13 +57,13 @@ class Given:
 
 
 def by_inputs(task: Task) -> Given:
-    """One row that says what was read: it differs whenever an input does.
+    """Give one row that says what was read: it differs whenever an input does.
 
     Args:
         task: What is to be made.
 
     Returns:
-        The row: by input, the paths of the updates, the ends of the slices and the windows of the spans.
+        The row: the paths of the updates, the ends of the slices and the windows of the spans, by input.
     """
     read = {name: [update.path for update in updates] for name, updates in task.updates.items()}
     read |= {name: [f"{piece.partition.path}/{piece.end}" for piece in some] for name, some in task.slices.items()}
@@ -74,10 +74,10 @@ def by_inputs(task: Task) -> Given:
 
 @dataclass(frozen=True)
 class PlainMaker:
-    """Makes what it is given, in milliseconds, in place of Spark.
+    """A maker of given rows, in milliseconds, in place of Spark.
 
     Args:
-        give: Says of each task what it makes, or raises what its run is to fail with. By default one row that differs
+        give: Returns what each task makes, or raises the error of its run. By default one row that differs
             whenever an input does.
     """
 
@@ -85,11 +85,11 @@ class PlainMaker:
 
     @contextmanager
     def make(self, task: Task, board: Blackboard) -> Generator["PlainMade"]:
-        """What the test gives for a task."""
+        """Yield what the test gives for a task."""
         yield PlainMade(task, board, self.give(task))
 
     def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:
-        """The rows of an update that it wrote, counted, and their data version."""
+        """Return the number of rows of an update that it wrote, and their data version."""
         return len(rows_of(board, update)), _version(_text(board, update))
 
 
@@ -113,12 +113,12 @@ class PlainMade:
         return Written(files, len(rows), size, None, None, _version(text), windows, columns)
 
     def counted(self) -> list[tuple[Update, Counts]]:
-        """The counts of the task's inputs that the test gives."""
+        """Return the counts of the task's inputs that the test gives."""
         some = self.task.uncounted.items()
         return [(update, self.given.counted.get(name, ())) for name, updates in some for update in updates]
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """Every check of the recipe as the test says."""
+        """Return the result of every check of the recipe as the test gives it."""
         recipe = self.task.recipe
         if unknown := sorted(self.given.failed.keys() - {check.name for check in recipe.all_checks}):
             raise InvalidDefinition(f"{recipe.feed} has no check {unknown[0]}: expected one that it has.")
@@ -140,7 +140,7 @@ class PlainMade:
 
     @property
     def _rows(self) -> Sequence[Row]:
-        """The rows of the dataset; of a companion they are its profile."""
+        """Return the rows of the dataset; those of a companion are its profile."""
         return self._profile[0].sample if self.task.recipe.is_companion else self.given.rows
 
     @property
@@ -184,7 +184,7 @@ def _version(text: bytes) -> str:
 
 
 def _preview(rows: Sequence[Row]) -> str:
-    """The first rows as a Markdown table."""
+    """Return the first rows as a Markdown table."""
     columns = [*rows[0]] if rows else []
     lines = [columns, ["---"] * len(columns), *([str(row[name]) for name in columns] for row in rows[:5])]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -47,7 +47,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reported:
-    """A materialization that Dagster knows of.
+    """A materialization in Dagster.
 
     Attributes:
         partition: Dagster's partition key; None for an asset without partitions.
@@ -65,5 +65,5 @@ class Reported:
 
     @property
     def update_id(self) -> str:
-        """The update that it stands for."""
+        """Return the id of its update."""
         return self.metadata["update id"]

@@ -1,4 +1,4 @@
-"""How effective were the ads: from raw impressions and clicks to click-through rates.
+"""The effectiveness of ads: from raw impressions and clicks to click-through rates.
 
 Two teams write the raw feeds; two pipelines clean them; a third joins what they published.
 """
@@ -127,7 +127,7 @@ def effectiveness_daily(effectiveness: "DataFrame") -> "DataFrame":
 
 
 def _on_the_day(tagged: "DataFrame", time: str, partition: Partition) -> "DataFrame":
-    """Turn away records without an id or a time, and those of other days (UTC) than the partition's."""
+    """Reject records without an id or a time, and those of other days (UTC) than the partition's."""
     from pyspark.sql import functions as sf
 
     from feed_assets import reject

@@ -1,6 +1,6 @@
 """Two partners' impressions, day by day: `men` pushes events as they happen, the files of `women` are pulled.
 
-They are there where FEED_ASSETS_BLACKBOARDS names the blackboard `women`: without it there is no partner.
+They are defined if FEED_ASSETS_BLACKBOARDS names the blackboard `women`: without it there is no partner.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "impression_id string, timestamp timestamp, policy string, item_id int, position int, click int"
 WOMEN = "women"
-"""The blackboard of theirs."""
+"""The blackboard of the partner `women`."""
 
 hours = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 
@@ -56,7 +56,7 @@ def partners_daily(men: "DataFrame", women: "DataFrame") -> "DataFrame":
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Both feeds and the dataset, or nothing: `pull` would raise an alert about a blackboard that is not there."""
+    """Return both feeds and the dataset, or nothing: `pull` would raise an alert about a missing blackboard."""
     if WOMEN not in Settings().blackboards.get_secret_value():
         return dg.Definitions()
     return dg.Definitions(assets=[men, women, partners_daily])

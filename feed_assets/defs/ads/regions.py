@@ -1,4 +1,4 @@
-"""How effective were the ads in each region, by its own days: complete hours, then days, then the global day.
+"""The effectiveness of ads in each region, by its own days: complete hours, then days, then the global day.
 
 Regions with midnights of their own are the article's, "Data Dependency Driven Orchestration". The sample has none: a
 region here is made up from a hashed feature of the user, and means nothing. Campaigns are the business units.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FIRST_DAY, END = "2019-11-25", "2019-11-30"
-"""The dates that the sample has the whole of in every region: up to the 30th, which is the first that it has not."""
+"""The dates that the sample has completely in every region: the 30th is the first that it has not."""
 
 hours = dg.HourlyPartitionsDefinition("2019-11-24-00:00", end_date="2019-12-01-00:00")
 
@@ -54,7 +54,7 @@ def hourly(impressions: Span) -> "DataFrame":
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as sf
 
-    # A real table would be read by `impressions.where("timestamp")`; what stands for it is the sample itself.
+    # A real table would be read by `impressions.where("timestamp")`; the sample itself stands for it.
     rows = [
         (row["region"], row["campaign"], int(row["click"])) for row in shown_between(impressions.start, impressions.end)
     ]

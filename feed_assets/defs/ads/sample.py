@@ -23,7 +23,7 @@ SHOWN = (
 )
 CLICKED = ("impression_id", "clicked_at")
 TOLD = {"impression_id": str, "timestamp": str, "policy": str, "item_id": int, "position": int, "click": int}
-"""What the partners of `partners.py` tell of an impression, and as what JSON has it."""
+"""Fields of an impression that the partners of `partners.py` send, with their types in JSON."""
 
 _FOLDER = Path(__file__).with_name("sample")
 
@@ -31,51 +31,51 @@ Row = dict[str, str]
 
 
 def days() -> tuple[str, ...]:
-    """The dates (UTC) of the sample, in order."""
+    """Return the dates (UTC) of the sample, in order."""
     return tuple(sorted({_date(row) for campaign in CAMPAIGNS for row in _rows(campaign)}))
 
 
 def shown_csv(day: str, campaign: str) -> bytes:
-    """The raw impressions of one day and campaign, as `ads/shown_raw/v1.0` holds them."""
+    """Return the raw impressions of one day and campaign, as `ads/shown_raw/v1.0` holds them."""
     return _csv(SHOWN, _of(day, campaign))
 
 
 def clicked_csv(day: str, campaign: str) -> bytes:
-    """The raw clicks of one day and campaign, as `ads/clicked_raw/v1.0` holds them."""
+    """Return the raw clicks of one day and campaign, as `ads/clicked_raw/v1.0` holds them."""
     return _csv(CLICKED, (row | {"clicked_at": row["timestamp"]} for row in _of(day, campaign) if row["click"] == "1"))
 
 
 def figures(day: str, campaign: str) -> tuple[int, int]:
-    """The impressions and clicks of one day and campaign, counted from the sample's click flags."""
+    """Return how many impressions and clicks one day and campaign has, counted from the sample's click flags."""
     rows = _of(day, campaign)
     return len(rows), sum(row["click"] == "1" for row in rows)
 
 
 def region_of(row: Mapping[str, str]) -> str:
-    """The region of an impression: made up from a hashed feature of its user, as the sample has no geography."""
+    """Return the region of an impression: made up from a hashed feature of its user, as the sample has no geography."""
     return [*REGIONS][crc32(row["user_feature_2"].encode()) % len(REGIONS)]
 
 
 def shown_between(start: datetime, end: datetime) -> list[Row]:
-    """The impressions of all campaigns in `[start, end)`, in order of their timestamps, each with its region."""
+    """Return the impressions of all campaigns in `[start, end)`, ordered by their timestamps, each with its region."""
     first, last = (moment.isoformat(" ") for moment in (start, end))
     found = [row for campaign in CAMPAIGNS for row in _rows(campaign) if first <= row["timestamp"] < last]
     return [{**row, "region": region_of(row)} for row in sorted(found, key=lambda row: row["timestamp"])]
 
 
 def moved(day: str, campaign: str, to: str) -> list[Row]:
-    """The impressions of one day and campaign, as if they were of another date, in order of their timestamps."""
+    """Return the impressions of one day and campaign, as if they were of another date, ordered by their timestamps."""
     rows = [row | {"timestamp": to + row["timestamp"][len(to) :]} for row in _of(day, campaign)]
     return sorted(rows, key=lambda row: row["timestamp"])
 
 
 def told_csv(rows: Iterable[Row]) -> bytes:
-    """Impressions as `partners/women/v1.0` holds them."""
+    """Return impressions as `partners/women/v1.0` holds them."""
     return _csv([*TOLD], rows)
 
 
 def told_json(rows: Iterable[Row]) -> bytes:
-    """Impressions as `partners/men/v1.0` holds them."""
+    """Return impressions as `partners/men/v1.0` holds them."""
     events = ({name: kind(row[name]) for name, kind in TOLD.items()} for row in rows)
     return "".join(f"{json.dumps(each)}\n" for each in events).encode()
 

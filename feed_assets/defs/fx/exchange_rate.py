@@ -1,4 +1,4 @@
-"""Which exchange rate was in effect on a date: from the European Central Bank's reference rates."""
+"""The exchange rate in effect on a date, from the European Central Bank's reference rates."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from feed_assets import Input, Partition, checks, feed_asset, foreign_feed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-days = dg.DailyPartitionsDefinition("2010-12-01", end_date="2011-12-10")  # those of the invoices that need them
+days = dg.DailyPartitionsDefinition("2010-12-01", end_date="2011-12-10")  # the days of the invoices that need rates
 last_seven_days = dg.TimeWindowPartitionMapping(start_offset=-6, end_offset=0)
 
 ecb_raw = foreign_feed(
@@ -29,9 +29,9 @@ ecb_raw = foreign_feed(
     owners=["team:fx"],
 )
 def exchange_rate(ecb_raw: "DataFrame", partition: Partition) -> "DataFrame":
-    """The rate in effect on a date: its own, else the last one of the six days before. Without any there is no row.
+    """Exchange rate in effect on a date: its own, else the last of the six days before. Without any there is no row.
 
-    A date needs its own file only, even if that is a header. A record that is turned away is so on its own date alone.
+    A date needs its own file only, even if that is a header. A record is rejected on its own date alone.
     """
     from pyspark.sql import functions as sf
 

@@ -1,1 +1,1 @@
-"""Invoices of a web shop, and what a day of them came to."""
+"""Invoices of a web shop, and their daily totals."""

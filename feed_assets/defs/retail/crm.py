@@ -1,4 +1,4 @@
-"""What another team of the shop has, its CRM: each visit of a customer, who asked to be forgotten, and events of both.
+"""The CRM of another team of the shop: visits of customers, who asked to be forgotten, and events of both.
 
 It stands in for that team's database, a SQLite file: the demo and tests let it write, `customers.py` only reads.
 """
@@ -44,7 +44,7 @@ _EVENTS = sa.Table(
 
 @dataclass(frozen=True)
 class Visit:
-    """What a customer bought at one moment of the shop's clock, which is taken for UTC, in all."""
+    """The total that a customer bought at one moment of the shop's clock, which is taken for UTC."""
 
     customer: str
     visited_at: datetime
@@ -53,7 +53,7 @@ class Visit:
 
 
 def visits(day: str) -> list[Visit]:
-    """The visits of one day of the sample, in order: of customers that it knows, without what was cancelled."""
+    """Return the visits of one day of the sample, in order: those of known customers, without cancelled invoices."""
     found: dict[tuple[str, datetime], Visit] = {}
     for line in csv.DictReader(StringIO(invoices_csv(day).decode(), newline="")):
         customer = line["CustomerID"].removesuffix(".0")
@@ -65,7 +65,7 @@ def visits(day: str) -> list[Visit]:
 
 
 class Crm:
-    """The team and its database: rows and the event that tells of them are written in one transaction."""
+    """The team and its database: rows and their event are written in one transaction."""
 
     def __init__(self, url: str) -> None:
         self._engine = sa.create_engine(url, poolclass=sa.NullPool)
@@ -74,27 +74,27 @@ class Crm:
     def write(
         self, some: Iterable[Visit], upto: datetime, operation: Operation = Operation.UPSERT, at: datetime | None = None
     ) -> None:
-        """Write visits, over those that are there, and tell of all up to a moment; `at` is when that was, if later."""
+        """Write visits, over existing ones, and an event for all up to `upto`; `at` is the event's time, if later."""
         with self._engine.begin() as connection:
             rows = [{**vars(each), "gbp": str(each.gbp)} for each in some]
             connection.execute(sa.insert(_VISITS).prefix_with("OR REPLACE"), rows)
             _tell(connection, operation, upto, at or upto)
 
     def forget(self, customer: str, at: datetime) -> None:
-        """Remove a customer's visits, note who is gone since when, and tell of it."""
+        """Remove a customer's visits, record who is gone since when, and write an event for it."""
         with self._engine.begin() as connection:
             connection.execute(sa.delete(_VISITS).where(_VISITS.c.customer == customer))
             connection.execute(sa.insert(_FORGOTTEN), {"customer": customer, "deleted_at": at})
             _tell(connection, Operation.DELETE, at, at)
 
     def visits(self) -> list[Visit]:
-        """All visits that are there, in order."""
+        """Return all visits that exist, in order."""
         with self._engine.connect() as connection:
             rows = connection.execute(sa.select(_VISITS).order_by(_VISITS.c.visited_at)).all()
         return [Visit(row.customer, _utc(row.visited_at), row.country, Decimal(row.gbp)) for row in rows]
 
     def forgotten(self) -> dict[str, datetime]:
-        """When each customer who asked for it was forgotten."""
+        """Return when each customer who asked for it was forgotten."""
         with self._engine.connect() as connection:
             return {row.customer: _utc(row.deleted_at) for row in connection.execute(sa.select(_FORGOTTEN))}
 
@@ -104,6 +104,6 @@ def _utc(moment: datetime) -> datetime:
 
 
 def _tell(connection: sa.Connection, operation: Operation, marker: datetime, at: datetime) -> None:
-    """Tell that visits may be others up to a marker; `at` is the event's own time, and its correlation id."""
+    """Write an event that visits may differ up to a marker; `at` is the event's own time, and its correlation id."""
     told = {"table_name": "visits", "marker": marker, "event_marker": at, "correlation_id": f"crm {at}"}
     connection.execute(sa.insert(_EVENTS), {**told, "write_operation": operation.value})

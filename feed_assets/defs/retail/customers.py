@@ -1,6 +1,6 @@
 """The newest visit of each customer, by increments from a table of another team, the CRM.
 
-They are there where RETAIL_CRM has the URL of the CRM's database: without it there is no such team, and a source that
+It is defined if RETAIL_CRM has the URL of the CRM's database: without it there is no such team, and a source that
 cannot be read would be an alert at each tick.
 """
 
@@ -51,9 +51,9 @@ visits = event_table(
     owners=["team:retail"],
 )
 def customers(visits: Slice, previous: "DataFrame | None") -> "DataFrame":
-    """The newest visit of each customer, and what it came to in pounds; without those who were forgotten since.
+    """Newest visit of each customer, and its total in pounds; without those who were forgotten since.
 
-    What is new in the CRM is merged into what was published last. Visits that come late replace no newer one. Where the
+    New rows of the CRM are merged into what was published last. Visits that arrive late replace no newer one. If the
     CRM has overwritten its table, all of it is read.
     """
     from pyspark.sql import SparkSession
@@ -69,5 +69,5 @@ def customers(visits: Slice, previous: "DataFrame | None") -> "DataFrame":
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """The CRM's table and the dataset, or nothing where there is no CRM."""
+    """Return the CRM's table and the dataset, or nothing if there is no CRM."""
     return dg.Definitions(assets=[visits, customers]) if VARIABLE in os.environ else dg.Definitions()

@@ -1,4 +1,4 @@
-"""A day of the web shop in one row, in pounds and in euros: what the shop's data and the bank's rates come to."""
+"""A day of the web shop in one row, in pounds and in euros, by the shop's data and the bank's rates."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _disagreeing(audited: checks.Audited) -> float:
-    """How many of the two figures that others made of the lines are not those of the lines themselves."""
+    """Return how many of the two figures that others made of the lines differ from those of the lines themselves."""
     from pyspark.sql import functions as sf
 
     lines = bought(audited.inputs["purchases"])
@@ -47,11 +47,11 @@ def daily_summary(
     purchases_per_buyer: "DataFrame",
     exchange_rate: "DataFrame",
 ) -> "DataFrame":
-    """A day in one row: its purchases, the most expensive invoice (of equal ones the smaller number), and its totals.
+    """Day in one row: its purchases, the most expensive invoice (of equal ones the smaller number), and its totals.
 
-    `num_purchases_per_day` has the number and the date. `purchases` has what each invoice came to, and the lines that
-    are nobody's; with the buyers' sums of `purchases_per_buyer` these are `total_gbp`. `exchange_rate` makes euros of
-    it, rounded half even to cents, and NULL if no rate was known. The check `adds_up` refuses a row whose inputs do not
+    `num_purchases_per_day` has the number and the date. `purchases` has the sum of each invoice, and the lines without
+    a buyer; with the buyers' sums of `purchases_per_buyer` these are `total_gbp`. `exchange_rate` converts it to euros,
+    rounded half even to cents, and NULL if no rate was known. The check `adds_up` refuses a row whose inputs do not
     belong together, as when the lines are newer than the buyers' sums.
     """
     from pyspark.sql import functions as sf
@@ -72,7 +72,7 @@ def daily_summary(
 
 
 def _rank() -> "Column":
-    """The order of invoices: the greatest sum first, then the smallest number, then what is no number."""
+    """Return the order of invoices: the greatest sum first, then the smallest number, then what is no number."""
     from pyspark.sql import functions as sf
 
     number = sf.col("InvoiceNo").try_cast("bigint")

@@ -1,4 +1,4 @@
-"""What was bought in a web shop: from raw invoices to clean lines, and what two teams count in them.
+"""Purchases in a web shop: from raw invoices to clean lines, and the counts that two teams make of them.
 
 Amounts are pounds sterling, in exact decimals.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MONEY = "decimal(20,4)"
-"""Holds the greatest Quantity times the greatest UnitPrice that can be read."""
+"""The type that holds the greatest Quantity times the greatest UnitPrice that can be read."""
 
 days = dg.DailyPartitionsDefinition("2010-12-01", end_date="2011-12-10")  # there are no others
 
@@ -38,7 +38,7 @@ invoices_raw = foreign_feed(
     owners=["team:retail"],
 )
 def purchases(invoices_raw: "DataFrame", partition: Partition) -> "DataFrame":
-    """Invoice lines, cleaned: `gbp` is what a line comes to, `is_cancellation` marks the lines of cancelled invoices.
+    """Invoice lines, cleaned: `gbp` is the sum of a line, `is_cancellation` marks the lines of cancelled invoices.
 
     Two equal lines are two: an article may be scanned twice. `CustomerID` is a number as text (the raw files have
     17850.0), or NULL. `InvoiceDate` is the shop's clock, and taken for UTC. A day without lines is a valid one.
@@ -63,7 +63,7 @@ def purchases(invoices_raw: "DataFrame", partition: Partition) -> "DataFrame":
     owners=["team:retail"],
 )
 def num_purchases_per_day(purchases: "DataFrame", partition: Partition) -> "DataFrame":
-    """How many purchases a day had: its invoices without the cancelled ones. One row, if with 0."""
+    """Purchases on a day, counted: its invoices without the cancelled ones. There is one row, even with 0."""
     from pyspark.sql import functions as sf
 
     counted = bought(purchases).agg(sf.count_distinct("InvoiceNo").alias("purchases"))
@@ -78,7 +78,7 @@ def num_purchases_per_day(purchases: "DataFrame", partition: Partition) -> "Data
     owners=["team:retail"],
 )
 def purchases_per_buyer(purchases: "DataFrame") -> "DataFrame":
-    """Purchases of each buyer on a day, and what they came to. Lines without a `CustomerID` are left out."""
+    """Purchases of each buyer on a day, and their sum. Lines without a `CustomerID` are left out."""
     from pyspark.sql import functions as sf
 
     known = bought(purchases).where("CustomerID IS NOT NULL").groupBy("CustomerID")
@@ -86,12 +86,12 @@ def purchases_per_buyer(purchases: "DataFrame") -> "DataFrame":
 
 
 def bought(purchases: "DataFrame") -> "DataFrame":
-    """The lines that are no cancellations."""
+    """Return the lines that are no cancellations."""
     return purchases.where("NOT is_cancellation")
 
 
 def _on_the_day(tagged: "DataFrame", partition: Partition) -> "DataFrame":
-    """Turn away lines of other days than the partition's, and those that cannot be counted."""
+    """Reject lines of other days than the partition's, and those that cannot be counted."""
     from pyspark.sql import functions as sf
 
     from feed_assets import reject

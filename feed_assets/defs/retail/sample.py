@@ -11,24 +11,24 @@ _FOLDER = Path(__file__).with_name("sample")
 
 
 def days() -> tuple[str, ...]:
-    """The dates of the sample, in order: each has its rates' file, if with a header only."""
+    """Return the dates of the sample, in order: each has a file of rates, even if with a header only."""
     return tuple(f"2010-12-{day:02}" for day in range(1, 10))
 
 
 def invoice_days() -> tuple[str, ...]:
-    """The dates that have invoices."""
+    """Return the dates that have invoices."""
     return tuple(day for day in days() if _invoices(day).exists())
 
 
 def invoices_csv(day: str) -> bytes:
-    """The invoice lines of one day, as `retail/invoices_raw/v1.0` holds them."""
+    """Return the invoice lines of one day, as `retail/invoices_raw/v1.0` holds them."""
     if day not in invoice_days():
         raise ValueError(f"the sample has no invoices of {day!r}: expected one of {', '.join(invoice_days())}.")
     return gzip.decompress(_invoices(day).read_bytes())
 
 
 def rates_csv(day: str) -> bytes:
-    """The rates of one day, as `fx/ecb_raw/v1.0` holds them: the header alone on a day without rates."""
+    """Return the rates of one day, as `fx/ecb_raw/v1.0` holds them: the header alone on a day without rates."""
     if day not in days():
         raise ValueError(f"the sample has no day {day!r}: expected one of {', '.join(days())}.")
     header, *lines = _rates()
