@@ -1,4 +1,4 @@
-"""The command line. What a command needs is imported when it runs: `--help` answers at once."""
+"""The command line. Each command imports what it needs when it runs: `--help` answers at once."""
 
 import atexit
 import gc
@@ -70,9 +70,9 @@ def every(version: Version = False, verbose: Verbose = False) -> None:
 
 
 def _end_quickly() -> None:
-    """Leave out the last collection, which goes through all that was loaded: a third of a short command.
+    """Skip the last garbage collection, which scans all that was loaded: a third of a short command.
 
-    Behind it nothing of ours speaks any more. DuckDB would: it lists on stderr what is left to be freed.
+    After that nothing of ours writes to stderr any more. DuckDB would: it lists what is left to be freed.
     """
     gc.freeze()
     if "duckdb" in sys.modules:
@@ -81,7 +81,7 @@ def _end_quickly() -> None:
 
 
 def collect_rarely() -> None:
-    """Have Python's collector look seldom: it goes through all of Dagster, a seventh of the CPU of `run`."""
+    """Let Python's collector run rarely: it scans all of Dagster, a seventh of the CPU of `run`."""
     gc.set_threshold(50_000, 20, 20)
 
 

@@ -43,7 +43,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and bui
 
 
 class InputView(PinView):
-    """The same with its size."""
+    """An input's update that an output reads, with its data version and its size."""
 
     bytes: int = Field(validation_alias="size")
 

@@ -1,4 +1,4 @@
-"""Completion in a shell: the script that asks for it, and its answers. Nobody else pays for it."""
+"""Completion in a shell: its script, and its answers. Other commands do not load it."""
 
 import os
 from typing import Annotated, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 VARIABLE = "_FEED_ASSETS_COMPLETE"
-"""Where the shell puts what it wants, as Typer reads it."""
+"""The variable with the request of the shell, as Typer reads it."""
 
 
 def completion(
@@ -19,7 +19,7 @@ def completion(
 
 
 def prepare() -> None:
-    """Load what answers a shell, if one asks."""
+    """Load the completion if a shell requests it."""
     if VARIABLE in os.environ:
         from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.declare.declarations import EventTable
 
 NAMED = 20
-"""Topics that an error names at most."""
+"""The most topics that an error names."""
 
 app = typer.Typer(help="Make files and signals of Kafka topics.", no_args_is_help=True)
 
@@ -53,7 +53,7 @@ def run(
 
 
 def stopped_by_signals() -> Event:
-    """An event that Ctrl-C and SIGTERM set."""
+    """Return an event that Ctrl-C and SIGTERM set."""
     stopping = Event()
 
     def stop(_: int, __: object) -> None:
@@ -65,12 +65,12 @@ def stopped_by_signals() -> Event:
 
 
 def wanted_topics(graph: "Graph", names: list[str]) -> "Mapping[str, Topic]":
-    """The limits of these topics, or of all that are declared. Raises InvalidName."""
+    """Return the limits of these topics, or of all that are declared. Raise InvalidName."""
     return {name: each.topic for name, each in named_topics(graph, names).items() if each.topic}
 
 
 def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]":
-    """The tables of these topics, or of all that are declared. Raises InvalidName, of a name that is no topic's."""
+    """Return the tables of these topics, or of all declared ones. Raise InvalidName for a name that is no topic's."""
     from feed_assets.orchestration.ticks.topics import topics_of
 
     known = topics_of(graph)
@@ -85,7 +85,7 @@ def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]"
 
 
 def _near(name: str, known: "Mapping[str, EventTable]") -> str:
-    """The topic that may be meant: that is like it, or whose table is."""
+    """Return a note on the topic that may be meant, as its name or its table's is similar; '' if there is none."""
     topics = {**{str(table.feed): topic for topic, table in known.items()}, **{topic: topic for topic in known}}
     near = get_close_matches(name, topics, 1)
     return f" (is {topics[near[0]]} meant?)" if near else ""

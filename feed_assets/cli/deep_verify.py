@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bool, as_json: bool) -> None:
-    """Read updates to the last byte and show what is wrong with each. Raises UnreadableUpdate if anything is.
+    """Read updates to the last byte and show what is wrong with each. Raise UnreadableUpdate if anything is.
 
-    `is_ours`: the ledger of the settings tells of this blackboard.
+    `is_ours`: the ledger of the settings is that of this blackboard.
     """
     published = _published(is_ours=is_ours)
     found = [_looked(board, update, published) for update in updates]
@@ -55,7 +55,7 @@ def _published(*, is_ours: bool) -> "Callable[[Update], Published]":
 
 
 def _ledger(*, is_ours: bool) -> "Ledger | None":
-    """Return the ledger of the settings; None if it does not tell of this blackboard, or there is none."""
+    """Return the ledger of the settings; None if it is not that of this blackboard, or there is none."""
     try:
         return ledger_of_settings(makes=False) if is_ours else None
     except LedgerUnavailable:

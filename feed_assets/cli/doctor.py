@@ -1,4 +1,4 @@
-"""`feed-assets doctor`: look at everything that runs need, one line for each thing, and say what to do."""
+"""`feed-assets doctor`: check everything that runs need, one line for each thing, and show what to do."""
 
 import os
 import shutil
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from feed_assets.settings import Settings
 
 PROBES = "_feed_assets/doctor"
-"""The prefix of what is written to try the blackboard: no feed's name begins like it."""
+"""The prefix of objects that are written to test the blackboard: no feed's name begins like it."""
 
 FREE_BYTES = 1 << 30
 CLOCK_SECONDS = 5
-"""How far clocks may be apart: update ids are seconds of ours, event times and quiet periods are compared with them."""
+"""The most seconds that clocks may differ: update ids are seconds of ours, event times and quiet periods theirs."""
 
 OK, WARN, FAILED = "ok", "WARN", "FAILED"
 
 
 class Doubtful(Exception):
-    """What works, or may be meant, and is to be looked at all the same."""
+    """Something works, or may be intended, and should be checked all the same."""
 
 
 class Looked(View):
-    """What was found of one thing, and what to do."""
+    """The result of one check, and what to do."""
 
     what: str
     state: str
@@ -65,7 +65,7 @@ def doctor(
 
 
 def _looked(what: str, look: Callable[[], str]) -> Looked:
-    """The outcome of a look: whatever it raises is one, so that none keeps the others from being made."""
+    """Return the outcome of a check: whatever it raises is one, so that none prevents the others."""
     try:
         return Looked(what=what, state=OK, said=look())
     except Doubtful as doubt:
@@ -76,7 +76,7 @@ def _looked(what: str, look: Callable[[], str]) -> Looked:
 
 @dataclass(frozen=True)
 class _Doctor:
-    """The looks, each of which returns what it found, or raises."""
+    """The checks, each of which returns what it found, or raises."""
 
     settings: "Settings"
     module: str | None
@@ -142,7 +142,7 @@ class _Doctor:
         return f"{path.removesuffix('/' + prefix)}: Spark wrote a row and read it, and both see the same files"
 
     def other(self, name: str) -> str:
-        """A blackboard of others is listed, and nothing is written there."""
+        """List a blackboard of others, and write nothing there."""
         from feed_assets.feeds.opened import open_board
 
         board = open_board(self.settings, name=name)
@@ -206,19 +206,19 @@ class _Doctor:
         return f"free: {said}"
 
     def _clocks(self) -> dict[str, tuple[datetime, datetime]]:
-        """By name the moment here and there, of those that can be asked."""
+        """Return the moment here and there, by name, of the clocks that can be read."""
         from feed_assets.ledger.database import clock_of
         from feed_assets.runs.services import utc_now
 
         found: dict[str, tuple[datetime, datetime]] = {}
-        with suppress(Exception):  # The look at the blackboard says it.
+        with suppress(Exception):  # The check of the blackboard reports it.
             board, prefix = self._board, f"{PROBES}/{uuid4().hex}"
             board.put(f"{prefix}/clock", b"probe")
             try:
                 found["blackboard"] = (utc_now(), board.last_write(prefix) or utc_now() - timedelta(days=1))
             finally:
                 board.sweep(prefix)
-        with suppress(Exception):  # That at the ledger, too.
+        with suppress(Exception):  # So does that of the ledger.
             if self._ledger_file is None:
                 found["ledger"] = (utc_now(), clock_of(self.settings.ledger))
         return found

@@ -1,4 +1,4 @@
-"""`feed-assets events`: publish and list write events, and say what is due for whom."""
+"""`feed-assets events`: publish and list write events, and show what is due for whom."""
 
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -85,7 +85,7 @@ def publish(
 
 
 def _event(partition: Partition, marker: Marker, correlation: str, operation: str, context: str) -> WriteEvent:
-    """The event that the options describe. Raises InvalidEvent."""
+    """Return the event that the options describe. Raise InvalidEvent if they describe none."""
     if operation not in list(Operation):
         raise InvalidEvent(f"{operation!r} is no operation: expected one of {', '.join(Operation)}.")
     return WriteEvent(
@@ -142,7 +142,7 @@ def due(
 
 
 def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
-    """What is due for a consumer as of now: after what the sensors do for it at their next ticks."""
+    """Return what is due for a consumer as of now: after what the sensors do for it at their next ticks."""
     from feed_assets.ledger import inbox, pauses
     from feed_assets.orchestration.decide.decisions import due_of, fan_out_to
     from feed_assets.orchestration.ticks.ingest import ingest_for
@@ -165,7 +165,7 @@ def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
 def _takes(
     graph: "Graph", connection: "sa.Connection", found: "Mapping[Partition, Due]", now: datetime
 ) -> dict[str, DueView]:
-    """What is due by partition; nothing of it is taken while something else than events is waited for."""
+    """Return what is due by partition; nothing of it is taken while it waits for something else than events."""
     from feed_assets.core.readiness import State
     from feed_assets.orchestration.decide.decisions import verdicts
 
@@ -234,7 +234,7 @@ def stats(
 
 
 def _said(trends: "Sequence[Trend]") -> str:
-    """Which version is slower than which, and by how much; empty without any update."""
+    """Return which version is slower than which, and by how much; '' without any update."""
     from feed_assets.core.durations import UPDATES_COMPARED, compared
 
     if not trends:
@@ -249,7 +249,7 @@ def _said(trends: "Sequence[Trend]") -> str:
 
 
 def _check_known(ledger: "Ledger", tables: "Sequence[Feed]") -> None:
-    """Raise InvalidName for a table that the ledger has never heard of."""
+    """Raise InvalidName for a table that the ledger does not have."""
     from feed_assets.ledger.durations import known_tables
     from feed_assets.orchestration.decide.unknown import known_feeds
 

@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset; by default all that waits.")]
 
 GROUPS = 50
-"""Lines of `explain` without a dataset: one for each dataset and state."""
+"""The most lines of `explain` without a dataset: one for each dataset and state."""
 
 DIED = "died; the next tick ends it"
-"""State of a run whose process has ended and said nothing."""
+"""State of a run whose process has ended without a report."""
 
 READERS = 10
-"""Readers of an old version that are named."""
+"""The most readers of an old version that are named."""
 
 LATE = 3
-"""The last decisions about the late data of a partition that are told."""
+"""The most decisions about the late data of a partition that are shown, the last ones."""
 
 DECISIONS = 1000
-"""Partitions that are decided about at once; of others the last verdict is shown."""
+"""The most partitions that are decided at once; for others the last verdict is shown."""
 
 
 def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module = None, as_json: AsJson = False) -> None:
@@ -80,7 +80,7 @@ def _explain(graph: "Graph", services: "Services", feed: str | None, partition: 
 
 
 def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
-    """What waits, over all datasets of the code location."""
+    """Show what waits, over all datasets of the code location."""
     from feed_assets.ledger import waiting
 
     told = caught_up(graph, services, graph.datasets())
@@ -92,7 +92,7 @@ def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
 
 
 def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
-    """Take what the next ticks of some datasets would take; in words what is nevertheless not as of now."""
+    """Do what the next ticks of some datasets would do; return notes on what is nevertheless not as of now."""
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
     unread = ingest_for(graph, services, nodes, services.now())
@@ -101,7 +101,7 @@ def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> 
 
 
 def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
-    """What the ledger does not judge yet as these datasets' inputs are declared: it goes by what it had before."""
+    """Return notes on datasets that the ledger does not judge by their declaration yet: it uses what it had before."""
     from feed_assets.ledger.states import datasets
 
     names = {parent.feed for node in nodes for parent in [node, *graph.parents(node)]}
@@ -113,7 +113,7 @@ def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -
 
 
 def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
-    """Where a newer version of a dataset is, or of what it reads; of its own who is still to move there."""
+    """Return notes on newer versions of a dataset and of what it reads; for its own, also on who still reads it."""
     from feed_assets.ledger.closures import still_reading
     from feed_assets.orchestration.decide.ours import readers_of
 
@@ -131,7 +131,7 @@ def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
 
 
 def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[UnreadView, ...]) -> OverviewView:
-    """Every partition of a dataset, counted. Its newest updates are looked at on the blackboard first."""
+    """Return every partition of a dataset, counted. Its newest updates are verified on the blackboard first."""
     from feed_assets.ledger import pauses
     from feed_assets.orchestration.decide.overview import overview
     from feed_assets.runs.verify import verify_newest
@@ -146,7 +146,7 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
 
 
 def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> None:
-    """Take what the next ticks would take, but for requests: further ones have their turn there."""
+    """Do what the next ticks would do, except requests: further partitions have their turn there."""
     from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 
     fan_out_to(graph, nodes, services.ledger, services.now(), lambda: False)
@@ -156,7 +156,7 @@ def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") 
 def _said(
     services: "Services", view: VerdictView, unread: tuple[UnreadView, ...], caveats: "Sequence[str]"
 ) -> VerdictView:
-    """The verdict with what one must know beside it, in its one line: a pause, and a source that cannot be read."""
+    """Return the verdict with what one must know beside it, in its one line: a pause, an issue, an unread source."""
     from feed_assets.ledger import pauses
 
     feed = Feed.parse(view.feed)
@@ -188,7 +188,7 @@ def _offending(node: "Node", output: Partition, last: LastRunView | None) -> tup
 
 
 def _queued(graph: "Graph", output: Partition) -> list[str]:
-    """Which runs that were requested wait in Dagster's queue; without a home, which is not made, none."""
+    """Return the requested runs that wait in Dagster's queue; without a home, which is not made, none."""
     from feed_assets.home import home
     from feed_assets.orchestration.decide.requests import queued
 
@@ -204,13 +204,13 @@ def _caveat(unread: "UnreadView | Unread") -> str:
 
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
-    """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
+    """Return the verdict of now, not of the last tick: inputs are read from the blackboard first."""
     from feed_assets.ledger import due, expected, sets, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.decide.needs import deadline_said, waits_for
 
     problems, needs = dict[str, str](), list["Need"]()
-    with failing_alone(problems, output.key):  # A mapping may be anybody's, and a lineage table out of reach.
+    with failing_alone(problems, output.key):  # A mapping may be a user's, and a lineage table out of reach.
         needs.append(graph.need(output))
     if why := problems.get(output.key):
         return VerdictView(feed=str(output.feed), partition=output.key, state=due.UNDECIDED, reason=why)
@@ -233,7 +233,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
 
 
 def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
-    """What is said of history that is ready, and waits for a day that has room for it."""
+    """Return what changes in the verdict for history that is ready, and waits for a day that has room for it."""
     from feed_assets.core.readiness import State
     from feed_assets.ledger import due, history
 
@@ -250,7 +250,7 @@ def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
 
 
 def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ...]:
-    """The parts of inputs that a run would not read, by a look at the blackboard."""
+    """Return the parts of inputs that a run would not read, as they are on the blackboard."""
     from feed_assets.runs.sync import sync_needs
 
     return tuple(
@@ -261,7 +261,7 @@ def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ..
 
 
 def _known(connection: "Connection", output: Partition) -> dict[str, object]:
-    """What the ledger has of a partition beside its verdict."""
+    """Return what the ledger has of a partition beside its verdict."""
     from feed_assets.ledger import due, inbox, late, quality, runs
     from feed_assets.runs.services import is_dead
 

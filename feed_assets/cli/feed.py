@@ -53,7 +53,7 @@ def report(what: str, board: "Blackboard", partition: Partition, update_id: str)
 
 
 def _is_of_settings(board: "Blackboard") -> bool:
-    """Whether the ledger of the settings tells of this blackboard."""
+    """Return whether the ledger of the settings is that of this blackboard."""
     from feed_assets.settings import settings
 
     return board.url.rstrip("/") == settings().blackboard.rstrip("/")
@@ -143,7 +143,7 @@ def _refuse_batches(found: "Reading") -> None:
 
 
 def _went_without(board: "Blackboard", update: Update) -> tuple[tuple[str, ...], int]:
-    """What an update of ours needed and was built without, and of how many inputs, if a ledger of its board says so."""
+    """Return what an update of ours needed and was built without, and of how many inputs, by its board's ledger."""
     from feed_assets.ledger import updates
 
     if not _is_of_settings(board):
@@ -258,7 +258,7 @@ def invalidate(
 
 
 def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
-    """The blackboard at a URL, or of a name; else that of the settings, which is said, and made only by who writes."""
+    """Open the blackboard at a URL, or of a name; else print and open that of the settings, which only writers make."""
     from feed_assets.feeds.opened import board_at
     from feed_assets.settings import settings
 

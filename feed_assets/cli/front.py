@@ -1,6 +1,6 @@
-"""Who may command the web UI: a page of its own, or a program, that has shown the token.
+"""Access to the web UI: for a page of its own, or a program, that has sent the token.
 
-Dagster's web server asks nobody who they are, and executes a mutation that an `<img>` of any page has in its address.
+Dagster's web server authenticates nobody, and executes a mutation that an `<img>` of any page has in its address.
 """
 
 import html
@@ -21,7 +21,7 @@ OF_OURS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
-"""The headers of pages that are none of Dagster's."""
+"""The headers of pages that are not Dagster's."""
 
 _FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
 _OTHER = "This is not the token of the web UI that runs here: each start makes another one. "
@@ -33,7 +33,7 @@ _WHERE_IT_IS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What is looked at of a request: of a handshake of a WebSocket, too, which has the method GET.
+    """The checked parts of a request, also of a handshake of a WebSocket, which has the method GET.
 
     A header `Upgrade` makes no WebSocket: without the one that belongs to it, the server answers as to any GET.
     """
@@ -45,13 +45,13 @@ class Asked:
     is_websocket: bool = False
 
     def header(self, name: str) -> str:
-        """A header by its name in small letters, empty if it is not there."""
+        """Return a header by its name in small letters; '' if it is missing."""
         return self.headers.get(name, "")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is answered in place of Dagster."""
+    """An answer in place of Dagster's."""
 
     status: int
     text: str = ""
@@ -60,7 +60,7 @@ class Answer:
 
 
 def judge(asked: Asked, port: int, token: str) -> Answer | None:
-    """The answer to a request that Dagster is not to see: None to one that it is."""
+    """Return the answer to a request that is kept from Dagster; None for one that is passed on."""
     if why := foreign(asked, port) or no_command(asked):
         return Answer(403, why)
     if any(name == "token" and _same(value, token) for name, value in asked.query) and asked.method == "GET":
@@ -72,7 +72,7 @@ def judge(asked: Asked, port: int, token: str) -> Answer | None:
 
 
 def foreign(asked: Asked, port: int) -> str | None:
-    """Why a request is no page's of this server, nor a program's: another name leads here, or another page asks."""
+    """Return why a request is no page's of this server, nor a program's: by another name, or from another page."""
     host, origin, site = asked.header("host"), asked.header("origin"), asked.header("sec-fetch-site")
     name = _name(port)
     if host != name:
@@ -85,30 +85,30 @@ def foreign(asked: Asked, port: int) -> str | None:
 
 
 def no_command(asked: Asked) -> str | None:
-    """Why a GraphQL request may be none of a program that means it: what a form or an image can send is refused."""
+    """Return why a GraphQL request may not be a program's intention: what a form or an image can send is refused."""
     if asked.path.rstrip("/") != "/graphql" or asked.is_websocket:
         return None
     if asked.method == "POST":
         kind = asked.header("content-type").partition(";")[0].strip().lower()
         return None if kind == "application/json" else f"GraphQL by POST has {kind!r}: expected application/json."
-    first = asked.header("accept").partition("\n")[0]  # Dagster looks at no other.
+    first = asked.header("accept").partition("\n")[0]  # Dagster reads no other.
     is_page = "text/html" in first  # Dagster answers with GraphiQL, and executes nothing.
     return None if is_page else "GraphQL is asked by POST, with application/json."
 
 
 def _name(port: int) -> str:
-    """The one name of this server: a browser asks for `localhost` at [::1] first, where another user may listen."""
-    return LOOPBACK if port == 80 else f"{LOOPBACK}:{port}"  # It leaves out the port of http.
+    """Return the one name of this server: a browser tries `localhost` at [::1] first, where another user may listen."""
+    return LOOPBACK if port == 80 else f"{LOOPBACK}:{port}"  # A browser leaves out the port of http.
 
 
 def _is_visit(asked: Asked) -> bool:
-    """Whether a person follows a link of another page: they see what comes, that page does not."""
+    """Return whether a person follows a link of another page: they see the answer, that page does not."""
     modes = (asked.header("sec-fetch-mode"), asked.header("sec-fetch-dest"))
     return asked.method == "GET" and modes == ("navigate", "document")
 
 
 def _enter(asked: Asked, port: int, token: str) -> Answer:
-    """To the same page without the token, which then stands in no history and no referrer."""
+    """Redirect to the same page without the token, which then stands in no history and no referrer."""
     rest = urlencode([(name, value) for name, value in asked.query if name != "token"])
     place = "/" + quote(asked.path.lstrip("/")) + ("?" + rest if rest else "")  # Never `//host`, which is elsewhere.
     cookie = f"{_cookie(port)}={token}; Path=/; HttpOnly; SameSite=Lax"
@@ -116,7 +116,7 @@ def _enter(asked: Asked, port: int, token: str) -> Answer:
 
 
 def _cookie(port: int) -> str:
-    """The name of the cookie: browsers have one jar for all ports of a host."""
+    """Return the name of the cookie: browsers have one jar for all ports of a host."""
     return f"feed_assets_{port}"
 
 
@@ -136,13 +136,13 @@ class Front:
         self._app, self._port, self._token = app, port, token
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer, or pass on."""
+        """Answer a request, or pass it on."""
         asks = scope["type"] in ("http", "websocket")
         answer = judge(_asked(scope), self._port, self._token) if asks else None
         if answer is None:
             await self._app(scope, receive, _unframed(send))
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})  # Before it is accepted: the server says 403.
+            await send({"type": "websocket.close", "code": 1008})  # Before it is accepted: the server answers 403.
         else:
             await _say(answer, _asked(scope), send)
 
@@ -151,7 +151,7 @@ def _asked(scope: "Scope") -> Asked:
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}\n{text}" if key in headers else text  # Two of them are none that we expect.
+        headers[key] = f"{headers[key]}\n{text}" if key in headers else text  # Two of them match nothing expected.
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     return Asked(scope.get("method", "GET"), scope["path"], tuple(query), headers, scope["type"] == "websocket")
 
@@ -167,7 +167,7 @@ async def _say(answer: Answer, asked: Asked, send: "Send") -> None:
 
 
 def _unframed(send: "Send") -> "Send":
-    """Have Dagster's pages refuse to be shown within those of others, who could lead clicks."""
+    """Return a `send` by which Dagster's pages refuse to be framed by pages of others, who could lead clicks."""
 
     async def add(message: "Message") -> None:
         if message["type"] == "http.response.start":

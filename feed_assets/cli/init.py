@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 ELSEWHERE = ("DAGSTER_HOME", "FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER")
-"""Settings by which commands do not work on what lies in the project's folder."""
+"""Settings that lead commands away from the project's folder."""
 
 _NEXT = """\
 made {name}: the feed {feed} with {sample}, the dataset {dataset} and its tests
@@ -55,7 +55,7 @@ def init(
 
 
 def _elsewhere(name: str, feed: str, variables: list[str]) -> str:
-    """What a user must know whose settings lead away from the sample."""
+    """Return the note for a user whose settings lead away from the sample."""
     are = f"{' and '.join(variables)} {'are' if len(variables) > 1 else 'is'} set"
     return (
         f"feed-assets: {are}, so commands do not use {name}/.feed_assets alone, where the sample lies. Unset "

@@ -28,11 +28,11 @@ class LagView(View):
     signalled: int
     behind: int
     since: datetime | None = None
-    """When the first message without a signal was produced (UTC)."""
+    """The time (UTC) at which the first message without a signal was produced."""
 
 
 class SignalView(View):
-    """A chunk that is there."""
+    """A chunk that was signalled."""
 
     partition: int
     first_offset: int

@@ -1,4 +1,4 @@
-"""What `feed-assets doctor` looks at where there are Kafka topics: the broker, the registry, the declared topics."""
+"""Checks of `feed-assets doctor` for Kafka: the broker, the registry, the declared topics."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from feed_assets.settings import Settings
 
 SECONDS = 5
-"""For the broker to answer. The registry has those of its client, which tries it twice."""
+"""Seconds for the broker to answer. The registry has those of its client, which tries it twice."""
 
 NAMED = 4
 
 
 @dataclass(frozen=True)
 class KafkaLooks:
-    """The looks, each of which returns what it found, or raises."""
+    """The checks, each of which returns what it found, or raises."""
 
     settings: "Settings"
     module: str | None
 
     def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
-        """None where no setting is about Kafka."""
+        """Return the checks by name; () if no setting is about Kafka."""
         if not self.settings.kafka.get_secret_value() and self.settings.kafka_registry is None:
             return ()
         return (("Kafka", self._broker), ("schema registry", self._registry), ("topics", self._topics))
@@ -55,7 +55,7 @@ class KafkaLooks:
         return f"{len(declared)} declared, all of them at the broker"
 
     def _listed(self) -> tuple[set[str], int]:
-        """The names of the broker's topics, and how many brokers there are. Raises KafkaUnavailable."""
+        """Return the names of the broker's topics, and the number of brokers. Raise KafkaUnavailable."""
         from feed_assets.kafka import check_installed
 
         check_installed()

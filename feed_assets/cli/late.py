@@ -1,4 +1,4 @@
-"""`feed-assets late`: what was decided of late data, and why, and what re-runs have changed."""
+"""`feed-assets late`: decisions about late data, their reasons, and what re-runs have changed."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Late data: what came after it was read, and what becomes of it.", no_args_is_help=True)
 
 SHOWN = 20
-"""Decisions that are listed unless more are asked for."""
+"""Decisions that are listed by default."""
 
 
 @app.command()
@@ -37,7 +37,7 @@ def ls(
 
 
 def list_decisions(feed: Feed) -> None:
-    """Print what was decided of a dataset."""
+    """Print the decisions about a dataset."""
     _list(_decisions(feed, SHOWN), as_json=False)
 
 
@@ -62,7 +62,7 @@ def report(
 
 
 def _made(feed: Feed, key: str) -> Partition | None:
-    """The partition of this path, if a run of ours has made it: then nobody has to declare it."""
+    """Return the partition of this path if a run of ours has made it, so that nobody has to declare it; else None."""
     from feed_assets.ledger import updates
 
     with suppress(InvalidName), ledger_of_settings(makes=False).read() as connection:
@@ -72,7 +72,7 @@ def _made(feed: Feed, key: str) -> Partition | None:
 
 
 def _declared(module: str | None, feed: Feed, key: str) -> Partition:
-    """The partition of a dataset, whose key may be as the UI writes it. Raises InvalidName."""
+    """Return the partition of a dataset, whose key may be as the UI writes it. Raise InvalidName."""
     from feed_assets.orchestration.decide.keys import keys_of
 
     graph = load_graph(module)

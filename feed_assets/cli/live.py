@@ -1,7 +1,7 @@
 """`/status` of the web UI: the page of `feed-assets status` as of now.
 
-A process of its own makes it, which loads the definitions anew: the web server, as Dagster means it, holds no code of
-users, and what they have mended since counts.
+A process of its own makes it, which loads the definitions anew: the web server, by Dagster's design, holds no code of
+users, and their latest corrections count.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 KEPT_SECONDS = 30
-"""Seconds after which the same question has its page made anew; who asks meanwhile gets the one before."""
+"""Seconds after which the page of a query is made anew; requests meanwhile get the one before."""
 
 SOON_SECONDS = 2
-"""Seconds after which a browser asks again while the page is being made."""
+"""Seconds after which a browser reloads while the page is being made."""
 
 PAGES_KEPT = 50
-"""Questions of which the last page is kept, those made last; and as many wait at most for theirs."""
+"""The most queries whose last page is kept, those made last; and the most that wait for theirs."""
 
 REFRESH_SECONDS = 60
-"""After so many seconds a browser asks again."""
+"""Seconds after which a browser reloads."""
 
 PATIENCE_SECONDS = 120
 """Seconds that a page may take."""
@@ -65,9 +65,9 @@ class StatusPage:
     """An ASGI application before another one: it answers `/status` alone, at once, with the page that was made last.
 
     Args:
-        app: Who answers everything else.
+        app: The application that answers everything else.
         module: The module with the definitions; None is that of the project.
-        kept_seconds: After so many seconds a page is made anew.
+        kept_seconds: Seconds after which a page is made anew.
     """
 
     def __init__(self, app: "ASGIApp", module: str | None, kept_seconds: float = KEPT_SECONDS) -> None:
@@ -77,7 +77,7 @@ class StatusPage:
         self._making: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer, or pass on; as the server starts, make the page of all datasets for the first visit."""
+        """Answer, or pass on; at the start of the server, make the page of all datasets for the first visit."""
         if scope["type"] == "lifespan":
             self._page(b"")
         if scope["type"] != "http" or scope["path"] != STATUS or scope["method"] not in ("GET", "HEAD"):
@@ -92,7 +92,7 @@ class StatusPage:
         return await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
     def _page(self, query: bytes) -> _Page:
-        """The page that was made last for a question; in the background it is made anew if it is old."""
+        """Return the last page of a query; if it is old, start to make it anew in the background."""
         arguments = _arguments(query, self._module)
         page = self._pages.get(arguments)
         if page and monotonic() - page.made < self._kept_seconds:
@@ -104,7 +104,7 @@ class StatusPage:
         return replace(page, refresh=SOON_SECONDS) if page and page.status == 200 else _BEING_MADE
 
     async def _make(self) -> None:
-        """Make what is asked for, one page at a time: each is a process."""
+        """Make the requested pages, one at a time: each is a process."""
         while self._asked:
             arguments = next(iter(self._asked))
             try:
@@ -116,7 +116,7 @@ class StatusPage:
 
 
 def _arguments(query: bytes, module: str | None) -> tuple[str, ...]:
-    """The options of the command; each is one argument, so that a value cannot be an option of its own."""
+    """Return the options of the command; each is one argument, so that a value cannot be an option of its own."""
     asked = [(name, value) for name, value in parse_qsl(query.decode("latin-1")) if name in _OPTIONS]
     given = [f"--{name}={value}" for name, value in asked if value.isprintable()]
     return (*given, *([f"--module={module}"] if module else []))
@@ -134,7 +134,7 @@ async def _made(arguments: Iterable[str]) -> _Page:
 
 
 async def _run(arguments: list[str]) -> tuple[int, str]:
-    """Exit code and what was said on stderr, of a Python with these arguments; it is killed if it takes too long."""
+    """Run a Python with these arguments, and return exit code and stderr; kill it if it takes too long."""
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdin=nothing, stdout=nothing, stderr=pipe

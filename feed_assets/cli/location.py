@@ -40,9 +40,9 @@ Module = Annotated[
 
 
 def load(module: str | None) -> "dg.Definitions":
-    """The definitions of a module, or of the project's: a `Definitions`, or a function made by `@dg.definitions`.
+    """Return the definitions of a module, or the project's: a `Definitions`, or a function made by `@dg.definitions`.
 
-    Raises ModuleNotLoaded for a mistake in them.
+    Raise ModuleNotLoaded for a mistake in them.
     """
     import dagster as dg
 
@@ -55,12 +55,12 @@ def load(module: str | None) -> "dg.Definitions":
 
 
 def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
-    """What a module defines for Dagster, as it stands there; it need not be installed."""
+    """Return what a module defines for Dagster, as it stands there; the module need not be installed."""
     import dagster as dg
     from dagster.components.definitions import LazyDefinitions
 
     folders = [Path.cwd()]
-    with suppress(InvalidSetting):  # Where a module is named there need be no project.
+    with suppress(InvalidSetting):  # A named module needs no project.
         folders.append(module_of_project()[1])
     reach(*folders)
     values: list[Any] = list(vars(import_module(module)).values())
@@ -71,22 +71,22 @@ def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
 
 
 def reach(*folders: Path) -> None:
-    """Have modules found in these folders, too, after what is installed.
+    """Let Python find modules in these folders, too, after what is installed.
 
-    `python -m` and Dagster put them first, where a file of theirs may stand in for a library.
+    `python -m` and Dagster put them first, where a file of theirs may hide a library.
     """
     sys.path[:] = dict.fromkeys([*sys.path, *map(str, folders)])
 
 
 def load_graph(module: str | None) -> "Graph":
-    """The graph of the feeds and tables in a module's definitions."""
+    """Return the graph of the feeds and tables in a module's definitions."""
     from feed_assets.orchestration.decide.graph import Graph
 
     return Graph(load(module).resolve_asset_graph())
 
 
 def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
-    """The partition that somebody typed; only for a key as the UI writes it (`men|2019-11-24`) a module is loaded."""
+    """Return the partition that somebody typed; load a module only for a key as the UI writes it (`men|2019-11-24`)."""
     if "|" not in typed:
         return Partition(Feed.parse(feed), typed)
     try:
@@ -102,9 +102,9 @@ def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
 
 
 def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Services":
-    """Blackboard, ledger and Spark of the settings, and of a graph's feeds the blackboards that they are on.
+    """Open blackboard, ledger and Spark of the settings, and the other blackboards that a graph's feeds are on.
 
-    What is not there is made, but not by a command that only reads.
+    What is missing is made, but not by a command that only reads.
     """
     from feed_assets.runs.services import Services
     from feed_assets.settings import settings
@@ -114,7 +114,7 @@ def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Servi
 
 
 def _look_at_home(*, makes: bool) -> None:
-    """Say to who writes into a home that others may enter it."""
+    """Warn a command that writes into a home that others may enter it."""
     from feed_assets.home import home, say_who_enters
 
     if makes and home().is_dir():
@@ -122,22 +122,22 @@ def _look_at_home(*, makes: bool) -> None:
 
 
 def ledger_of_settings(*, makes: bool = True) -> "Ledger":
-    """The ledger of the settings, for a command that needs nothing else; made if need be, unless that only reads."""
+    """Open the ledger of the settings for a command that needs nothing else; make it if need be, if `makes` is set."""
     from feed_assets.ledger.database import found_ledger, open_ledger
     from feed_assets.settings import make_board, settings
 
     _look_at_home(makes=makes)
     if not makes:
         return found_ledger(settings().ledger)
-    make_board(settings())  # Who reads next, such as `explain`, looks there, too.
+    make_board(settings())  # The next reader, such as `explain`, needs it, too.
     return open_ledger(settings().ledger)
 
 
 def open_instance() -> "dg.DagsterInstance":
-    """The Dagster instance of this home, which is made if it is not there. What its runs print is printed here.
+    """Open the Dagster instance of this home, which is made if it is missing. Its runs' output is printed here.
 
     Dagster would capture it by four processes for each run, and copy it to where it goes now; at Ctrl-C, which they
-    get, too, they say so with stack traces.
+    get, too, they print stack traces.
     """
     import dagster as dg
     from dagster._core.instance.ref import InstanceRef
@@ -153,7 +153,7 @@ def open_instance() -> "dg.DagsterInstance":
 
 @contextmanager
 def dynamic_partitions(graph: "Graph") -> "Generator[None]":
-    """Let Dagster's instance say which dynamic partitions there are; without a home, which is not made, none."""
+    """Take dynamic partitions from Dagster's instance; without a home, which is not made, there are none."""
     import dagster as dg
 
     from feed_assets.home import home
@@ -170,15 +170,15 @@ def dynamic_partitions(graph: "Graph") -> "Generator[None]":
 
 
 DAGSTERS = ("history", "schedules", "storage")
-"""Folders of the home that Dagster would make for everybody: what runs print is there, rows of feeds too."""
+"""Folders of the home that Dagster would make for everybody: they hold output of runs, rows of feeds too."""
 
 
 def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
-    """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here.
+    """Make the home folder, with our dagster.yaml unless it has one, and set it for all that is started here.
 
-    Dagster makes its tables in it, too, here where one does at a time: two at once would leave its SQLite with two
-    versions, for good. Who is killed on the way has left tables that Dagster itself goes on from. Raises HomeBusy.
-    A home that was there keeps its rights, which may be meant; that others may enter it is said.
+    Dagster makes its tables in it, too, here one process at a time: two at once would leave its SQLite with two
+    versions, for good. A killed process leaves tables from which Dagster itself continues. Raise HomeBusy. An existing
+    home keeps its rights, which may be intended; if others may enter it, a warning is printed.
     """
     import dagster as dg
 

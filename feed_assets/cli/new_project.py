@@ -24,7 +24,7 @@ _SUFFIX = ".template"
 _PACKAGE = "package"
 """The folder of the template that gets the project's name."""
 _OF_ORDERS = ("package/defs/sold.py", "tests/test_sold.py", "sample/")
-"""Files of the template that a project around sample files goes without."""
+"""Files of the template that a project around sample files lacks."""
 _OF_FILES = ("tests/test_sample.py",)
 """Files of the template that only such a project has."""
 
@@ -53,7 +53,7 @@ class Content:
         return cls(feed, f"{inferred.name}_clean", "your files", files, module_of(inferred), inferred.keys[0])
 
     def named(self, name: str) -> dict[str, str]:
-        """Return what a person reads of it, in the project `name`."""
+        """Return its names for people, in the project `name`."""
         return {"feed": f"{name}/{self.feed}/v1.0", "dataset": f"{name}/{self.dataset}/v1.0", "sample": self.sample}
 
 
@@ -87,7 +87,7 @@ def make_project(name: str, above: Path, content: Content = Content()) -> Path:
     _check_is_unknown(name, target)
     with _alone(above):
         unfinished = above / f".{name}.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)  # of one that was killed
+        shutil.rmtree(unfinished, ignore_errors=True)  # that a killed call left
         try:
             _write(name, unfinished, content)
             _publish_sample(name, unfinished)
@@ -107,7 +107,7 @@ def _check_is_unknown(name: str, target: Path) -> None:
 
 
 def _places(name: str) -> list[str]:
-    """Where Python finds a module now; of folders without `__init__.py`, which are one together, each."""
+    """Return where Python finds a module now; each of several folders without `__init__.py`, which are one together."""
     found = find_spec(name)
     if found is None:
         return []
@@ -171,7 +171,7 @@ def _publish_sample(name: str, folder: Path) -> None:
 
 
 def _move(unfinished: Path, target: Path) -> None:
-    """Give the project its name; an empty folder gives way, and one that is not empty any more does not."""
+    """Rename the project to its name; an empty folder is replaced, one that is not empty any more is not."""
     try:
         unfinished.rename(target)
     except OSError:

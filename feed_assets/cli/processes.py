@@ -1,4 +1,4 @@
-"""Processes that a command starts, and that end with it whatever they have started themselves."""
+"""Processes that a command starts, and that end with it, whatever they have started themselves."""
 
 import os
 import signal
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import psutil
 
 TOKEN = "UI_TOKEN"  # noqa: S105
-"""The variable that brings the web UI its token: others may read a command line, and no process's environment."""
+"""The variable with the web UI's token: others may read a command line, but no process's environment."""
 
 NOWHERE = f"{os.devnull}/nowhere"
-"""A folder that nobody can make, where Dagster wants one that it puts first."""
+"""A folder that nobody can make, for Dagster, which puts the one that it is given first."""
 
 GROUP = "UI_GROUP"
-"""The variable by which those are known that a group has started, when whoever started them has ended before."""
+"""The variable that marks processes that a group has started, also if their parent has ended before."""
 
 SECONDS_TO_END = 15
 """Seconds that a group may take to end before it is killed."""
 
 _ITS_NAMES = (LOOPBACK, f"::ffff:{LOOPBACK}")
-"""The one address of loopback, and how a JVM with IPv6 names it."""
+"""The one address of loopback, and its name in a JVM with IPv6."""
 
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -49,7 +49,7 @@ class Started:
     name: str
     process: "subprocess.Popen[bytes]"
     mark: str
-    """What all that it starts has in its environment."""
+    """The mark that all that it starts has in its environment."""
 
     def check(self) -> None:
         """Raise ProcessFailed if it has ended."""
@@ -57,13 +57,13 @@ class Started:
             raise ProcessFailed(f"{self.name} ended by itself with exit code {self.process.returncode}.")
 
     def wait(self) -> None:
-        """Return once it has ended as it should. Raises ProcessFailed if it has not."""
+        """Return once it has ended as it should. Raise ProcessFailed if it has not."""
         if self.process.wait():
             self.check()
 
 
 def stop_once() -> None:
-    """Have the first Ctrl-C, SIGTERM or SIGHUP raise KeyboardInterrupt, and later ones do nothing to the clean-up."""
+    """Let the first Ctrl-C, SIGTERM or SIGHUP raise KeyboardInterrupt; later ones do not disturb the clean-up."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         for number in _STOP:
@@ -109,15 +109,15 @@ def group(
 
 
 def end(groups: "Sequence[Started]") -> None:
-    """End some groups at the same time, so that each still has what it needs of the others for what it finishes."""
-    for _ in range(2):  # What is just being started has no environment yet, by which it could be known.
+    """End some groups at the same time, so that each still has what it needs of the others while it finishes."""
+    for _ in range(2):  # A process that is just being started has no environment yet, and so no mark.
         _end_families({each.process.pid: _all_of(each) for each in groups})
     for each in groups:
         each.process.wait()
 
 
 def _end_families(families: "Mapping[int, list[psutil.Process]]") -> None:
-    """Interrupt all processes, by their leaders, and kill those that live on when the time is over."""
+    """Terminate all processes, by their leaders, and kill those that still live when the time is over."""
     for leader, family in families.items():
         _signal(leader, family, signal.SIGTERM)
     alive = _wait([each for family in families.values() for each in family])
@@ -127,7 +127,7 @@ def _end_families(families: "Mapping[int, list[psutil.Process]]") -> None:
 
 
 def _wait(family: "Sequence[psutil.Process]") -> "list[psutil.Process]":
-    """Wait for processes; those that live on when the time is over. A zombie waits for its parent alone."""
+    """Wait for processes; return those that still live when the time is over. A zombie waits for its parent alone."""
     import psutil
 
     until, alive = time.monotonic() + SECONDS_TO_END, [*family]
@@ -145,7 +145,7 @@ def _lives(process: "psutil.Process") -> bool:
 
 
 def _all_of(started: Started) -> "list[psutil.Process]":
-    """The family, and those whose way up to it has ended: a run, say, of a daemon that was killed."""
+    """Return the family, and marked processes whose parents have ended: a run, say, of a daemon that was killed."""
     import psutil
 
     family = _family(started.process.pid)
@@ -183,22 +183,22 @@ def _signal(leader: int, family: "Sequence[psutil.Process]", number: int) -> Non
 
 
 def free_port() -> int:
-    """A free port of the loopback interface."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
 
 
 def is_free(port: int) -> bool:
-    """Whether a port of the loopback interface is free."""
+    """Return whether a port of the loopback interface is free."""
     with socket.socket() as probe:
         return probe.connect_ex((LOOPBACK, port)) != 0
 
 
 def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
-    """Return as soon as the server listens on the port: it, or what it started, and nobody else.
+    """Wait until the server listens on the port: it, or what it started, and nobody else.
 
-    Raises ProcessFailed if it ends, if the time is over before, or if another process has the port: what is sent there
+    Raise ProcessFailed if it ends, if the time is over before, or if another process has the port: what is sent there
     next, such as a token, is for the server alone.
     """
     deadline = time.monotonic() + seconds
@@ -210,7 +210,7 @@ def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
 
 
 def _has(server: Started, port: int) -> bool:
-    is_taken = not is_free(port)  # Asked first: then what answers is in the list, if it is the server's.
+    is_taken = not is_free(port)  # Checked first: then a listener is in the list, if it is the server's.
     is_its_own = any(_listens(each, port) for each in _family(server.process.pid))
     if is_taken and not is_its_own:
         raise ProcessFailed(

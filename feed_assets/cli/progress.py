@@ -1,4 +1,4 @@
-"""What a command is doing, on stderr: on a terminal one line that is drawn anew, elsewhere a few plain lines."""
+"""Progress of a command, on stderr: on a terminal one line that is drawn anew, elsewhere a few plain lines."""
 
 import shutil
 import sys
@@ -13,7 +13,7 @@ import typer
 LOADING = "loading the definitions"
 
 SECONDS_BETWEEN = 10.0
-"""Seconds between two lines where these stay, as in a log; what is news is said at once."""
+"""Seconds between two lines where these stay, as in a log; news are printed at once."""
 
 _CLEAR = "\r\x1b[K"
 _Item = TypeVar("_Item")
@@ -21,16 +21,16 @@ _Item = TypeVar("_Item")
 
 @dataclass
 class Progress:
-    """Says what goes on. On a terminal the line goes when a result is to be printed, and at the end."""
+    """The progress of a command. On a terminal the line is removed before a result is printed, and at the end."""
 
     news: Collection[str] = frozenset({LOADING})
-    """What is said at once wherever it goes."""
+    """Texts that are printed at once, on a terminal or not."""
     now: Callable[[], float] = time.monotonic
     _last: float | None = None
     _is_drawn: bool = field(default=False)
 
     def say(self, text: str) -> None:
-        """Say what is being done now."""
+        """Print what is being done now."""
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns - 1
             typer.echo(f"{_CLEAR}{text[:width]}", err=True, nl=False)
@@ -41,21 +41,21 @@ class Progress:
 
     @contextmanager
     def cleared(self) -> Generator[None]:
-        """Take the line away at the end of a block, whatever ends it, before anybody says why."""
+        """Remove the line at the end of a block, whatever ends it, before the reason is printed."""
         try:
             yield
         finally:
             self.clear()
 
     def clear(self) -> None:
-        """Take the line away, so that something else may be printed in its place."""
+        """Remove the line, so that something else may be printed in its place."""
         if self._is_drawn:
             typer.echo(_CLEAR, err=True, nl=False)
             self._is_drawn = False
 
 
 def told(items: Sequence[_Item], doing: Progress, what: str) -> Iterator[_Item]:
-    """Some things one after the other, each said when it has its turn."""
+    """Yield some items one after the other, and print each when it has its turn."""
     for number, each in enumerate(items, 1):
         doing.say(f"{what} {each} ({number} of {len(items)})")
         yield each
@@ -63,7 +63,7 @@ def told(items: Sequence[_Item], doing: Progress, what: str) -> Iterator[_Item]:
 
 @contextmanager
 def progress(*news: str) -> Generator[Progress]:
-    """What goes on until the block ends; its line goes with it."""
+    """Yield the progress of a block; remove its line at the end."""
     shown = Progress(frozenset({LOADING, *news}))
     with shown.cleared():
         yield shown

@@ -1,4 +1,4 @@
-"""Which module a command works on, and what it says of one that does not load."""
+"""The module that a command works on, and the errors of one that does not load."""
 
 import re
 import sys
@@ -19,17 +19,17 @@ from feed_assets.core.places import as_seen_from_here, raised_at
 from feed_assets.home import module_in, project_here, project_in
 
 _TWICE = re.compile(r"Asset key \S+ is defined multiple times\. Definitions found in modules: (?P<modules>[\w., ]+)\.")
-"""How Dagster says that modules below `defs` declare an asset twice."""
+"""Dagster's message if modules below `defs` declare an asset twice."""
 
 _NO_DATE = re.compile(r"time data '(?P<value>.*)' does not match format '(?P<form>.*?)(?:%z)?'")
 _NO_TEXT = re.compile(r"Expected <class 'str'>\. Got (?P<value>.+) of type <class '(?P<kind>\w+)'>")
-"""How Dagster says that a date of partitions has another form, and that a key is no text."""
+"""Dagster's messages if a date of partitions has another form, and if a key is no text."""
 
 
 def module_of_project() -> tuple[str, Path]:
-    """The module that the nearest `pyproject.toml` names, from the current folder on upwards as for `dg`; its folder.
+    """Return the module of the nearest `pyproject.toml`, from the current folder upwards as for `dg`; and its folder.
 
-    Raises InvalidSetting if there is none.
+    Raise InvalidSetting if there is none.
     """
     if found := project_here():
         return found
@@ -42,7 +42,7 @@ def module_of_project() -> tuple[str, Path]:
 
 
 def location_of(module: str) -> str:
-    """What Dagster calls the code location of a module: as its project says, or that is called; else by the module."""
+    """Return Dagster's name for the code location of a module: its project's, or its folder's; else the module's."""
     found = project_here()
     if found is None or found[0] != module:
         return module
@@ -50,15 +50,16 @@ def location_of(module: str) -> str:
 
 
 def has_module() -> bool:
-    """Whether there is a project with a module, here or above."""
+    """Return whether there is a project with a module, here or above."""
     return project_here() is not None
 
 
 @contextmanager
 def loading(module: str) -> Generator[None]:
-    """Raise ModuleNotLoaded, in two lines, for whatever comes of loading a user's module but a setting.
+    """Raise ModuleNotLoaded, in two lines, for an error of a user's module; an error of settings stays what it is.
 
-    That Dagster calls what we use of it beta, or a preview, is nothing to a user: from then on this process is silent.
+    A missing module is an InvalidDefinition. Dagster's warnings that features are beta, or a preview, are nothing to a
+    user: from then on this process ignores them.
     """
     import dagster as dg
 
@@ -80,7 +81,7 @@ def loading(module: str) -> Generator[None]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What is ours or the user's in a chain of errors, under those that Dagster makes of it, else the first."""
+    """Return the error in a chain that is ours or the user's, below those that Dagster makes of it, else the first."""
     chain = [error]
     while found := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(found)
@@ -90,7 +91,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _said(cause: BaseException, error: BaseException) -> str:
-    """A mistake in one line, with its place; that of a YAML file is in what Dagster says."""
+    """Return a mistake in one line, with its place; for a YAML file Dagster's message has the place."""
     if isinstance(cause, FeedAssetsError):
         return str(cause)
     if twice := _TWICE.search(str(cause)):
@@ -131,7 +132,7 @@ def _unknown_zone(error: ZoneInfoNotFoundError) -> str:
 
 
 def _mistake(error: ErrorDetails, place: str) -> str:
-    """What is wrong with a value, and where: of most of YAML Dagster has put file and line behind the key."""
+    """Return what is wrong with a value, and where: for most of YAML Dagster has put file and line behind the key."""
     where = ".".join(map(str, error["loc"]))
     key, _, line = where.rpartition(" at ")
     return f"{as_seen_from_here(line) if key else place}: {key or where}: {error['msg'].removeprefix('Value error, ')}"

@@ -1,6 +1,6 @@
-"""What Dagster's processes load where a module is named: an attribute of this one, with the name of that one in it.
+"""The module that Dagster's processes load in place of a named one, whose name is in the attribute that they request.
 
-Dagster itself would put the module's folder before what is installed, where a file may stand in for a library.
+Dagster itself would put the module's folder before what is installed, where a file may hide a library.
 """
 
 from importlib import import_module
@@ -15,12 +15,12 @@ from feed_assets.core.errors import InvalidDefinition
 
 
 def attribute_for(module: str, attribute: str | None, folder: str) -> str:
-    """The attribute of this module that leads to an attribute of a module in a folder, or to all that it defines."""
+    """Return the attribute of this module for an attribute of a module in a folder, or for all that it defines."""
     return f"{module}:{attribute or ''}:{folder}"
 
 
 def __getattr__(name: str) -> object:
-    """What a module defines for Dagster. Raises ModuleNotLoaded, not AttributeError, for a mistake in it."""
+    """Return what a module defines for Dagster. Raise ModuleNotLoaded, not AttributeError, for a mistake in it."""
     module, *rest = name.split(":", 2)
     if not rest:
         raise AttributeError(name)
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> object:
 
 
 def _only(module: ModuleType) -> object:
-    """As Dagster finds it, but one: an attribute is one."""
+    """Return what Dagster finds in a module. Raise InvalidDefinition unless it is one: an attribute is one."""
     found = loadable_targets_from_loaded_module(module)
     if len(found) != 1:
         names = ", ".join(each.attribute for each in found)

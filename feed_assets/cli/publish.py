@@ -66,7 +66,7 @@ def publish(
 def _below(feed: Feed, tree: Path) -> "Mapping[Partition, Sequence[Path]]":
     found: dict[Partition, list[Path]] = defaultdict(list)
     for file in sorted(path for path in tree.rglob("*") if path.is_symlink() or not path.is_dir()):
-        if file.is_symlink() or not file.is_file():  # Who made the tree may have led a link to what is yours.
+        if file.is_symlink() or not file.is_file():  # A tree that others made may link to your own files.
             what = "a link" if file.is_symlink() else "no regular file"
             raise InvalidName(f"{file} is {what}: expected files. Remove it, or put a copy in its place.")
         key = file.parent.relative_to(tree).as_posix()

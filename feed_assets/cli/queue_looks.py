@@ -1,4 +1,4 @@
-"""What `feed-assets doctor` looks at where a bucket tells a queue what is written there: nothing is received."""
+"""Checks of `feed-assets doctor` for queues to which buckets report what is written there: nothing is received."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ REDRIVE = "RedrivePolicy"
 
 @dataclass(frozen=True)
 class QueueLooks:
-    """The looks, each of which returns what it found, or raises."""
+    """The checks, each of which returns what it found, or raises."""
 
     settings: "Settings"
 
     def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
-        """One for each blackboard with a queue."""
+        """Return one check for each blackboard with a queue."""
         return tuple(
             (f"queue of {name or 'the blackboard'}", partial(self._look, place))
             for name, place in self.settings.queues.items()
         )
 
     def _look(self, place: "Place") -> str:
-        from feed_assets.cli.doctor import Doubtful  # which has these looks among its own
+        from feed_assets.cli.doctor import Doubtful  # which imports this module
         from feed_assets.feeds.queues import Queue
 
         url = place.queue or ""

@@ -1,4 +1,4 @@
-"""What `run` and `build` say of runs: a line for each as it ends, or all of them as JSON in the end."""
+"""Output of `run` and `build` about runs: a line for each as it ends, or all of them as JSON at the end."""
 
 import logging
 import textwrap
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.ends import Ended
 
 NAMED = 5
-"""Partitions of a kind that the end of a run names; of the others it says how many there are."""
+"""The most partitions of a kind that the end of a run names; the others are counted."""
 
 
 class EndedView(View):
-    """How a run ended with a partition."""
+    """The end of a run with one partition."""
 
     run: str
     assets: tuple[str, ...]
     partition: str | None
     succeeded: bool
     rows: int | None
-    """That it wrote; None if nothing has changed, or nothing is published."""
+    """Rows that it wrote; None if nothing has changed, or nothing is published."""
     rejects: int | None
     seconds: float | None
     error: str | None
 
 
 class LeftView(View):
-    """What was not built, or could not be done, and why."""
+    """Something that was not built, or could not be done, and why."""
 
     what: str
     why: str
 
     @classmethod
     def of(cls, found: "Mapping[Any, str]") -> "tuple[LeftView, ...]":
-        """A view of each, by its name."""
+        """Return a view of each, by its name."""
         return tuple(cls(what=str(what), why=why) for what, why in found.items())
 
 
@@ -66,7 +66,7 @@ class RanView(View):
 
 @contextmanager
 def alerts_once() -> Generator[None]:
-    """Leave alerts out of the log that the lines of a command tell; other channels have them."""
+    """Leave out of the log the alerts that are in the lines of a command; other channels have them."""
     from feed_assets import alerts
     from feed_assets.orchestration.ticks.tick import FAILING
     from feed_assets.orchestration.ticks.watch import AUDIT, PERSON, UNDECIDED
@@ -84,7 +84,7 @@ def alerts_once() -> Generator[None]:
 
 @dataclass
 class Teller:
-    """Tells of each run as it ends: people in a line, machines in the end; `check` raises if it is to stop."""
+    """A printer of runs as they end: lines for people, all for machines at the end; `check` raises if it is to stop."""
 
     progress: Progress
     check: "Callable[[], None]"
@@ -93,14 +93,14 @@ class Teller:
     _printed: set[str] = field(default_factory=set[str])
     """The errors of runs that were printed."""
     _problems: "dict[str, Mapping[str, str]]" = field(default_factory=dict[str, "Mapping[str, str]"])
-    """What each sensor could not do when it was evaluated last."""
+    """The problems of each sensor when it was evaluated last."""
 
     def hear(self, result: "dg.ExecuteInProcessResult") -> None:
-        """Tell how a run ended. Raises ServiceUnavailable for what every run needs, and what `check` raises."""
+        """Print how a run ended. Raise ServiceUnavailable if what every run needs is out, and what `check` raises."""
         from feed_assets.orchestration.ends import ends_of, outage
 
         self.check()
-        why = outage(result)  # It is said once, and not again by every run that is due.
+        why = outage(result)  # It is printed once, and not again for every run that is due.
         for each in ends_of(result):
             if not (why and each.is_by_outage):
                 self._tell(each, result.run_id)
@@ -160,7 +160,7 @@ def wrapped(line: str) -> str:
 
 
 def sentence(ended: "Ended", run_id: str) -> str:
-    """How a run ended with a partition, in words: what it made and how much, and why it failed if it did."""
+    """Return how a run ended with a partition, in words: what it made and how much, and why it failed if it did."""
     what = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip()
     if ended.succeeded:
         return f"built   {what}: {', '.join(_numbers(ended))}"

@@ -61,7 +61,7 @@ def receive(
 
 
 def written_sources(graph: "Graph") -> "dict[str, WrittenSource]":
-    """The event sources of a code location, by name."""
+    """Return the event sources of a code location, by name."""
     from feed_assets.intake.calls import WrittenSource
     from feed_assets.orchestration.ticks.ingest import Naming, sources_of
 
@@ -79,12 +79,12 @@ def written_sources(graph: "Graph") -> "dict[str, WrittenSource]":
 
 
 def polled(graph: "Graph") -> dict[str, bool]:
-    """The foreign feeds that are looked through, with whether they are appendable."""
+    """Return the foreign feeds that are polled, with whether they are appendable."""
     return {str(feed): feed in graph.appendable() for feed in graph.polled()}
 
 
 def pushed_feeds(graph: "Graph") -> "dict[str, PushedFeed]":
-    """The feeds of a code location that are pushed to, by name; of one with sources each of them."""
+    """Return the feeds of a code location that are pushed to, by name; for a feed with sources one for each."""
     return {each.name: each for node in graph.foreign() for each in _pushed(node)}
 
 
@@ -130,7 +130,7 @@ def _print(partner: str, key: str, as_json: bool) -> None:
 
 
 def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:
-    """Say which of these a key is of no use for, as they are declared now."""
+    """Print which of these a key is of no use for, as they are declared now."""
     try:
         graph = load_graph(module)
     except FeedAssetsError as error:
@@ -142,7 +142,7 @@ def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:
 
 
 def _problem(graph: "Graph", scope: str) -> str:
-    """Why nothing can be sent with a key for this; '' if something can."""
+    """Return why nothing can be sent with a key for this; '' if something can."""
     from feed_assets.intake.keys import EVENTS
 
     if scope.startswith(EVENTS):

@@ -41,7 +41,7 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
 
 
 def _reconcile(module: str | None, unknown: bool) -> "tuple[list[Done], int]":
-    """Unclaimed parts before claims: the claim of what `--unknown` sweeps goes in the same call."""
+    """Sweep unclaimed parts before claims: so the claim of what `--unknown` sweeps is removed in the same call."""
     from feed_assets.orchestration.ticks.left_runs import finish_left
     from feed_assets.runs.orphans import sweep, sweep_unclaimed
 

@@ -1,4 +1,4 @@
-"""`feed-assets feed prune`, `compact` and `revalidate`: what asks the ledger, and works on the settings' blackboard."""
+"""`feed-assets feed prune`, `compact` and `revalidate`: commands that use the ledger and the settings' blackboard."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -23,7 +23,7 @@ NOT_BUILT, FOR_A_PERSON = 1, 3
 """Exit codes. docs/operations.md has the table of all."""
 
 STARTING_SPARK = "starting Spark"
-"""As `orchestration.runner` says it, which is not loaded yet."""
+"""The step's name in `orchestration.runner`, which is not loaded yet."""
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
 
 
 def quietly(doing: "Progress") -> "Callable[[str], None]":
-    """What hears of each step of a runner: before Spark starts, it is told to do so without its banner."""
+    """Return a listener for the steps of a runner: before Spark starts, it hides Spark's banner."""
 
     def hear(step: str) -> None:
         if step == STARTING_SPARK:

@@ -1,4 +1,4 @@
-"""Print what a command says, a model: as JSON for machines, in aligned columns for people."""
+"""Print the result of a command, a model: as JSON for machines, in aligned columns for people."""
 
 import json
 import os
@@ -20,35 +20,35 @@ from feed_assets.core.effects import number
 Row = Mapping[str, Any]
 
 NARROWEST = 30
-"""Characters that a wrapped column has at least."""
+"""The fewest characters of a wrapped column."""
 
 _FOR_PEOPLE = {"for": "people"}
 """The context in which models are dumped that are printed in columns."""
 
 
 def in_a_cell(said: Callable[[Any], object]) -> WrapSerializer:
-    """Mark a field that people see as `said` puts it, in one cell."""
+    """Mark a field that people see in one cell, as `said` formats it."""
     return WrapSerializer(lambda value, dump, info: said(value) if info.context == _FOR_PEOPLE else dump(value))
 
 
 Counted = in_a_cell(len)
-"""Marks a field of which people see the number of values only."""
+"""Mark of a field of which people see the number of values only."""
 Seconds = in_a_cell(lambda value: f"{value:.3f} s")
-"""Marks a number of seconds, which people see with its unit."""
+"""Mark of a number of seconds, which people see with its unit."""
 Share = in_a_cell(lambda share: "" if share is None else f"{share:+.1%}")
-"""Marks a share, which people see in per cent."""
+"""Mark of a share, which people see in per cent."""
 Number = in_a_cell(number)
-"""Marks a number that may be whole, or not known."""
+"""Mark of a number that may be whole, or not known."""
 Below = in_a_cell(lambda text: (text,) if text else ())
-"""Marks a long text, which people see in a line of its own."""
+"""Mark of a long text, which people see in a line of its own."""
 Sentence = in_a_cell(lambda view: str(view or ""))
-"""Marks a field that people see in one cell."""
+"""Mark of a field that people see in one cell."""
 
 
 Levels = in_a_cell(lambda levels: "/".join(f"{name}={value}" for name, value in levels.items()))
-"""Marks the levels of a sub-partition, which people see as a path."""
+"""Mark of the levels of a sub-partition, which people see as a path."""
 Counts = in_a_cell(lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()))
-"""Marks numbers by what they count."""
+"""Mark of numbers by what they count."""
 Words = Annotated[tuple[str, ...], in_a_cell(", ".join)]
 """Texts that people see in one cell."""
 
@@ -57,7 +57,7 @@ _for_machines: ContextVar[TextIO | None] = ContextVar("_for_machines", default=N
 
 
 def _is_of_this_process() -> bool:
-    """Whether stdout is that of the process, and nothing that somebody has put in its place."""
+    """Return whether stdout is that of the process, and nothing that somebody has put in its place."""
     try:
         return sys.stdout.fileno() == 1
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def _is_of_this_process() -> bool:
 
 @contextmanager
 def json_alone() -> Generator[None]:
-    """Have nothing but what `show` prints on stdout: what a project's code or Spark prints there goes to stderr."""
+    """Keep stdout for what `show` prints: other output there, of a project's code or Spark, goes to stderr."""
     if not _is_of_this_process():
         yield
         return
@@ -84,7 +84,7 @@ def json_alone() -> Generator[None]:
 
 
 class View(BaseModel):
-    """What a command says of one object, read from its attributes."""
+    """A command's view of one object, read from its attributes."""
 
     model_config = ConfigDict(
         from_attributes=True, validate_by_name=True, frozen=True, ser_json_inf_nan="constants", defer_build=True
@@ -92,7 +92,7 @@ class View(BaseModel):
 
     @classmethod
     def each(cls, objects: Iterable[object]) -> tuple[Self, ...]:
-        """A view of each object."""
+        """Return a view of each object."""
         return tuple(map(cls.model_validate, objects))
 
 
@@ -103,7 +103,7 @@ class Values(RootModel[dict[str, Any]]):
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """The values by their names."""
+        """Return the values by their names."""
         return cls(values)
 
 

@@ -1,4 +1,4 @@
-"""`feed-assets state`: report counts to the state store, and say which windows are complete, since when and why not."""
+"""`feed-assets state`: report counts to the state store, and show which windows are complete, since when, why not."""
 
 from datetime import UTC, datetime
 from getpass import getuser
@@ -39,10 +39,10 @@ Who = Annotated[str | None, typer.Option("--who", help="Who says so; by default 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=LAST_VERSION, help="So many at most.")]
 
 WINDOWS_OF_A_KEY = 20
-"""Windows of one key, of several sub-partitions or grains, in which `state waive` looks for what is wrong."""
+"""The most windows of one key, of several sub-partitions or grains, in which `state waive` searches for problems."""
 
 REASONS_SHOWN = 20
-"""Rejected lines of which `state report` prints the reason; all of them are in the ledger."""
+"""The most rejected lines of which `state report` prints the reason; all of them are in the ledger."""
 
 
 @app.command()
@@ -181,7 +181,7 @@ def _close(
 
 
 def who_says(why: str, who: str | None) -> str:
-    """Who says it, by default the user. Raises InvalidName for more than one line of either."""
+    """Return who says it, by default the user. Raise InvalidName for more than one line of either."""
     who = who if who is not None else getuser()
     check_line("--why", why, REASON_BYTES)
     check_line("--who", who, NAME_BYTES)
@@ -189,7 +189,7 @@ def who_says(why: str, who: str | None) -> str:
 
 
 def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partition]:
-    """The partitions that somebody typed; of a state table the windows that they are."""
+    """Return the partitions that somebody typed; of a state table the windows that they are."""
     if all("@" in each for each in typed):
         return _windows(dataset, typed)
     from feed_assets.orchestration.decide.keys import keys_of, within
@@ -210,7 +210,7 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
 
 
 def _windows(dataset: Feed, typed: list[str]) -> list[Partition]:
-    """The windows that somebody typed, of a dataset whose windows are known by reports or a declaration."""
+    """Return the windows that somebody typed, of a dataset whose windows are known by reports or a declaration."""
     from feed_assets.ledger import counts, subscriptions
     from feed_assets.ledger.states import datasets, windows
 
@@ -307,7 +307,7 @@ def waive(
 
 
 def _problems(connection: "sa.Connection", at: Partition) -> dict[Partition, str]:
-    """What is wrong with a partition; if nothing is, with the windows that have its key, as `show` takes it."""
+    """Return the problem of a partition; if it has none, those of the windows that have its key, as `show` takes it."""
     from feed_assets.ledger.facts import problem_of
     from feed_assets.ledger.states import shown
 
@@ -319,7 +319,7 @@ def _problems(connection: "sa.Connection", at: Partition) -> dict[Partition, str
 
 
 def _window(dataset: Feed, typed: str) -> WindowAddress:
-    """The window that somebody typed. Raises InvalidName for none."""
+    """Return the window that somebody typed. Raise InvalidName if it is none."""
     from feed_assets.core.windows import address_of
 
     if address := address_of(Partition(dataset, typed)):

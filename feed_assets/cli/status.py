@@ -41,7 +41,7 @@ COLOURS = {
     CellState.COMPLETE: _Colour("green"),
     CellState.LATER: _Colour(dim=True),
 }
-"""How a terminal shows each sign; without colours the sign itself says all."""
+"""Colours of each sign on a terminal; without them the sign itself is enough."""
 
 DAYS_AT_MOST = 92
 
@@ -92,7 +92,7 @@ def _show(found: "Status", as_json: bool, html: Path | None, *, live: bool) -> N
 
 
 def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
-    """Return the days that are asked for; None: the newest periods of each dataset."""
+    """Return the requested days; None: the newest periods of each dataset."""
     from feed_assets.core.grid import HOURS_UP_TO, Slots
 
     if day is None and days is None:
@@ -105,7 +105,7 @@ def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
 
 
 def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: "Slots | None") -> "Status":
-    """The status as of now: what the next tick would read, hear of and decide is taken first."""
+    """Return the status as of now: what the next tick would read, take in and decide is done first."""
     from dataclasses import replace
 
     from feed_assets.cli.explain import caught_up
@@ -143,7 +143,7 @@ def _print(found: "Status") -> None:
 
 
 def _tables(found: "Status", view: StatusView) -> list[tuple[str, Sequence[View]]]:
-    """What is printed below the grid, each with its title."""
+    """Return the tables that are printed below the grid, each with its title."""
     out_of_date = f"Built, and out of date: {view.stale_in_all:,}"
     return [
         ("Why", view.waits),
@@ -155,7 +155,7 @@ def _tables(found: "Status", view: StatusView) -> list[tuple[str, Sequence[View]
 
 
 def _grid(found: "Status") -> Iterator[str]:
-    """A line for each row, below the header of the days that were asked for, and the legend."""
+    """Yield a line for each row, below the header of the requested days, and the legend."""
     names = [f"{row.node.feed} {row.of}".rstrip() for row in found.rows]
     width = max(map(len, names), default=0)
     lines = _lines(found.rows, found.slots) if found.slots else _newest(found.rows)
@@ -176,7 +176,7 @@ def _newest(rows: "Sequence[Row]") -> Iterator[str]:
 
 
 def _header(slots: "Slots") -> Iterator[str]:
-    """Days, and of hours every third one."""
+    """Yield the days, and of hours every third one."""
     if slots.step.days:
         yield "".join(f"{each:%d} " for each in slots.starts)
         return

@@ -1,4 +1,4 @@
-"""What `feed-assets status` says, as models: `--json` has all of them, the terminal's tables are some."""
+"""The output of `feed-assets status` as models: `--json` has all of them, the terminal's tables are some."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Self
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status import Row, Status
 
 NAMED = 4
-"""Partitions that a line names; of the others it says how many there are."""
+"""The most partitions that a line names; the others are counted."""
 
 Line = Annotated[str, BeforeValidator(first_line)]
 
@@ -45,7 +45,7 @@ class ShownView(View):
 
 
 class MarkView(View):
-    """Up to when a row is complete: without a hole before, if that is known, and at all."""
+    """The times up to which a row is complete: without a hole before, if that is known, and at all."""
 
     dataset: Text = Field(validation_alias=AliasPath("node", "feed"))
     of: str
@@ -74,7 +74,7 @@ class ReasonView(View):
 
     @classmethod
     def of_row(cls, row: "Row", reason: "Reason") -> Self:
-        """The view of one reason."""
+        """Return the view of one reason."""
         partitions = tuple(each.partition for each in reason.shown)
         return cls(
             all=partitions,
@@ -89,7 +89,7 @@ class ReasonView(View):
 
 
 class HoleView(View):
-    """From where to where something is not there that something is behind."""
+    """A hole: from where to where something is missing that something is behind."""
 
     dataset: str
     of: str
@@ -99,12 +99,12 @@ class HoleView(View):
 
     @classmethod
     def of_row(cls, row: "Row", hole: "Hole") -> Self:
-        """The view of one hole."""
+        """Return the view of one hole."""
         return cls(dataset=str(row.node.feed), of=row.of, start=hole.start, end=hole.end, why=first_line(hole.why))
 
 
 class ElsewhereView(View):
-    """What is due of a dataset and not shown, in one state."""
+    """Due partitions of a dataset that are not shown, in one state."""
 
     dataset: str
     state: str
@@ -113,7 +113,7 @@ class ElsewhereView(View):
 
     @classmethod
     def of_group(cls, group: "Group") -> Self:
-        """The view of one group."""
+        """Return the view of one group."""
         from feed_assets.ledger.status import verdict_of
 
         named = [each.key for each in group.examples]
@@ -122,11 +122,11 @@ class ElsewhereView(View):
 
 
 class StatusView(View):
-    """All of it: one line of the grid for each row, then what only this page can show."""
+    """The whole status: one line of the grid for each row, then what only this page can show."""
 
     now: datetime
     start: datetime | None
-    """Of the days that were asked for; None: each dataset has its newest periods."""
+    """The start of the requested days; None: each dataset has its newest periods."""
     end: datetime | None
     counts: dict[str, int]
     datasets: tuple[RowView, ...]
@@ -139,7 +139,7 @@ class StatusView(View):
 
     @classmethod
     def of(cls, status: "Status") -> Self:
-        """The view of a status."""
+        """Return the view of a status."""
         return cls(
             now=status.now,
             start=status.slots.start if status.slots else None,
@@ -156,13 +156,13 @@ class StatusView(View):
 
 
 def counts(status: "Status") -> dict[str, int]:
-    """How many partitions are in which state, what a person has to look at first."""
+    """Return how many partitions are in which state, those that a person has to look at first."""
     states = [each.state for row in status.rows for each in row.shown]
     return {each.value: states.count(each) for each in CellState if each in states}
 
 
 def waits(status: "Status") -> tuple[ReasonView, ...]:
-    """Why partitions are what they are: what a person has to look at first, then by dataset."""
+    """Return why partitions are what they are: those that a person has to look at first, then by dataset."""
     order = {state: number for number, state in enumerate(CellState)}
     found = [(row, reason) for row in status.rows for reason in reasons(row.shown)]
     found.sort(key=lambda each: order[each[1].first.state])

@@ -1,7 +1,7 @@
-"""A command that Ctrl-C ends at once and in order, whatever Dagster and Spark do with signals meanwhile.
+"""The end of a command by Ctrl-C, at once and in order, whatever Dagster and Spark do with signals meanwhile.
 
-Both put handlers of their own in the place of ours while a run goes on, and Dagster swallows what comes between two
-steps. So signals are counted where Python's own handler writes them, whoever handles them: in a socket.
+Both replace our handlers by their own during a run, and Dagster swallows what arrives between two steps. So signals
+are counted where Python's own handler writes them, whoever handles them: in a socket.
 """
 
 import os
@@ -21,12 +21,12 @@ import typer
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SAME_REQUEST_SECONDS = 0.5
-"""`timeout`, `uv run` and others pass on a signal that the terminal has sent to us, too: no second Ctrl-C."""
+"""Seconds without a second Ctrl-C: `timeout`, `uv run` and others pass on a signal that the terminal sent us, too."""
 
 
 @dataclass
 class _Signals:
-    """The signals of `handled` that came, in order, as one end of a socket gets them."""
+    """The signals of `handled` that arrived, in order, as one end of a socket gets them."""
 
     inbox: socket.socket
     handled: Collection[int]
@@ -36,14 +36,14 @@ class _Signals:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self) -> bool:
-        """Take note of what came; whether more can come. The second request ends the process: nobody else surely does.
+        """Record what arrived; return whether more can. The second request ends the process: nobody else surely does.
 
-        It may come from any thread, and only one finds what came.
+        Any thread may call it, and only one of them gets what arrived.
         """
         with self._lock, suppress(BlockingIOError):
             came = self.inbox.recv(100)
             for number in came:
-                if number in self.handled:  # It gets those, too, that a function has a handler for: an alarm.
+                if number in self.handled:  # The socket also gets those of other handlers: an alarm.
                     self._note(number)
             return came != b""
         return True
@@ -55,7 +55,7 @@ class _Signals:
             os._exit(128 + number)
 
     def watch(self) -> None:
-        """Look whenever something came, until no more can come."""
+        """Record signals whenever they arrive, until no more can."""
         while select.select([self.inbox], [], []) and self.look():
             pass
 
@@ -68,10 +68,10 @@ class _Signals:
 
 @contextmanager
 def stopping() -> Generator[Callable[[], None]]:
-    """Have the first Ctrl-C, SIGTERM or SIGHUP end the block, and the command with 128 plus its number.
+    """Let the first Ctrl-C, SIGTERM or SIGHUP end the block, and the command with 128 plus its number.
 
-    A second one ends the process at once. Yields what raises KeyboardInterrupt if one came: to be called wherever the
-    block could go on, after each run for instance, because Dagster makes a failed run of an interrupt, or swallows it.
+    A second one ends the process at once. Yield a function that raises KeyboardInterrupt if one arrived. Call it where
+    the block could continue, such as after each run: Dagster makes a failed run of an interrupt, or swallows it.
     """
     with _signals() as signals:
 
@@ -83,7 +83,7 @@ def stopping() -> Generator[Callable[[], None]]:
         try:
             yield check
             check()
-        except BaseException:  # Whatever the interrupt has become on its way.
+        except BaseException:  # The interrupt may have become another error.
             signals.look()
             if signals.first is None:
                 raise
@@ -100,7 +100,7 @@ def _end(number: int) -> NoReturn:
 
 @contextmanager
 def _signals() -> Generator[_Signals]:
-    """Count signals, and have the first raise KeyboardInterrupt where nobody else handles it."""
+    """Count signals, and let the first raise KeyboardInterrupt where nobody else handles it."""
     inbox, outbox = socket.socketpair()
     for end in (inbox, outbox):
         end.setblocking(False)
@@ -108,7 +108,7 @@ def _signals() -> Generator[_Signals]:
     ignored = {number for number, handler in found.items() if handler is signal.SIG_IGN}
     before = {number: handler for number, handler in found.items() if number not in ignored}
     # `nohup`, and a shell that starts something in the background, are not to be overruled: nor by Spark and Dagster,
-    # which handle what nobody is to hear of.
+    # which handle what is to be ignored.
     signal.pthread_sigmask(signal.SIG_BLOCK, ignored)
     signals = _Signals(inbox, before)
     fd = signal.set_wakeup_fd(outbox.fileno(), warn_on_full_buffer=False)

@@ -1,4 +1,4 @@
-"""Errors in a line: what is known is told in its own words, everything else with its place; `-v` shows where from."""
+"""Errors in a line: known ones in their own words, all others with their place; `-v` shows where they come from."""
 
 import sys
 import traceback
@@ -12,13 +12,13 @@ from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 from feed_assets.core.secrets import shown
 
 _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
-"""Whose errors are about data or a database, not about our code; by name, as most commands load none of them."""
+"""Libraries whose errors are about data or a database, not our code; by name, as most commands load none of them."""
 
 _WANTED: set[str] = set()
 
 
 def want(value: bool) -> bool:
-    """Have stack traces printed from now on, if somebody asks for them."""
+    """Print stack traces from now on, if somebody requests them."""
     if value:
         _WANTED.add("traces")
     return value
@@ -30,7 +30,7 @@ Verbose = Annotated[
 
 
 def are_wanted() -> bool:
-    """Whether stack traces are to be printed."""
+    """Return whether stack traces are to be printed."""
     return bool(_WANTED)
 
 
@@ -39,7 +39,7 @@ def errors_in_a_line() -> Generator[None]:
     """End the process by an error: one line on stderr and exit code 1, or 4 if a service is not there."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 (it is told, and ends the process)
+    except Exception as error:  # noqa: BLE001 (it is printed, and ends the process)
         if are_wanted():
             typer.echo(shown("".join(traceback.format_exception(error))), err=True, nl=False)
         typer.echo(f"feed-assets: {_said(error)}", err=True)
@@ -47,7 +47,7 @@ def errors_in_a_line() -> Generator[None]:
 
 
 def _said(error: Exception) -> str:
-    """An error in its own words, if it is ours or the system's; a library's has several lines, and maybe a secret."""
+    """Return an error in its own words, if it is ours or the system's; a library's has many lines, maybe a secret."""
     if isinstance(error, FeedAssetsError | OSError):
         return str(error)
     line = f"{type(error).__name__}: {shown(' '.join(str(error).split()))}"
@@ -55,7 +55,7 @@ def _said(error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Where an error comes from that nobody has thought of, and how to see more."""
+    """Return where an unexpected error was raised, and how to see more."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     more = "" if are_wanted() else "; `feed-assets -v …` prints its stack trace"
     return f"{frame.filename}:{frame.lineno}{more}"

@@ -40,7 +40,7 @@ LOGS = "ui"
 """The folder of the logs in the home: Dagster empties `logs`."""
 
 LOOK_SECONDS = 1.0
-"""Seconds between two looks at what has happened."""
+"""Seconds between two checks for news."""
 
 _SERVER = {
     "spark.connect.grpc.binding.address": LOOPBACK,  # the default is every interface
@@ -67,7 +67,7 @@ def ui(
             _look_at_launcher(prepare(folder))
             say_who_reads(sys.stdout.fileno())
             _make_ledger(config)
-            from feed_assets.cli.ui_lines import UiLines  # Here, not above: `--help` does not load the ledger.
+            from feed_assets.cli.ui_lines import UiLines  # Imported here: `--help` does not load the ledger.
 
             lines = UiLines(config.ledger, typer.echo)
             lines.print_new()
@@ -87,7 +87,7 @@ def _make_ledger(config: "Settings") -> None:
 
 
 def _look_at_launcher(folder: Path) -> None:
-    """Raise ProcessFailed if what launches runs cannot be made: Dagster looks when there is a run, and logs it."""
+    """Raise ProcessFailed if the launcher of runs cannot be made: Dagster notices when there is a run, and logs it."""
     import dagster as dg
     from dagster_shared.check import CheckError
 
@@ -103,7 +103,7 @@ def _look_at_launcher(folder: Path) -> None:
 
 @contextmanager
 def _only_one(folder: Path) -> Generator[None]:
-    """Hold the home's lock for a UI, which a process loses however it ends. Raises ProcessFailed if another has it."""
+    """Hold the home's lock for a UI, which a process loses however it ends. Raise ProcessFailed if another has it."""
     try:
         with FileLock(folder / ".ui.lock", timeout=0, mode=OWNED):
             yield
@@ -115,7 +115,7 @@ def _only_one(folder: Path) -> Generator[None]:
 
 @contextmanager
 def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
-    """A Spark Connect server that has run a job; the settings of all that is started later name it."""
+    """Yield a Spark Connect server that has run a job; the settings of all that is started later name it."""
     from feed_assets.spark.heap import in_words
     from feed_assets.spark.jvm import environment_of, properties_file
     from feed_assets.spark.scratch import UMASK, scratch
@@ -172,10 +172,10 @@ def _server_conf(port: int, config: "Settings") -> dict[str, str]:
 
 
 def _target(module: str | None) -> str:
-    """What Dagster is to load of `project_code`: of the module that is named, or of the project's.
+    """Return what Dagster is to load of `project_code`: for the named module, or for the project's.
 
-    Nothing where no module is named and there is a `workspace.yaml`. The module is loaded first: one with a mistake
-    would be a UI without assets. Raises ModuleNotLoaded.
+    It is '' if no module is named and there is a `workspace.yaml`. The module is loaded first: one with a mistake would
+    be a UI without assets. Raise ModuleNotLoaded for it.
     """
     from feed_assets.cli.project_code import attribute_for
 
@@ -187,7 +187,7 @@ def _target(module: str | None) -> str:
 
 
 def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Started]:
-    """The web server and the daemon; the address is said when it leads to the server, and to nobody else."""
+    """Start the web server and the daemon; print the address when it leads to the server, and to nobody else."""
     scratch = stack.enter_context(TemporaryDirectory(prefix="feed-assets-"))
     _isolate(scratch)
     file, token = Path(scratch) / "workspace.yaml", secrets.token_urlsafe(32)
@@ -208,15 +208,15 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Sta
 def _logged(
     stack: ExitStack, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
 ) -> Started:
-    """Start a process whose output goes to a log of its own: what of it concerns a person is in the ledger."""
+    """Start a process whose output goes to a log of its own: the ledger has what concerns a person."""
     return stack.enter_context(group(f"{name} (log: {log})", command, log, env))
 
 
 def _isolate(scratch: str) -> None:
-    """Keep others out of what Dagster's processes share, and the current folder from standing in for a library.
+    """Keep others out of what Dagster's processes share, and keep the current folder from hiding a library.
 
-    Their sockets are temporary files. Loading code, Dagster takes the first entry of `sys.path` for the current folder
-    and leaves it out, so one without a meaning comes before those of `PYTHONPATH`.
+    Their sockets are temporary files. As it loads code, Dagster takes the first entry of `sys.path` for the current
+    folder and leaves it out. So an entry without a meaning precedes those of `PYTHONPATH`.
     """
     os.environ |= {"TMPDIR": scratch, "PYTHONSAFEPATH": "1", "DAGSTER_IS_DEV_CLI": "1"}
     if folders := os.environ.get("PYTHONPATH"):
@@ -224,7 +224,7 @@ def _isolate(scratch: str) -> None:
 
 
 def _watch(needed: Sequence[Started], lines: "UiLines") -> NoReturn:
-    """Print what happens until a signal interrupts. Raises ProcessFailed for a process that ends by itself."""
+    """Print what happens until a signal interrupts. Raise ProcessFailed for a process that ends by itself."""
     while True:
         for each in needed:
             each.check()

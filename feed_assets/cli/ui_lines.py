@@ -1,4 +1,4 @@
-"""What `feed-assets ui` prints while it works: each build as it ends, and what needs a person, each once."""
+"""Lines that `feed-assets ui` prints while it works: each build as it ends, and what needs a person, each once."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -18,11 +18,11 @@ Opened = dict[str, tuple[datetime, str]]
 """Alerts by name: since when each is open (UTC), and why."""
 
 SAID_BY_RUNS = "audit:"
-"""Begins the names of alerts whose reason stands in the line of the run that was refused."""
+"""The beginning of the names of alerts whose reason is in the line of the run that was refused."""
 
 
 class UiLines:
-    """Reads the ledger, where all processes of all code locations record what they do.
+    """A reader of the ledger, where all processes of all code locations record what they do.
 
     Args:
         url: The ledger's SQLAlchemy URL.

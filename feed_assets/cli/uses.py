@@ -1,4 +1,4 @@
-"""`feed-assets feed uses`: where the rows of an update have gone."""
+"""`feed-assets feed uses`: the updates that have rows of an update."""
 
 from typing import TYPE_CHECKING, Annotated
 

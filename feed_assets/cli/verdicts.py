@@ -1,4 +1,4 @@
-"""What commands say of events, of what is due, and of what waits, as models, which `show` prints."""
+"""Models of events, of what is due, and of what waits, which `show` prints."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -21,7 +21,7 @@ Correlations = Annotated[
 
 
 class PinView(ReadView):
-    """The same with its data version."""
+    """An input's update that an output reads, with its data version."""
 
     version: str
 
@@ -42,7 +42,7 @@ class EventView(View):
 
 
 class SliceView(View):
-    """What a run reads of a table."""
+    """A slice of a table that a run reads."""
 
     table: Text = Field(validation_alias=AliasPath("partition", "feed"))
     partition: str = Field(validation_alias=AliasPath("partition", "key"))
@@ -61,14 +61,14 @@ class IncompleteView(View):
 
     @classmethod
     def of(cls, propagation: "Propagation") -> Self:
-        """The view of one propagation."""
+        """Return the view of one propagation."""
         missing = tuple(sorted(map(str, propagation.missing)))
         since, why = propagation.since, str(propagation)
         return cls(correlation_id=propagation.correlation, missing=missing, since=since, why=why)
 
 
 class DueView(View):
-    """What the next run takes, and what is left."""
+    """The propagations that the next run takes, and those that are left."""
 
     takes: Correlations = Field(validation_alias="taken")
     slices: tuple[SliceView, ...]
@@ -80,7 +80,7 @@ class DueView(View):
 
 
 class UnreadView(View):
-    """A part of an event source that could not be read: what is said of it was so when it was last read."""
+    """A part of an event source that could not be read: what is known of it is as of its last read."""
 
     source: str
     why: str
@@ -88,7 +88,7 @@ class UnreadView(View):
 
 
 class ConsumerView(View):
-    """What is due for a consumer, by its partition, and how far it has read."""
+    """A consumer: what is due for it, by its partition, and how far it has read."""
 
     consumer: Text
     paused: str | None
@@ -99,7 +99,7 @@ class ConsumerView(View):
 
 
 class TrendView(View):
-    """How long updates take, in seconds, under one version of code; `change` is a share of `against`'s median."""
+    """Durations of updates, in seconds, under one version of code; `change` is a share of `against`'s median."""
 
     code_version: str | None
     count: int
@@ -119,7 +119,7 @@ class GroupView(View):
 
     @classmethod
     def of(cls, group: "Group") -> Self:
-        """The view of one group."""
+        """Return the view of one group."""
         keys, state = [each.key for each in group.examples], group.state or "to be decided"
         named, reason = first_of(keys, group.count), of_first(first_line(group.examples[0].reason), group.count)
         return cls(state=state, count=group.count, partitions=named, reason=reason)
@@ -157,8 +157,7 @@ class CameBackView(View):
 
 
 class LastRunView(View):
-    """The run of a partition that was started last: why it ran or who asked by hand, where, and
-    what it was told."""
+    """The run of a partition that was started last: why it ran or who requested it, where, and its parameters."""
 
     state: str
     started: datetime
@@ -174,7 +173,7 @@ class LastRunView(View):
 
 
 class LateView(View):
-    """What was decided of the late data of a partition; bytes as they were consumed, and as they had arrived."""
+    """A decision about the late data of a partition; bytes as they were consumed, and as they had arrived."""
 
     at: datetime
     feed: Text = Field(validation_alias=AliasPath("partition", "feed"))
@@ -199,14 +198,14 @@ class ComparedView(View):
 
 
 class VerdictView(View):
-    """What to do about a partition, and why."""
+    """A verdict: what to do about a partition, and why."""
 
     feed: Text = Field(validation_alias=AliasPath("output", "feed"))
     partition: str = Field(validation_alias=AliasPath("output", "key"))
     state: str
     reason: str
     issue: Annotated[str | None, in_a_cell(lambda _: None)] = None
-    """What its quality has against it, of which `reason` speaks to people."""
+    """The problem of its quality, which for people is in `reason`."""
     deadline: datetime | None = None
     published: str | None = None
     went_without: tuple[str, ...] = ()

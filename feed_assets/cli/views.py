@@ -1,4 +1,4 @@
-"""What commands say of feeds and of what is repaired, as models, which `show` prints."""
+"""Models of feeds and of repairs, which `show` prints."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Self
@@ -75,20 +75,20 @@ class BatchView(View):
 
     @classmethod
     def of_set(cls, reading: "SetReading") -> tuple[Self, ...]:
-        """A view of every batch of a partition; names that are no batches come with those without an update."""
+        """Return a view of every batch of a partition; names that are no batches are among those without an update."""
         without = (cls(batch=left.id, valid=False, bytes=None, reason=left.reason) for left in reading.left_out)
         return (*cls.each(reading.updates), *without)
 
 
 class ReadingView(OfPartition):
-    """A partition's newest valid update, and what was passed over before it."""
+    """A partition's newest valid update, and what was skipped before it."""
 
     latest: Annotated[UpdateView | None, Sentence] = Field(validation_alias="update")
     skipped: tuple[Skipped, ...]
 
 
 class VerifiedView(ReadingView):
-    """The same, and why the newest update is not valid, or not as it was recorded."""
+    """A reading of a partition, and why the newest update is not valid, or not as it was recorded."""
 
     edited: str = Field("", exclude=True)
     """The first file that has another size than the ledger recorded."""
@@ -103,7 +103,7 @@ class VerifiedView(ReadingView):
     @computed_field
     @property
     def problem(self) -> str:
-        """Why the newest update is not valid; empty if it is."""
+        """Return why the newest update is not valid; '' if it is."""
         newest = next((skip for skip in self.skipped if is_update_id(skip.id)), None)
         if newest:
             return f"{newest.id}: {newest.reason}"
@@ -121,7 +121,7 @@ class DeepView(OfPartition):
 
 
 class ShownView(ReadingView):
-    """The same, with all updates of the partition, and the newer versions of the feed."""
+    """A reading of a partition, with all its updates, and the newer versions of the feed."""
 
     newer_versions: tuple[str, ...] = ()
     went_without: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class SetView(OfPartition):
 
 
 class ShownSetView(SetView):
-    """The same, with the newer versions of the feed."""
+    """The batches of a partition, with the newer versions of the feed."""
 
     newer_versions: tuple[str, ...] = ()
 
@@ -150,7 +150,7 @@ class RevalidatedView(OfPartition):
 
 
 class PrunedView(View):
-    """What becomes of the updates of a partition; `applied`: what goes is gone."""
+    """The fate of the updates of a partition; `applied`: those that are to go are gone."""
 
     partition: Key
     applied: bool
@@ -158,7 +158,7 @@ class PrunedView(View):
 
 
 class PrunedLedgerView(View):
-    """How many rows of the ledger go, which were older than `before`; `applied`: they are gone."""
+    """The numbers of rows of the ledger that go, as they were older than `before`; `applied`: they are gone."""
 
     before: datetime
     changes: int
@@ -171,7 +171,7 @@ class PrunedLedgerView(View):
 
 
 class CompactedView(View):
-    """Batches that are put together into one; `applied`: it is there."""
+    """Batches that are put together into one; `applied`: that one exists."""
 
     partition: Key
     batches: tuple[str, ...]
@@ -180,7 +180,7 @@ class CompactedView(View):
 
 
 class DoneView(OfPartition):
-    """What was done about an update that a run left behind."""
+    """An action on an update that a run left behind."""
 
     what: str
     update_id: str
@@ -202,7 +202,7 @@ class ReadView(View):
 
 
 class AddedView(View):
-    """An update that a rebuilt ledger knows again."""
+    """An update that a rebuilt ledger has again."""
 
     feed: Text = Field(validation_alias=AliasPath("update", "partition", "feed"))
     partition: str = Field(validation_alias=AliasPath("update", "partition", "key"))
@@ -212,21 +212,21 @@ class AddedView(View):
 
 
 class AssumedView(OfPartition):
-    """What an update is assumed to be built from."""
+    """The inputs that an update is assumed to be built from."""
 
     update_id: str
     reads: tuple[ReadView, ...] = Field(validation_alias="pins")
 
 
 class NotKnownView(OfPartition):
-    """What cannot be known of an update, and why."""
+    """An update of which something cannot be known, and why."""
 
     update_id: str
     why: str
 
 
 class RebuiltView(View):
-    """What a rebuilt ledger knows again, and what it does not."""
+    """The updates that a rebuilt ledger has again, and what it lacks."""
 
     added: tuple[AddedView, ...]
     assumed: tuple[AssumedView, ...]
@@ -244,7 +244,7 @@ class RejectedView(View):
 
 
 class ReportedView(View):
-    """What became of reports; of rejected ones the first."""
+    """The outcome of reports, with the first of the rejected ones."""
 
     accepted: int = 0
     known: int = 0
@@ -253,7 +253,7 @@ class ReportedView(View):
     reasons: tuple[RejectedView, ...] = ()
 
     def plus(self, outcome: "Reported") -> Self:
-        """The same with those of one more batch."""
+        """Return the outcome with that of one more batch."""
         more = {name: getattr(self, name) + getattr(outcome, name) for name in ("accepted", "known", "transitions")}
         return self.model_copy(update={**more, "rejected": self.rejected + len(outcome.rejected)})
 
@@ -301,7 +301,7 @@ class LackingPartView(View):
 
 
 class WindowStateView(PartitionStateView):
-    """The same, and what is behind it if it is a window."""
+    """A row of the view `partition_state`, and what is behind it if it is a window."""
 
     state: Text
     records: int | None
@@ -377,7 +377,7 @@ class WindowPartsView(View):
 
 
 class LineView(View):
-    """How far the windows of one grain of a sub-partition are."""
+    """The progress of the windows of one grain of a sub-partition."""
 
     sub_partition: SubPartition
     grain: str
@@ -387,7 +387,7 @@ class LineView(View):
 
 
 class DatasetStateView(View):
-    """How its windows are judged, how far a dataset is complete, and the newest of its windows and partitions."""
+    """A dataset: how its windows are judged, how far it is complete, and its newest windows and partitions."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 

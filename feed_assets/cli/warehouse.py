@@ -33,19 +33,19 @@ Topics = Annotated[
 
 
 class ChangeView(View):
-    """What becomes of a table before rows of a schema are loaded into it."""
+    """The changes to a table before rows of a schema are loaded into it."""
 
     topic: str
     """The topic or the dataset."""
     schema_id: int | None
-    """Of a dataset the digits of the update that has it."""
+    """For a dataset, the digits of the update that has it."""
     statements: tuple[str, ...] = ()
     problem: str | None = None
-    """Why the table cannot go along."""
+    """The reason why the table cannot follow."""
 
 
 class ResetView(View):
-    """What makes a table anew; `applied`: it was run."""
+    """Statements that make a table anew; `applied`: they were run."""
 
     table: str
     statements: tuple[str, ...]
@@ -198,7 +198,7 @@ _GONE = "its row in feed_assets.tables is gone: the next load makes the table an
 
 
 def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":
-    """What has a table in a warehouse, or these of it: keys of topics, and where datasets are. Raises InvalidName."""
+    """Return what has a table in a warehouse, or these of it: topics, and where datasets are. Raise InvalidName."""
     from feed_assets.orchestration.declare.declarations import LoadedDataset
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
     from feed_assets.warehouse.dataset import Published
@@ -250,7 +250,7 @@ def _changes(target: "Target", wanted: "Wanted", table: str) -> Iterator[ChangeV
 
 @contextmanager
 def _target(name: str, wanted: "Wanted") -> "Generator[Target]":
-    """The warehouse of this name, and if a topic is wanted where its chunks are."""
+    """Yield the warehouse of this name, and if a topic is wanted, where its chunks are."""
     from feed_assets.core.topics import Topic
     from feed_assets.kafka import check_installed
     from feed_assets.warehouse.target import Target

@@ -1,4 +1,4 @@
-"""What `feed-assets doctor` looks at where there are warehouses: whether each answers, and what it knows."""
+"""Checks of `feed-assets doctor` for warehouses: whether each answers, and which tables it has."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WarehouseLooks:
-    """The looks, each of which returns what it found, or raises. Nothing is made."""
+    """The checks, each of which returns what it found, or raises. Nothing is made."""
 
     settings: "Settings"
 
     def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
-        """One for each warehouse of the settings."""
+        """Return one check for each warehouse of the settings."""
         return tuple(
             (f"warehouse {name}", partial(self._look, name)) for name in self.settings.warehouses.get_secret_value()
         )

@@ -29,11 +29,11 @@ from feed_assets.core.addresses import LOOPBACK
 
 _POLL_MS = 2000
 _STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
-"""What Dagster's own command sets."""
+"""The values of Dagster's own command."""
 
 
 def serve(port: int, file: Path, name: str) -> None:
-    """Serve the web UI until a signal: of the module of a name of `project_code`, or else of `workspace.yaml`.
+    """Serve the web UI until a signal: that of a module by its name for `project_code`, or else of `workspace.yaml`.
 
     The daemon, which is started when this answers, finds the code servers by the file.
     """
@@ -60,7 +60,7 @@ def serve(port: int, file: Path, name: str) -> None:
 
 
 def workspace() -> WorkspaceLoadTarget:
-    """`workspace.yaml`, with its modules as `project_code` loads them; files and packages are Dagster's to load."""
+    """Return `workspace.yaml`, with its modules as `project_code` loads them; Dagster loads files and packages."""
     return _Mended(["workspace.yaml"])
 
 

@@ -21,7 +21,7 @@ LATE, CORRUPT = ("2019-11-26", "men"), ("2019-11-28", "women")
 
 
 def play(stage: "Stage") -> None:
-    """The story, in the order in which things go wrong."""
+    """Play the story, in the order in which things go wrong."""
     keys = [(day, campaign) for day in days() for campaign in CAMPAIGNS]
     stage.step("starting Spark")
     session(settings())
@@ -69,7 +69,7 @@ def _check_refusal(stage: "Stage") -> None:
 
 
 def _results(stage: "Stage", keys: list[tuple[str, str]]) -> list[Values]:
-    """What each day and campaign came to in the warehouse. Raises DemoFailed if it is not what the sample says."""
+    """Return the sums of each day and campaign in the warehouse. Raise DemoFailed if they are not the sample's."""
     found = sorted(stage.ask(_SUMS))
     counted = {key: (int(shown), int(clicks)) for key, _, shown, clicks in found}
     if counted != {"/".join(key): figures(*key) for key in keys}:
@@ -82,7 +82,7 @@ JOIN feed_assets.updates ON dataset = 'ads/effectiveness/v1.0' AND partition_key
 
 
 def _result(key: str, update_id: str, impressions: int, clicks: int) -> Values:
-    """What a day and campaign came to, with a 95 % interval around the click-through rate."""
+    """Return the sums of a day and campaign, with a 95 % interval around the click-through rate."""
     day, campaign = key.split("/")
     counted = {"impressions": impressions, "clicks": clicks}
     sums = session(settings()).sql("SELECT :impressions AS impressions, :clicks AS clicks", counted)

@@ -27,7 +27,7 @@ OFFLINE = FRIDAY - 9 * HOUR
 
 
 def play(stage: "Stage") -> None:
-    """The story: what is new is added to what was published last, until the other team overwrites its table."""
+    """Play the story: new rows are added to what was published last, until the other team overwrites its table."""
     crm = Crm(os.environ[VARIABLE])
     on_time, late = _halves("2010-12-02")
     stage.step(f"another team, the CRM, has Wednesday's visits in {stage.folder / 'crm.db'}: all of them are loaded")
@@ -50,13 +50,13 @@ def play(stage: "Stage") -> None:
 
 
 def _halves(day: str) -> tuple[list[Visit], list[Visit]]:
-    """The visits of a day before the till was offline, and those since."""
+    """Return the visits of a day before the till was offline, and those since."""
     found = visits(day)
     return [each for each in found if each.visited_at < OFFLINE], [each for each in found if each.visited_at >= OFFLINE]
 
 
 def _check(stage: "Stage", crm: Crm) -> None:
-    """Run what is due, say what was read, and compare the rows with what Python makes of the CRM's."""
+    """Run what is due, print what was read, and compare the rows with what Python makes of the CRM's."""
     stage.run(1)
     update, frame = stage.published(CUSTOMERS, "")
     rows = {_visit(row) for row in frame.collect()}
@@ -66,7 +66,7 @@ def _check(stage: "Stage", crm: Crm) -> None:
 
 
 def fold(crm: Crm) -> set[Visit]:
-    """The newest visit of each customer who was not forgotten since."""
+    """Return the newest visit of each customer who was not forgotten since."""
     newest, gone = {each.customer: each for each in crm.visits()}, crm.forgotten()
     return {each for who, each in newest.items() if who not in gone or each.visited_at > gone[who]}
 
@@ -76,7 +76,7 @@ def _visit(row: "Row") -> Visit:
 
 
 def _read(stage: "Stage", update: "Update") -> str:
-    """The plan and the slice of the run that made an update."""
+    """Return the plan and the slice of the run that made an update, in words."""
     with stage.services.ledger.read() as connection:
         (pin,) = updates.consumed_by(connection, update.partition, update.id)
         base = bases.added_to(connection, [(update.partition, update.id)]).get(update.partition)

@@ -34,7 +34,7 @@ AHEAD = 8
 
 
 def play(stage: "Stage") -> None:
-    """The story: three days on time, then the files that were late, of which those of one day are worth a re-run."""
+    """Play the story: three days on time, then the late files, of which those of one day are worth a re-run."""
     if find_spec("fastapi") is None:
         stage.say("Partners and late data are left out: the receiver needs `pip install 'feed-assets[receiver]'`.\n")
         return
@@ -65,7 +65,7 @@ def _tell(stage: "Stage", day: str) -> None:
 
 
 def _days(stage: "Stage") -> list[str]:
-    """The dates that the sample's days are moved to: the last that are over (UTC)."""
+    """Return the dates that the sample's days are moved to: the last that are over (UTC)."""
     today = stage.services.now().date()
     return [f"{today - timedelta(days=back)}" for back in range(len(LATE), 0, -1)]
 
@@ -85,14 +85,14 @@ def _push(stage: "Stage", days: list[str]) -> None:
 
 @contextmanager
 def _receiver(stage: "Stage") -> Generator[str]:
-    """The URL of a receiver in a thread; as it ends it publishes what it has taken."""
+    """Yield the URL of a receiver in a thread; as it ends it publishes what it has accepted."""
     from feed_assets.intake.calls import Calls
     from feed_assets.intake.serve import door_of, server_of
 
     feeds = pushed_feeds(Graph(stage.definitions.resolve_asset_graph()))
     door = door_of(Calls(stage.services), feeds, stage.folder / "receiver")
     server = server_of(door, LOOPBACK, 0, settings().receiver_flush_seconds)
-    with create_server((LOOPBACK, 0)) as listening:  # Who asks before the server takes requests waits for it.
+    with create_server((LOOPBACK, 0)) as listening:  # Requests before the server accepts them wait.
         thread = Thread(target=server.run, args=([listening],))
         thread.start()
         try:
@@ -103,7 +103,7 @@ def _receiver(stage: "Stage") -> Generator[str]:
 
 
 def split(rows: list[Row], share: float) -> tuple[list[Row], list[Row]]:
-    """A day as it is on time, and what is late of it: ends of its busiest hours, by which it grows by a share."""
+    """Return a day's rows on time, and its late ones: ends of its busiest hours, by which it grows by `share`."""
     hours = sorted(([*hour] for _, hour in groupby(rows, _hour)), key=len, reverse=True)
     ends = [row for hour in hours for row in hour[len(hour) // 2 :]]
     late = {row["impression_id"] for row in ends[: round(len(rows) * share / (1 + share))]}

@@ -26,11 +26,11 @@ STORY = [
     "5min [15:55 ~ 16:00) complete",
     "5min [16:00 ~ 16:05) complete",
 ]
-"""What the slot from 15:58 to 16:08 completes."""
+"""The windows that the slot from 15:58 to 16:08 completes."""
 
 
 def play(stage: "Stage") -> None:
-    """The stories, on the impressions as they came."""
+    """Play the stories, on the impressions as they arrived."""
     stage.step("topic foo is ingested up to 15:58, and its source has counted up to 16:10: hour 15 waits")
     begin, cut, end, counted = (_at(f"{DAY}T{time}") for time in ("15:00", "15:58", "16:08", "16:10"))
     source = _source(FOO, {}, "kafka", begin, counted - begin, shown_between(begin, counted))
@@ -83,7 +83,7 @@ def _line(row: dict[str, Any]) -> Values:
 
 
 def _figures(region: str, zone: str) -> Iterator[tuple[str, int, int]]:
-    """By campaign the impressions and clicks of a region's own day."""
+    """Yield the impressions and clicks of a region's own day, by campaign."""
     start = datetime.fromisoformat(DAY).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
     rows = [row for row in shown_between(start, start + timedelta(days=1)) if row["region"] == region]
     for campaign in CAMPAIGNS:
@@ -110,14 +110,14 @@ def _replay(start: datetime, end: datetime) -> None:
 def _source(
     dataset: str, place: dict[str, str], tier: str, start: datetime, length: timedelta, rows: list[Row]
 ) -> dict[str, Any]:
-    """The counts of a source; a window in which nothing was is told, too: it is over."""
+    """Return the counts of a source, also those of windows without records: these are over."""
     counts = _counts(rows)
     windows = [_window(start + number * BASE, counts) for number in range(length // BASE)]
     return {"kind": "source", "dataset": dataset, "sub_partition": place, "tier": tier, "windows": windows}
 
 
 def _part(dataset: str, place: dict[str, str], rows: list[Row]) -> dict[str, Any]:
-    """The counts of a part that is ingested, named by its first record."""
+    """Return the counts of a part that is ingested, named by its first record."""
     counts, name = _counts(rows), f"s3://lake/{dataset}/{rows[0]['timestamp'] if rows else 'empty'}.csv"
     windows = [_window(start, counts) for start in sorted(counts)]
     return {"kind": "part", "dataset": dataset, "sub_partition": place, "part": name, "windows": windows}
@@ -128,7 +128,7 @@ def _window(start: datetime, counts: Counter[datetime]) -> dict[str, Any]:
 
 
 def _counts(rows: list[Row]) -> Counter[datetime]:
-    """Records by the 5 minutes in which they are."""
+    """Return the number of records by the 5 minutes in which they are."""
     times = (datetime.fromisoformat(row["timestamp"]) for row in rows)
     return Counter(at - (at - _at("2019-01-01")) % BASE for at in times)
 

@@ -1,4 +1,4 @@
-"""Some days of a web shop, by events: what came, what waited for what, what ran."""
+"""Some days of a web shop, by events: what arrived, what waited for what, what ran."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ FRIDAY, SATURDAY, SUNDAY = "2010-12-03", "2010-12-04", "2010-12-05"
 
 
 def play(stage: "Stage") -> None:
-    """The story: a day that waits for the bank's event, not for a rate; a changed rate and the days that used it."""
+    """Play the story: a day that waits for the bank's event, not a rate; a changed rate and the days that used it."""
     stage.step(f"a shop drops invoices of {FRIDAY} and of Sunday, a bank Friday's rates and Saturday's empty file")
     for day in (FRIDAY, SUNDAY):
         stage.publish(INVOICES, day, invoices_csv(day))
@@ -36,7 +36,7 @@ def play(stage: "Stage") -> None:
 
 
 def _say_state(stage: "Stage", day: str) -> None:
-    """Say the state of a day's summary, as `feed-assets explain` does."""
+    """Print the state of a day's summary, as `feed-assets explain` does."""
     graph, output = Graph(stage.definitions.resolve_asset_graph()), Partition(SUMMARY, day)
     with stage.services.ledger.read() as connection:
         verdict = verdicts(graph, connection, [output], stage.services.now())[0]

@@ -1,4 +1,4 @@
-"""What every story of the demo is played on: a home of its own, the runner, and what must come of a step."""
+"""The stage of every story of the demo: a home of its own, the runner, and the expected outcome of each step."""
 
 import json
 import os
@@ -42,7 +42,7 @@ BOARDS = "FEED_ASSETS_BLACKBOARDS"
 
 
 def fresh_home() -> Path:
-    """A home of the demo's own, made anew each time; nothing else in the user's home is touched."""
+    """Make a home of the demo's own, anew each time; nothing else in the user's home is touched."""
     folder = home() / "demo"
     if folder.exists() and not (folder / MARK).exists():
         raise DemoFailed(f"{folder} is there and is not the demo's: move it away.")
@@ -56,7 +56,7 @@ def fresh_home() -> Path:
     (theirs := folder / "women").mkdir()
     os.environ[BOARDS] = json.dumps({theirs.name: {"url": theirs.as_uri()}})
     os.environ[VARIABLE] = sa.URL.create("sqlite", database=str(folder / "crm.db")).render_as_string()
-    Crm(os.environ[VARIABLE])  # Sensors look at its events from the first step on.
+    Crm(os.environ[VARIABLE])  # Sensors read its events from the first step on.
     settings.cache_clear()
     return folder
 
@@ -74,12 +74,12 @@ class Stage:
         self._built = self._steps = 0
 
     def step(self, text: str) -> None:
-        """Say what comes next."""
+        """Print the next step."""
         self._steps += 1
         self.say(f"{typer.style(self._steps, bold=True)} {text}")
 
     def say(self, text: str) -> None:
-        """Say something about this step."""
+        """Print a line about this step."""
         typer.echo(text)
 
     def publish(self, feed: Feed, key: str, content: bytes) -> None:
@@ -87,28 +87,28 @@ class Stage:
         write.publish(self.board, Partition(feed, key), {"part-1.csv": content}, self.services.now())
 
     def published(self, feed: Feed, key: str) -> "tuple[Update, DataFrame]":
-        """The newest update of a dataset, and its rows as any reader of the feed gets them."""
+        """Return the newest update of a dataset, and its rows as any reader of the feed gets them."""
         update = read.require(read.latest(self.board, Partition(feed, key)))
         return update, read_own(session(settings()), self.board, update)
 
     def load(self, feed: Feed, expected: int) -> None:
-        """Load a dataset into the warehouse: as many partitions as expected, or the demo has failed."""
+        """Load a dataset into the warehouse. Raise DemoFailed unless as many partitions as expected are loaded."""
         loads = loader.once(self.warehouse, {str(feed): Published(feed, self.services.ledger, self.board)})
         if loads != expected:
             raise DemoFailed(f"{loads} partitions of {feed} were loaded: expected {expected}. {self.where_next}")
         self.say(f"  loaded {loads} partitions of {feed} into {self.folder / 'warehouse.db'}, a DuckDB file")
 
     def ask(self, question: str) -> list[tuple[Any, ...]]:
-        """What the warehouse answers."""
+        """Return the warehouse's answer to a query."""
         with self.warehouse.engine.open() as connection:
             return connection.execute(question)
 
     def later(self, hours: int) -> None:
-        """Go by a clock that is so many hours ahead."""
+        """Set the runner's clock so many hours ahead."""
         self.runner = replace(self.runner, now=lambda: utc_now() + timedelta(hours=hours))
 
     def run(self, expected: int) -> None:
-        """Run until idle, a line for each partition: as many as expected, or the demo has failed."""
+        """Run until idle, a line for each partition. Raise DemoFailed unless as many as expected are built."""
         before = self._built
         self.runner.run_until_idle()
         built = self._built - before
@@ -125,7 +125,7 @@ class Stage:
 
     @property
     def where_next(self) -> str:
-        """Commands to look further."""
+        """Return commands for a closer look."""
         at = f"DAGSTER_HOME={self.folder}"
         others = " ".join(f"{name}={shlex.quote(os.environ[name])}" for name in (BOARDS, VARIABLE))
         return (

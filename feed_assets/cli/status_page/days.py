@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status import Row, Status
 
 NAMED_FROM = 5
-"""Columns from which on a cell has room for the key of its partition."""
+"""The fewest columns of a cell that has room for the key of its partition."""
 
 NAMED_DAYS = 14
-"""Days of which each column has its name; of more those of every seventh."""
+"""The most days of which each column has its name; of more, every seventh has one."""
 
 _DAY = timedelta(days=1)
 
 
 def days_grid(status: "Status", links: Links) -> str:
-    """Return the grid of the days that were asked for."""
+    """Return the grid of the requested days."""
     if status.slots is None:
         return ""
     body = "".join(_line(row, status.slots, links) for row in status.rows)

@@ -1,4 +1,4 @@
-"""Where the names and cells of the status page lead."""
+"""Links of the names and cells of the status page."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,11 +25,11 @@ class Links:
     anchors: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
 
     def to_lines(self, found: Sequence["ReasonView"]) -> "Links":
-        """Have cells lead to the line that says why they are as they are."""
+        """Link cells to the line with the reason for their state."""
         return replace(self, anchors={at: f"r{number}" for number, each in enumerate(found) for at in each.all})
 
     def to_partitions(self, printed: Iterable[Partition]) -> "Links":
-        """Have cells lead to the lines of their partitions, as far as these are printed."""
+        """Link cells to the lines of their partitions, as far as these are printed."""
         return replace(self, anchors={at: f"p{number}" for number, at in enumerate(printed)})
 
     def dataset(self, feed: str) -> str:
@@ -78,7 +78,7 @@ def filtered(row: "Row") -> str:
 
 
 def _title(cell: Cell) -> str:
-    """Return what a cell says when it is pointed at: of several partitions how many are in the state that is shown."""
+    """Return the text of a cell that is pointed at: of several partitions how many are in the state that is shown."""
     those = [each for each in cell.shown if each.state is cell.state]
     first = those[0]
     name = first.partition.key or str(first.partition.feed)

@@ -1,4 +1,4 @@
-"""What the status page has, from top to bottom: of all datasets, or of one with its partitions."""
+"""The status page, from top to bottom: of all datasets, or of one with its partitions."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status import Status
 
 REASONS_AT_ONCE = 8
-"""Lines of what needs a look that are open at once: what the datasets have is to be seen without scrolling far."""
+"""Lines of what fails or waits that are open at once: the datasets are to be seen without scrolling far."""
 
 LINES_SHOWN = 300
 """Lines of one table of the page; `--json` has all."""
@@ -46,7 +46,7 @@ def _top(status: "Status", title: str, *, is_live: bool) -> Iterator[str]:
 
 
 def _nav(status: "Status") -> str:
-    """Return links to what else there is, and a field for a day."""
+    """Return links to the other pages, and a field for a day."""
     links = ['<a href="/status">all datasets</a>'] if status.asked else []
     if len(status.asked) == 1 and status.rows:
         links.append(f'<a href="{Links(status).dagster(status.rows[0].node)}">in Dagster</a>')
@@ -85,7 +85,7 @@ def _count(state: CellState, count: int) -> str:
 
 
 def _all(status: "Status", *, is_live: bool) -> Iterator[str]:
-    """Yield what fails or waits, then the datasets, then what only this page knows."""
+    """Yield what fails or waits, then the datasets, then what only this page has."""
     links = Links(status, is_live=is_live)
     found = waits(status)
     yield _needs_a_look(found, links)
