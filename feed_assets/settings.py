@@ -137,7 +137,7 @@ class Settings(Declaring):
     """Runs of a partition that may fail, on the same inputs and made the same way, before a person must look."""
 
     run_cost: float = Field(default=0, ge=0)
-    """What a second of a run costs, in the unit of `Late(value_per_gb=…)`; 0: re-runs are not weighed by their cost."""
+    """Cost of a second of a run, in the unit of `Late(value_per_gb=…)`; 0: re-runs are not weighed by their cost."""
 
     log_days: int = Field(default=90, ge=1, le=36_500)
     """Days for which the ledger keeps changes, events and rejects; what somebody needs stays longer."""
@@ -152,8 +152,7 @@ class Settings(Declaring):
     """Days for which a window has to be complete before the reports of it are one row, and it takes no more."""
 
     slower_factor: Times = Field(default=2, ge=0, le=1_000_000)
-    """How many times as long updates of a dataset by events take with its newest code than with that before, until it
-    is an alert; 0: it is none."""
+    """Factor by which a dataset's newest code may slow down its updates by events before it is an alert; 0: none."""
 
     alert_webhook: Webhook | None = None
     """URL that alerts are posted to, with `alert_secret`; secret because some services have their key in it."""

@@ -32,7 +32,7 @@ PROBES = "_feed_assets/doctor"
 
 FREE_BYTES = 1 << 30
 CLOCK_SECONDS = 5
-"""The most seconds that clocks may differ: update ids are seconds of ours, event times and quiet periods theirs."""
+"""The most seconds between clocks: event times and quiet periods are compared with update ids, seconds of ours."""
 
 OK, WARN, FAILED = "ok", "WARN", "FAILED"
 

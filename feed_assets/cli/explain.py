@@ -170,7 +170,7 @@ def _said(
 
 
 def _last_run(view: VerdictView, reason: str) -> LastRunView | None:
-    """Return the last run, with why it failed unless the verdict says it."""
+    """Return the last run, with the reason of its failure unless the verdict has it."""
     last = view.last_run
     is_said = last and first_line(last.reason) in reason
     return last.model_copy(update={"reason": None}) if last and is_said else last

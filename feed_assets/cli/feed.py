@@ -44,7 +44,7 @@ class How(StrEnum):
 
 
 def report(what: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
-    """Say that a command has changed a feed, and record it in the ledger if the blackboard is that of the settings."""
+    """Print that a command has changed a feed, and record it in the ledger if the blackboard is the settings' own."""
     from feed_assets.runs.sync import sync_one
 
     if _is_of_settings(board):

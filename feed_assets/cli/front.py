@@ -72,7 +72,7 @@ def judge(asked: Asked, port: int, token: str) -> Answer | None:
 
 
 def foreign(asked: Asked, port: int) -> str | None:
-    """Return why a request is no page's of this server, nor a program's: by another name, or from another page."""
+    """Return why a request is neither a page's of this server nor a program's: host or page is another. Else None."""
     host, origin, site = asked.header("host"), asked.header("origin"), asked.header("sec-fetch-site")
     name = _name(port)
     if host != name:
@@ -85,7 +85,7 @@ def foreign(asked: Asked, port: int) -> str | None:
 
 
 def no_command(asked: Asked) -> str | None:
-    """Return why a GraphQL request may not be a program's intention: what a form or an image can send is refused."""
+    """Return why a GraphQL request is refused, as a form or an image could send it; None if it is not."""
     if asked.path.rstrip("/") != "/graphql" or asked.is_websocket:
         return None
     if asked.method == "POST":

@@ -189,7 +189,7 @@ def who_says(why: str, who: str | None) -> str:
 
 
 def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partition]:
-    """Return the partitions that somebody typed; of a state table the windows that they are."""
+    """Return the partitions that somebody typed; for a state table, their windows."""
     if all("@" in each for each in typed):
         return _windows(dataset, typed)
     from feed_assets.orchestration.decide.keys import keys_of, within

@@ -92,7 +92,7 @@ def _show(found: "Status", as_json: bool, html: Path | None, *, live: bool) -> N
 
 
 def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
-    """Return the requested days; None: the newest periods of each dataset."""
+    """Return the requested days; None means the newest periods of each dataset."""
     from feed_assets.core.grid import HOURS_UP_TO, Slots
 
     if day is None and days is None:

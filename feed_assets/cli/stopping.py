@@ -21,7 +21,7 @@ import typer
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SAME_REQUEST_SECONDS = 0.5
-"""Seconds without a second Ctrl-C: `timeout`, `uv run` and others pass on a signal that the terminal sent us, too."""
+"""Seconds in which a signal is no second Ctrl-C: `timeout`, `uv run` and others repeat the one of the terminal."""
 
 
 @dataclass

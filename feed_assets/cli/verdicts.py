@@ -169,7 +169,7 @@ class LastRunView(View):
     parameters: str | None
     dagster_run: str | None
     reason: Annotated[str | None, Below] = None
-    """Why it failed, unless the verdict has it."""
+    """The reason of its failure, unless the verdict has it."""
 
 
 class LateView(View):

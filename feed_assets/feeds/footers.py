@@ -56,7 +56,7 @@ def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int
 def check_footer(file: File, metadata: Any, end: int) -> int:
     """Return the rows that a footer announces; `end` is the byte at which it begins.
 
-    Raises UnreadableUpdate if row groups or columns lie outside of the file, overlap, or do not add up.
+    Raise UnreadableUpdate if row groups or columns lie outside of the file, overlap, or do not add up.
     """
     flat = [metadata.schema.column(number).max_repetition_level == 0 for number in range(metadata.num_columns)]
     rows, taken = 0, list[tuple[int, int]]()
@@ -95,7 +95,7 @@ def metadata_of(board: Blackboard, file: File) -> Any:
 def metadata_in(file: File, end: bytes) -> Any:
     """Return the footer at the end of a file, if it fits the file: the one place where foreign footers are parsed.
 
-    `end` are the file's last bytes from the footer on, or more. Raises UnreadableUpdate.
+    `end` are the file's last bytes from the footer on, or more. Raise UnreadableUpdate.
     """
     # Imported here: readers of CSV and JSON alone do not need it.
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]

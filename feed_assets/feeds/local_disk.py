@@ -26,7 +26,7 @@ HALF_WRITTEN = re.compile(r"#[0-9]+$")
 """The end of a local file's name until obstore renames it: obstore never lists it, but everyone else sees it."""
 
 DEPTH = 64
-"""The most segments of a folder that is listed: no key of ours has half as many, each is opened from the root on."""
+"""The most segments of a listed folder: no key of ours has half as many, and each is opened from the root on."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # A FIFO is opened at once, and then refused.

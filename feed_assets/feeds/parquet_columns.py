@@ -76,7 +76,7 @@ def read_columns(board: Blackboard, files: Sequence[File]) -> dict[str, Columns]
 
 
 def columns_of(key: str, metadata: Any) -> Columns:
-    """Return the columns of a file by its footer. Raises UnreadableUpdate."""
+    """Return the columns of a file by its footer. Raise UnreadableUpdate for columns that not all readers have."""
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
     pa: Any = pyarrow  # It has no types.

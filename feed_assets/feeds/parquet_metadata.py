@@ -49,7 +49,7 @@ def wrong_codecs(metadata: Any) -> Iterator[tuple[str, str]]:
 
 
 def _open(metadata: Any, groups: list[int], **how: Any) -> None:
-    """Have pyarrow begin to read some row groups, up to the first page."""
+    """Let pyarrow begin to read some row groups, up to the first page."""
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
     pq: Any = parquet  # It has no types.

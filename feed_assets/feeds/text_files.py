@@ -31,7 +31,7 @@ def check_unaltered(board: Blackboard, files: Iterable[File]) -> None:
 def first_part(board: Blackboard, file: File, size: int) -> bytes:
     """Return the first bytes of a file that is not empty, at most so many.
 
-    Raises UnreadableUpdate for a packing that Spark cannot read, UpdateChanged if the file is not the listed one.
+    Raise UnreadableUpdate for a packing that Spark cannot read, UpdateChanged if the file is not the listed one.
     """
     data = _part(board, file, 0, size)
     problem = packing_problem(file.key, data, file.size)

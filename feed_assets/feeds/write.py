@@ -1,6 +1,6 @@
 """Write a File Feed: claim an id, write the parts, seal. Any step may be killed at any instruction.
 
-Readers believe the manifest alone, and it is the last object that is written. So a writer that dies before it leaves
+Readers believe the manifest alone, and it is the last object that is written. So a writer that dies earlier leaves
 an update that everybody skips, and its id is never given out again.
 """
 

@@ -1,4 +1,4 @@
-"""Wait for the writers that a reader of a PostgreSQL table must wait for: commits come in another order than numbers.
+"""Wait for the writers that a reader of a PostgreSQL table must wait for: commits are not in the order of numbers.
 
 INSERT locks its table before it draws a number, and holds the lock until its transaction ends; what was committed is
 visible before the lock is let go. So once a number h is visible, everybody who drew a lower one holds such a lock or

@@ -222,7 +222,7 @@ class EventSource:
     Args:
         name: Its name, which is also part of its sensor's: letters, digits and `_`.
         parts: Where its events are; `()` if its owners send them to the receiver, and nothing is to be read.
-        out_of_order: An event whose marker comes before its table's last one is recorded with a flag (`flag`), or
+        out_of_order: An event whose marker is before its table's last one is recorded with a flag (`flag`), or
             refused and kept as a reject (`refuse`).
 
     Raises:

@@ -21,7 +21,7 @@ _ROWS_PER_READ = 10_000
 @typed
 @dataclass(frozen=True)
 class DeletesTable:
-    """A table or view that says which rows of another are gone, and since when; it is only read.
+    """A table or view that lists the rows of another that are gone, and since when; it is only read.
 
     An index on `deleted_at` makes a read as long as what it finds; texts, such as SQLite's moments, are read whole.
 

@@ -88,7 +88,7 @@ def marker_column(
 
 
 def quoted_for(connection: sa.Connection, *names: str) -> str:
-    """Return a name in SQL that is given no parameters: SQLAlchemy doubles `%` for drivers that look for them."""
+    """Return a name in SQL that is given no parameters: SQLAlchemy doubles `%` for drivers that search for them."""
     text = ".".join(map(connection.dialect.identifier_preparer.quote, names))
     return text.replace("%%", "%") if connection.dialect.paramstyle in {"format", "pyformat"} else text
 

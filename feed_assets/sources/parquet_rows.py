@@ -28,7 +28,7 @@ def parquet_records(
 
     The file is fetched whole for each batch.
     """
-    # Imported here: a source without Parquet files does not pay for it.
+    # Imported here: a source without Parquet files does not need it.
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 
     read_metadata: Any = pq.read_metadata  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

@@ -96,7 +96,7 @@ class Harness:
             make_with(self.instance, self.maker)
 
     def _take_sources(self) -> None:
-        """Have the definitions read what is given. Raise SourceNotGiven for what else reaches out."""
+        """Make the definitions read what is given. Raise SourceNotGiven for what else reaches out."""
         __tracebackhide__ = True
         declared = declarations_of(self.definitions)
         refuse_what_is_not_given(self.sources, declared)
@@ -117,7 +117,7 @@ class Harness:
 
     @property
     def _settings(self) -> Settings:
-        """Settings of the test. Raise SourceNotGiven if they are another test's, or the shell's, by now."""
+        """Return the settings of the test. Raise SourceNotGiven if they are another test's, or the shell's, by now."""
         __tracebackhide__ = True
         refuse_another_home(self._home)
         return settings()

@@ -35,7 +35,7 @@ from feed_assets.testing.selection import with_specs
 
 Rows = Sequence[Mapping[str, Any]]
 Source = Rows | Path | str | EventSource | LineageTable | LineageFile
-"""What a test gives: rows, the path of a file or folder, a URL, or another declaration."""
+"""A source that a test gives: rows, the path of a file or folder, a URL, or another declaration."""
 
 _NO_ROWS = (Path, str, EventSource, LineageTable, LineageFile)
 
@@ -47,7 +47,7 @@ BOARDS = f"{PREFIX}BLACKBOARDS"
 
 @contextmanager
 def given_boards(sources: Mapping[str, Source], declared: Sequence[Declaration]) -> Generator[None]:
-    """Have the settings name the blackboards of others that the test gives.
+    """Add the blackboards of others that the test gives to the settings.
 
     An event source may have the name of one: then a declaration that is given is of the events.
     """

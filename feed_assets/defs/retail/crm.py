@@ -1,4 +1,4 @@
-"""The CRM of another team of the shop: visits of customers, who asked to be forgotten, and events of both.
+"""The CRM of another team of the shop: visits of customers, customers to be forgotten, and events of both.
 
 It stands in for that team's database, a SQLite file: the demo and tests let it write, `customers.py` only reads.
 """
