@@ -74,9 +74,10 @@ def build(
 ) -> None:
     """Build partitions by hand, one after the other, inputs first: each for its own key, whatever day it is.
 
-    Nobody is waited for: not what failed too often, what was refused, is paused, or has late data below the threshold.
-    Each needs its inputs. What is new goes before history, of which a day may have a limit: what is beyond it is left,
-    and the same command goes on the next day (UTC). Exit code 1 if one could not be built, or is left.
+    Partitions that wait for a person are built, too: those that failed too often, were refused, are paused, or have
+    late data below the threshold. Each needs its inputs. New partitions are built before history, of which a day may
+    have a limit. History beyond it is left; the same command continues the next day (UTC). Exit code 1 if one could
+    not be built, or is left.
     """
     import dagster as dg
 

@@ -53,7 +53,7 @@ def doctor(
     module: Module = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Look at Java, Spark, blackboard, ledger, home, module, Kafka, warehouses, clocks and disks, and say what to do.
+    """Check Java, Spark, blackboard, ledger, home, module, Kafka, warehouses, clocks and disks, and print what to do.
 
     Exit code 1 if something failed. No folder is made; a few bytes are written to the blackboard and removed again.
     """

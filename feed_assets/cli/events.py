@@ -133,7 +133,7 @@ def due(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what the next runs of consumers take, what is incomplete and since when, and how far they have read."""
+    """Show what the next runs of consumers take, what is incomplete and since when, and how far they have read."""
     graph = load_graph(module)
     services = open_services(graph, makes=False)
     nodes = [_consumer(graph, consumer)] if consumer else [node for node in graph.datasets() if node.by_events]
@@ -192,7 +192,7 @@ def pause(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Request no more runs of a consumer. What comes for it is kept until `resume`."""
+    """Request no more runs of a consumer. Its events are kept until `resume`."""
     from feed_assets.ledger import pauses
 
     node, ledger = _consumer(load_graph(module), consumer), ledger_of_settings(makes=False)
@@ -204,7 +204,7 @@ def pause(
 
 @app.command()
 def resume(consumer: Consumer, module: Module = None, as_json: AsJson = False) -> None:
-    """Go on with a paused consumer: everything that has come since is due."""
+    """Continue with a paused consumer: everything that has arrived since is due."""
     from feed_assets.ledger import pauses
 
     node = _consumer(load_graph(module), consumer)
@@ -219,7 +219,7 @@ def stats(
     limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """Say how long updates take from one table to another, by the version of the second one's code, the newest last.
+    """Show how long updates take from one table to another, by the version of the second one's code, the newest last.
 
     The median of each version is compared with that of the version before.
     """

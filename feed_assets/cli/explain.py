@@ -51,11 +51,11 @@ DECISIONS = 1000
 
 
 def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module = None, as_json: AsJson = False) -> None:
-    """Say whether a partition of a dataset is built, ready, or what it waits for: as the sensor would decide now.
+    """Show whether a partition of a dataset is built, ready, or what it waits for: as the sensor would decide now.
 
-    Without a partition: how many of its partitions are in which state, those that nothing has come for and holes
+    Without a partition: how many of its partitions are in which state, those for which nothing has arrived and holes
     too, each with the first few. Without a dataset: all that waits. What no tick has read of event sources is read
-    first; where that cannot be, it is said why, and when it was read last.
+    first. If that fails, the reason is shown, and the time of the last read.
     """
     graph = load_graph(module)
     services = open_services(graph, makes=False)

@@ -70,7 +70,7 @@ def lag(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how far each partition is signalled, how many messages are behind that, and since when they are there."""
+    """Show how far each partition is signalled, how many messages are behind that, and since when they are there."""
     from feed_assets.kafka.lag import lag as lag_of
     from feed_assets.sources.topics import clients_for
 
@@ -90,7 +90,7 @@ def lag(
 
 @app.command()
 def signals(topic: TopicName, limit: Limit = 10, module: Module = None, as_json: AsJson = False) -> None:
-    """List the last chunks of each partition, newest first, as their signals tell of them."""
+    """List the last chunks of each partition, newest first, by their signals."""
     from feed_assets.kafka.signals import newest
     from feed_assets.sources.topics import clients_for
 

@@ -19,7 +19,7 @@ Read = Annotated[bool, typer.Option("--read", help="Read the newest updates with
 
 @app.command("upgrade")
 def upgrade(as_json: AsJson = False) -> None:
-    """Make the ledger's tables, or bring them up to date, and say which version they have.
+    """Make the ledger's tables, or bring them up to date, and print their version.
 
     Each command does so itself, unless its role has no right to: then the owner of the database runs this.
     """
@@ -39,10 +39,10 @@ def prune(
     apply: Annotated[bool, typer.Option("--apply", help="Remove it. Otherwise nothing is removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old changes, events, rejects and reports that nobody needs, or say how many would go.
+    """Remove old changes, events, rejects and reports that nobody needs, or print how many would be removed.
 
-    Old is what FEED_ASSETS_LOG_DAYS says, and of reports FEED_ASSETS_STATE_REPORT_DAYS. The sensor `orphans` does so
-    once a day. What a subscriber has not got, a propagation needs or `events stats` looks at stays.
+    FEED_ASSETS_LOG_DAYS defines what is old, for reports FEED_ASSETS_STATE_REPORT_DAYS. The sensor `orphans` does the
+    same once a day. What a subscriber has not read, a propagation needs or `events stats` uses stays.
     """
     from datetime import UTC, datetime
 
@@ -60,7 +60,7 @@ def prune(
 def rebuild(module: Module = None, trust: Trust = False, read: Read = False, as_json: AsJson = False) -> None:
     """Put back into the ledger what the blackboard has of our own feeds, after the ledger was lost.
 
-    What the ledger knows is not changed. What cannot be known is printed; stop the daemon while this runs.
+    What the ledger has is not changed. What cannot be known is printed; stop the daemon while this runs.
     """
     import dagster as dg
 

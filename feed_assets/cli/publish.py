@@ -43,8 +43,8 @@ def publish(
 ) -> None:
     """Publish files as a new update of a partition; with --tree of many: DIR/2019-11-24/men/part-1.csv is of one.
 
-    Before anything is published, partitions, format and header are held to the feed's declaration: by the module that
-    is given, or the project's. On another --blackboard only by one that is given.
+    Before anything is published, partitions, format and header are checked against the feed's declaration: that of the
+    given module, or of the project. On another --blackboard only a given module is used.
     """
     from feed_assets.feeds import write
 

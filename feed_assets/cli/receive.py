@@ -113,7 +113,7 @@ def add(
 ) -> None:
     """Make a key for a partner and print it: this once, as only its digest is kept.
 
-    What it is for may be declared later: of what is not, or takes no events, a line on stderr says so.
+    Its feeds and sources may be declared later: lines on stderr name those that are not, or take no events.
     """
     from feed_assets.intake import keys
 
@@ -175,7 +175,7 @@ def revoke(
     key: Annotated[str | None, typer.Option(help="One key, by the name that `ls` shows; by default all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the keys of a partner hold no longer: receivers know within seconds."""
+    """End the keys of a partner: receivers notice within seconds."""
     from feed_assets.intake import keys
 
     ended = keys.revoke(ledger_of_settings(), partner, key, datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""`feed-assets reconcile`: finish what has a manifest, sweep what has none, and say so."""
+"""`feed-assets reconcile`: finish what has a manifest, sweep what has none, and print it."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,9 +23,9 @@ Unknown = Annotated[
 def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson = False) -> None:
     """Finish what killed runs left with a manifest, sweep orphans older than 24 hours, publish events that were lost.
 
-    Every newest update is looked at: what somebody else has removed is built again. Event sources are read once more
-    from the beginning, for what came under an earlier name. Only the feeds of this code location are touched. It may
-    run beside the daemon.
+    Every newest update is checked: what somebody else has removed is built again. Event sources are read once more
+    from the beginning, for files that arrived under an earlier name. Only the feeds of this code location are touched.
+    It may run beside the daemon.
     """
     from feed_assets.runs.verify import verify_all
 

@@ -32,7 +32,7 @@ def prune(
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old updates that no run reads, or say what would go. With both options, either one keeps an update."""
+    """Remove old updates that no run reads, or print what would go. With both options, either one keeps an update."""
     from feed_assets.runs.prune import prune, prune_feed
 
     policy = Retention(keep, parse_age(older_than) if older_than else None)
@@ -67,7 +67,7 @@ def compact(
     apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise nothing is written.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put the batches of an appendable dataset together, or say which would be: the rows stay, and nobody runs."""
+    """Put the batches of an appendable dataset together, or print which would be: rows stay, and no consumer runs."""
     from feed_assets.runs.compact import compact, partitions_of
 
     services, parsed = _services(), Feed.parse(feed)

@@ -19,7 +19,7 @@ def retire(
 ) -> None:
     """Build a dataset no more, by hand neither, and free its declaration to be removed. Refused while it is read.
 
-    By whom: datasets and tables of this code location, and those of others on this ledger that have run within the
+    Readers are datasets and tables of this code location, and those of others on this ledger that have run within the
     last hour of changes. Its updates stay as they are. Logged.
     """
     from feed_assets.ledger import closures

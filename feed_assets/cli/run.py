@@ -34,7 +34,7 @@ def run(
 ) -> None:
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
-    What it does is said on stderr, and how each run ended on stdout. Exit code 1 if a run failed and is tried again
+    Its steps are printed on stderr, and how each run ended on stdout. Exit code 1 if a run failed and is tried again
     later, if something is ready that could not be built, if a dataset could not be decided about, or a feed or an
     event source could not be read; 3 if partitions wait for a person; 4 if a service is not there.
     """

@@ -81,7 +81,7 @@ def transitions(
 ) -> None:
     """List changes of windows' states in order: the first ones after --since, else the newest.
 
-    Who follows them asks again with the last number that they have.
+    To follow them, repeat the command with the last number as --since.
     """
     from feed_assets.ledger.states import shown
 
@@ -105,7 +105,7 @@ def show(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Say of a dataset how far it is complete, and of a window or partition whether it is, and what it waits for."""
+    """Show how far a dataset is complete; for a window or partition, whether it is, and what it waits for."""
     from feed_assets.ledger.states import shown
     from feed_assets.ledger.states.parts import parts as parts_of
 
@@ -131,8 +131,8 @@ def close(
 ) -> None:
     """Make partitions final: no run makes them again, no late data count, no report changes them. Logged.
 
-    Of a dataset its partitions, of a state table its windows, with all that lies in them. Of what others write with
-    a cadence: the partitions are not expected any more. They do come if their owner writes them after all.
+    For a dataset these are partitions, for a state table windows, with all that lies in them. Partitions that others
+    write with a cadence are not expected any more. They still arrive if their owner writes them after all.
     """
     from feed_assets.ledger import closures
 
@@ -150,7 +150,7 @@ def reopen(
 ) -> None:
     """Open closed partitions again. Logged.
 
-    Of a dataset what came in between counts from then on. Reports of a window were rejected: send them again.
+    For a dataset, what arrived in between counts from then on. Reports on a window were rejected: send them again.
     """
     from feed_assets.core.windows import address_of
     from feed_assets.ledger import closures
@@ -256,9 +256,9 @@ def backfill(
     failed: Annotated[bool, typer.Option("--failed", help="It is not made again after all.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say that a window is made again by who fills it: at first, then with --done or --failed. Logged, with who, why.
+    """Record that who fills a window makes it again: at first, then with --done or --failed. Logged, with who, why.
 
-    A run by hand of one of our own datasets says so itself.
+    A run by hand of one of our own datasets records it itself.
     """
     from feed_assets.ledger.states import backfills
 
@@ -282,7 +282,7 @@ def waive(
     who: Who = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the consumers of a partition or window go on in spite of what is wrong with it now. Logged.
+    """Let the consumers of a partition or window continue in spite of what is wrong with it now. Logged.
 
     No state changes: another problem blocks again.
     """

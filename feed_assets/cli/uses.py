@@ -38,10 +38,10 @@ class UseView(OfPartition):
 
 
 def uses(feed: FeedName, partition: PartitionKey, update: Given, as_json: AsJson = False) -> None:
-    """Say which of our updates were built from an update, to the leaves: where a bad file has gone.
+    """List our updates that were built from an update, to the leaves: they show where a bad file has gone.
 
-    Also what was added to these, or put together of their batches, and the rejects of what has read them: their rows
-    are in it. Of an event table: what has read the rows that were updated at a marker.
+    The list includes what was added to these, or put together of their batches, and the rejects of what has read them:
+    their rows are in it. For an event table it has what read the rows that were updated at a marker.
     """
     from feed_assets.ledger.uses import uses
 

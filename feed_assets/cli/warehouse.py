@@ -76,7 +76,7 @@ def warehouse() -> None:
 def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJson = False) -> None:
     """Print the statements that make and migrate tables for what is not loaded yet.
 
-    The last lines are the errors of tables that could not go along with what they are loaded from; the exit code is 1.
+    The last lines are the errors of tables that cannot follow what they are loaded from; then the exit code is 1.
     """
     wanted, found, refused = _wanted(module, name, topics or []), list[ChangeView](), dict[str, FeedAssetsError]()
     with _target(name, wanted) as target:
@@ -116,7 +116,7 @@ def load(
 
 @app.command()
 def state(name: Name, as_json: AsJson = False) -> None:
-    """Say up to where each table has its topic, or which updates of its dataset, and why one has stopped."""
+    """Show up to where each table has its topic, or which updates of its dataset, and why one has stopped."""
     from feed_assets.warehouse import partitions
     from feed_assets.warehouse import state as states
 
@@ -145,8 +145,8 @@ def reset(
 ) -> None:
     """Drop a table and forget what is loaded of it, so that the next load makes it anew.
 
-    By default from the first signal on. --from stop leaves its positions as they are: the new table has what is not
-    loaded yet, alone. It refuses while a loader has the warehouse.
+    By default the load begins at the first signal. --from stop leaves its positions as they are: the new table has only
+    what is not loaded yet. Refused while a loader has the warehouse.
     """
     from feed_assets.warehouse import loader, reset
 
