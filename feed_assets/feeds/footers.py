@@ -95,7 +95,7 @@ def metadata_of(board: Blackboard, file: File) -> Any:
 def metadata_in(file: File, end: bytes) -> Any:
     """Return the footer at the end of a file, if it fits the file: the one place where foreign footers are parsed.
 
-    `end` are the file's last bytes from the footer on, or more. Raise UnreadableUpdate.
+    `end` are the file's last bytes from the footer on, or more. Raise UnreadableUpdate if it does not fit.
     """
     # Imported here: readers of CSV and JSON alone do not need it.
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]

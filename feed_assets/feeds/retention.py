@@ -1,4 +1,4 @@
-"""Remove old updates from a blackboard: neither a kill nor a reader meanwhile ever sees a torn one.
+"""Remove old updates from a blackboard: no kill leaves a torn one, and no reader meanwhile meets one.
 
 The order is: promise from where on history is whole, then of each update the manifest, then its files. Every step may
 be repeated.
