@@ -31,7 +31,7 @@ class Apprise:
     service: Any = field(repr=False)
 
     def send(self, title: str, text: str, state: str) -> None:
-        """Send a text. Raise AlertChannelDown or AlertNotDelivered."""
+        """Send a text. Failures are AlertChannelDown or AlertNotDelivered."""
         lock = _BUSY.setdefault(self.name, Lock())
         if not lock.acquire(blocking=False):
             raise AlertChannelDown(f"{self.name} has not come to an end with the delivery before.")

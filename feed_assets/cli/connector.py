@@ -65,7 +65,7 @@ def stopped_by_signals() -> Event:
 
 
 def wanted_topics(graph: "Graph", names: list[str]) -> "Mapping[str, Topic]":
-    """Return the limits of these topics, or of all that are declared. Raise InvalidName."""
+    """Return the limits of these topics, or of all declared ones. Raise InvalidName for a name that is no topic's."""
     return {name: each.topic for name, each in named_topics(graph, names).items() if each.topic}
 
 

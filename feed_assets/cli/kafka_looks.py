@@ -55,7 +55,7 @@ class KafkaLooks:
         return f"{len(declared)} declared, all of them at the broker"
 
     def _listed(self) -> tuple[set[str], int]:
-        """Return the names of the broker's topics, and the number of brokers. Raise KafkaUnavailable."""
+        """Return the names of the broker's topics, and the number of brokers. Raise KafkaUnavailable on failure."""
         from feed_assets.kafka import check_installed
 
         check_installed()

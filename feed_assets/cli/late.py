@@ -72,7 +72,7 @@ def _made(feed: Feed, key: str) -> Partition | None:
 
 
 def _declared(module: str | None, feed: Feed, key: str) -> Partition:
-    """Return the partition of a dataset, whose key may be as the UI writes it. Raise InvalidName."""
+    """Return the partition of a dataset, whose key may be as the UI writes it. Raise InvalidName unless it is one."""
     from feed_assets.orchestration.decide.keys import keys_of
 
     graph = load_graph(module)

@@ -177,8 +177,8 @@ def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
     """Make the home folder, with our dagster.yaml unless it has one, and set it for all that is started here.
 
     Dagster makes its tables in it, too, here one process at a time: two at once would leave its SQLite with two
-    versions, for good. A killed process leaves tables from which Dagster itself continues. Raise HomeBusy. An existing
-    home keeps its rights, which may be intended; if others may enter it, a warning is printed.
+    versions, for good. A killed process leaves tables from which Dagster itself continues. An existing home keeps its
+    rights, which may be intended; a warning says if others may enter it. Raise HomeBusy after `patience` seconds.
     """
     import dagster as dg
 

@@ -198,7 +198,7 @@ _GONE = "its row in feed_assets.tables is gone: the next load makes the table an
 
 
 def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":
-    """Return what has a table in a warehouse, or these of it: topics, and where datasets are. Raise InvalidName."""
+    """Return the topics and datasets with a table in a warehouse, or the named ones. Raise InvalidName for others."""
     from feed_assets.orchestration.declare.declarations import LoadedDataset
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
     from feed_assets.warehouse.dataset import Published

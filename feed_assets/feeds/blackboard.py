@@ -161,7 +161,7 @@ class Blackboard:
             return max((meta["last_modified"] for meta in self._objects(prefix)), default=None)
 
     def _objects(self, prefix: str, after: str = "") -> "list[ObjectMeta]":
-        """Return the listed objects. List again, by boto3, if a key on S3 has a character on which obstore fails."""
+        """Return the objects below a prefix; list again, by boto3, if obstore fails on a character of a key on S3."""
         try:
             return [meta for page in self._client.list(prefix or None, after or None) for meta in page]
         except exceptions.InvalidPathError:

@@ -20,7 +20,7 @@ def open_board(settings: Settings, *, name: str | None = None, makes: bool = Tru
 def board_at(settings: Settings, url: str | None, *, makes: bool = False) -> Blackboard:
     """Open the blackboard at a URL, or of a name in the settings; None means that of the settings, which writers make.
 
-    A URL on S3 is reached at the settings' endpoint. Raise InvalidSetting, InvalidName or BlackboardError.
+    A URL on S3 is reached at the settings' endpoint. Failures are InvalidSetting, InvalidName or BlackboardError.
     """
     if url is None:
         return open_board(settings, makes=makes)

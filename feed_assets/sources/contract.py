@@ -33,9 +33,9 @@ class Reader(Protocol):
     """An event table that others own: read, never written."""
 
     def read(self, after: str | None, limit: int, seconds: float, /) -> Batch:
-        """Return up to `limit` rows after a position of this source; None is the beginning. Raise SourceUnavailable.
+        """Return up to `limit` rows after a position of this source; None is the beginning.
 
-        A database has `seconds` in all; a blackboard has its own limits.
+        Raise SourceUnavailable if it cannot be read. A database has `seconds` in all; a blackboard has its own limits.
         Nothing is skipped. A row may be repeated (the position was lost, a file rewritten): events have an identity.
         """
         ...

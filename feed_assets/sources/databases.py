@@ -44,7 +44,7 @@ def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Co
 
 @contextmanager
 def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS) -> Generator[None]:
-    """Cancel what PostgreSQL does on a connection once the time is over. Raise SQLAlchemy's TimeoutError.
+    """Cancel what PostgreSQL does on a connection once the time is over, and raise SQLAlchemy's TimeoutError.
 
     If the server does not react to that, either, the connection is shut: its client alone would wait for ever.
     """

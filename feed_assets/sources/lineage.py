@@ -26,7 +26,7 @@ def read_lineage(url: str, table: str, pipeline: str, table_name: str, schema: s
 
 
 def read_lineage_file(board: Blackboard, key: str, pipeline: str, table_name: str) -> Lineage:
-    """Read lineage from JSON lines with an object for each table. Raise SourceUnavailable or Blackboard*."""
+    """Read lineage from JSON lines with an object for each table. Failures are SourceUnavailable or Blackboard*."""
     rows = rows_of_file(board, key, (pipeline, table_name))
     if rows is None:
         raise SourceUnavailable(f"{board.title} has no file {key}: correct its name, or have its owner publish it.")

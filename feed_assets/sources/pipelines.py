@@ -36,9 +36,9 @@ class PipelineSink(Protocol):
     """A place that pipelines are published to."""
 
     def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version with these tables of ours, if the newest one has others; return whether it had.
+        """Publish a version with these tables of ours, if the newest one has others; return whether one was published.
 
-        A kill at any moment leaves the version before, or this one. Raise SinkUnavailable or Blackboard*.
+        A kill at any moment leaves the version before, or this one. Failures are SinkUnavailable or Blackboard*.
         """
         ...
 

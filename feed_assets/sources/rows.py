@@ -147,7 +147,7 @@ def _marker(row: Mapping[str, Any], column: str | None) -> Marker:
 
 
 def as_marker(value: Any) -> Marker:
-    """Return the marker that a database or file gives: naive moments and dates are UTC. Raise InvalidEvent."""
+    """Return the marker of a database's or file's value: naive moments are UTC. Raise InvalidEvent if it is none."""
     if isinstance(value, str):
         return parse_marker(value)
     if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():

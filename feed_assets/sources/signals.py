@@ -36,7 +36,7 @@ class TopicSignals(Messages):
     """The dataset that the chunks are reported to as parts, and the length of its windows."""
 
     def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
-        """Return up to `limit` signals after a position; none before the first one. Raise SourceUnavailable."""
+        """Return up to `limit` signals after a position, none before the first. Raise SourceUnavailable on failure."""
         try:
             found = super().read(after, limit, seconds)
         except SourceUnavailable as error:
@@ -114,7 +114,7 @@ def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
 
 
 def partitions_of(topic: str, seconds: float) -> list[str]:
-    """Return a topic's partitions as the events of its signals name them. Raise SourceUnavailable or InvalidSetting."""
+    """Return a topic's partitions as its signals' events name them. Failures are SourceUnavailable, InvalidSetting."""
     with translated():
         return [str(each) for each in sorted(log.partitions(clients_for(topic).admin(), topic, seconds))]
 

@@ -45,7 +45,7 @@ class Sink(Protocol[_Event_contra]):
     def publish(self, events: Sequence[tuple[int, _Event_contra]]) -> tuple[str, ...]:
         """Publish events with their sequence numbers, in that order; return what of others was in the way, and skipped.
 
-        Raise SinkUnavailable or Blackboard*.
+        Failures are SinkUnavailable or Blackboard*.
         """
         ...
 

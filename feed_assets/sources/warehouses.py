@@ -57,7 +57,7 @@ class TableLoads:
     engine: Engine = field(repr=False)
 
     def read(self, after: str | None, limit: int, _seconds: float, /) -> Batch:
-        """Return events of up to `limit` partitions whose load differs from a position's. Raise SourceUnavailable."""
+        """Return events of up to `limit` partitions whose load is not a position's. Failures are SourceUnavailable."""
         if self.engine.absence():
             return Batch((), (), after, True)
         place = self._positions.load(after) or {}
