@@ -1,1 +1,1 @@
-"""What a run of Dagster does: the assets, their makers, and what they report."""
+"""Execution of Dagster runs: the assets, their makers, and their reports."""

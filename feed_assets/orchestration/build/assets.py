@@ -46,7 +46,7 @@ from feed_assets.settings import Declaring
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
+    DataFrame = Any  # Types are checked when a dataset is declared, which loads no Spark.
 
 Readable = Annotated[
     dg.AssetSpec | dg.AssetsDefinition | Input,
@@ -97,10 +97,10 @@ def feed_asset(
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`; the version is required.
-        inputs: What is read, by the name of the function's parameter: what `foreign_feed`, `event_table` or another
+        inputs: The inputs by the name of the function's parameter: what `foreign_feed`, `event_table` or another
             `@feed_asset` gives, or an `Input` of one. Each feed once.
-        deps: What is waited for like an input, and not read: the function has no parameter for it. A change of it
-            builds the dataset again, as that of an input does.
+        deps: Inputs that are waited for and not read: the function has no parameter for them. A change of one builds
+            the dataset again, as that of an input does.
         partitions_def: Dagster's partitions; without them the dataset is one partition.
         checks: What must be true of the written rows before anybody sees them, made by `feed_assets.checks`.
         profile: What is measured of the written rows, and compared with the partitions before: by time.
@@ -113,16 +113,16 @@ def feed_asset(
             the function returns; where all is loaded, one batch takes the place of all. Needs `by_events`, and event
             tables alone as inputs. Checks are made of the rows of each batch.
         cadence: When its updates are expected; one that does not come raises an alert.
-        completeness: When its windows are complete: what reads it waits for a valid update and for these. Needs
+        completeness: When its windows are complete: readers wait for a valid update and for these. Needs
             `event_time`.
         regions: The regions that its other dimension of partitions has, each with its own midnight.
         event_time: A timestamp column, whose least and greatest values (UTC) are recorded with each update.
         wait: What a partition waits for beside its inputs: a time, how many of its inputs are enough, and the deadline
             after which it raises an alert. Needs partitions of time.
-        reprocess: What becomes of it when windows that it has read were backfilled: built again `if_data_changed`,
-            `always`, or `never`.
+        reprocess: When it is built again after a backfill of windows that it has read: `if_data_changed`, `always`, or
+            `never`.
         figures: Key figures, SQL aggregates of the written rows that are numbers, by name, such as `{"revenue":
-            "sum(price)"}`: by them and its size a re-run is told, to the owners of the inputs that had changed.
+            "sum(price)"}`: with its size they report a re-run to the owners of the inputs that had changed.
         chart: A function from the written rows to Markdown, for the UI.
         description: A description for the UI; by default the function's docstring.
         group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
@@ -134,7 +134,7 @@ def feed_asset(
             publishes nothing.
         pool: Dagster's concurrency pool: no more of its runs are in progress at a time than its limit, the others are
             queued. A run of many partitions counts once.
-        version_in_key: Whether its asset key has the version, and that of its rejects: of a newer version beside an
+        version_in_key: True if its asset key and that of its rejects have the version, as for a newer version beside an
             older one, which keeps its key and its history.
 
     Returns:
@@ -181,7 +181,7 @@ def assets_of(
     shown: Presentation,
     pool: str | None = None,
 ) -> dg.AssetsDefinition:
-    """The assets of a dataset and of its rejects, with its checks, which one run makes."""
+    """Return the assets of a dataset and of its rejects, with its checks, which one run makes."""
     hint(recipe, partitions_def, read)
     condition = None if recipe.is_by_events else late_rerun()
     key = asset_key(recipe.feed, declared.version_in_key)
@@ -200,6 +200,6 @@ def assets_of(
 
 
 def _backfill_policy(recipe: Recipe) -> dg.BackfillPolicy | None:
-    """How many partitions a run of a backfill has; without a policy, as by events, each has a run of its own."""
+    """Return how many partitions a run of a backfill has; None, as by events, gives each a run of its own."""
     partitions = 1 if recipe.is_by_events else Declaring().partitions_per_run
     return dg.BackfillPolicy.multi_run(partitions) if partitions > 1 else None

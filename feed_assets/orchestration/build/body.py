@@ -1,4 +1,4 @@
-"""What a run of a dataset does: it builds each partition that the run names, and tells Dagster of it."""
+"""The run of a dataset: it builds each partition that the run names, and reports it to Dagster."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,17 +41,17 @@ from feed_assets.runs.waiting import Patience
 from feed_assets.settings import settings
 
 ASKED_BY = "feed_assets/asked_by"
-"""The tag of a run that somebody asked for by hand: who."""
+"""The tag of a run that was requested by hand: by whom."""
 
 BACKFILL = "dagster/backfill"
 """Dagster's tag of the runs of a backfill: its id."""
 
 AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagster/schedule_name"}
-"""The tags of runs that nobody asked for by hand."""
+"""The tags of runs that were not requested by hand."""
 
 
 def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
-    """The function that Dagster calls in a run of a dataset."""
+    """Return the function that Dagster calls in a run of a dataset."""
     others = [given.feed for given in read.values() if given.declaration.feed != recipe.feed]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
@@ -69,7 +69,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
 
 @dataclass(frozen=True)
 class _Body:
-    """One run of Dagster, whatever assets of the dataset it selects."""
+    """One Dagster run, whatever assets of the dataset it selects."""
 
     recipe: Recipe
     graph: Graph
@@ -82,7 +82,7 @@ class _Body:
         return self.graph.node(self.recipe.feed)
 
     def build_one(self, config: RunConfig) -> Iterator[Any]:
-        """Build the partition that the run names, and end as it does."""
+        """Build the partition that the run names. Raise dg.Failure if it is refused, InvalidName if none is named."""
         if self.node.partitions_def is not None and not self.context.has_partition_key:
             raise InvalidName(
                 f"{self.recipe.feed} is built partition by partition, and this run names none. Choose one."
@@ -100,7 +100,7 @@ class _Body:
     def build_many(self, config: RunConfig) -> Iterator[Any]:
         """Build all partitions that the run names: one after the other, in order, if one may be another's input.
 
-        One after the other also with a Spark profile, which is the session's.
+        They are built one after the other with a Spark profile, too, as it is the session's.
         """
         reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
         one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags
@@ -118,7 +118,7 @@ class _Body:
         return BACKFILL in self.context.run.tags
 
     def build(self, config: RunConfig, key: str | None, *, waits: bool) -> Outcome:
-        """Build the partition of one of Dagster's keys; `waits`: once no other run builds it."""
+        """Build the partition of one of Dagster's keys; with `waits`, once no other run builds it."""
         need, windows = self._place(key)
         inputs = {source.name: need.partitions_of(source.feed) for source in self.recipe.sources}
         launch, told = self._launch(config, need), run_spec_in(config)
@@ -143,7 +143,7 @@ class _Body:
         )
 
     def _place(self, key: str | None) -> tuple[Need, list[WindowAddress]]:
-        """What a partition needs of its inputs, and the windows that it fills."""
+        """Return what a partition needs, and the windows that it fills. Raise NoValidUpdate if an input does not exist."""
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             output = self.node.partition(key)
             extent = extent_of(self.node.partitions_def, output.key)
@@ -158,26 +158,26 @@ class _Body:
         run = self.context.run
         cluster = cluster_of(run, self.context.instance, settings())
         by_hand, why = asked_by(run), run.tags.get(WHY)
-        if by_hand is None and why is None:  # A run without the tag goes by the verdicts that were kept.
+        if by_hand is None and why is None:  # A run without the tag uses the verdict that was kept.
             with open_ledger(settings().ledger).read() as connection:
                 why = due.reason_of(connection, need.output)
         return Launch(run.run_id, by_hand, need.made_with, cluster, parameters_of(config), why)
 
     def _services(self, output: Partition) -> Services:
-        """The services of a run, which hear of each step."""
+        """Return the services of a run, which are notified of each step."""
         maker = maker_of(self.context.run, self.context.instance, settings())
         services = Services.of(settings(), maker, elsewhere=self.graph.elsewhere)
         return replace(services, on_step=partial(self._on_step, output))
 
     def _on_step(self, output: Partition, step: str) -> None:
-        """Say a step in the run's own log, which of a run in the user's process would be the terminal."""
+        """Write a step to the run's own log, unless the run is in the user's process, where that is the terminal."""
         if self.interrupted.is_set():
             raise KeyboardInterrupt("the run that builds it was stopped")
         if DRIVER not in self.context.run.tags:
             sys.stdout.write(f"{output}: {step}\n")
 
     def results(self, outcome: Outcome) -> Iterator[Result]:
-        """What Dagster is to hear of a partition."""
+        """Yield what Dagster gets for the outcome of a partition."""
         context = self.context
         match outcome:
             case Unchanged():
@@ -196,13 +196,13 @@ class _Body:
                 yield from materialized(outcome, *asked, {**more, **of_all}, self._page_of, version)
 
     def _page_of(self, read: Partition) -> str:
-        """Dagster's page of an input's partition; of windows, and of batches that nobody declares, the asset's."""
+        """Return Dagster's page of an input's partition; of windows, and of undeclared batches, the asset's page."""
         at = self.graph.parent_partition(read)
         node = self.graph.node(at.feed)
         return page_of(node.key, node.key_of(at) if node.partitions_def and not address_of(at) else None)
 
     def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
-        """The data version of the partition whose batch was written, and what all of its batches are."""
+        """Return the data version of the partition whose batch was written, and metadata of all its batches."""
         main = published.outputs[-1]
         if not self.recipe.is_appendable or main.partition.parent is None:
             return None, {}
@@ -213,7 +213,7 @@ class _Body:
         return set_version(pins), of_batch | ({"dagster/row_count": rows} if rows is not None else {})
 
     def standing(self, key: str | None) -> Iterator[Result]:
-        """What Dagster is to hear of a partition that is left as it is: its newest update, whoever made it."""
+        """Yield what Dagster gets for a partition that is left as it is: its newest update, whoever made it."""
         nodes = [self.graph.by_key[asset] for asset in sorted(self.context.selected_asset_keys)]
         outputs = {node.partition(key): node for node in nodes}
         with open_ledger(settings().ledger).read() as connection:
@@ -226,6 +226,6 @@ class _Body:
 
 
 def asked_by(run: dg.DagsterRun) -> str | None:
-    """Who asked for a run by hand; None of one that a sensor, a condition or a schedule asked for."""
+    """Return who requested a run by hand; None if a sensor, a condition or a schedule did."""
     by_hand = run.tags.get(ASKED_BY) or run.tags.get("user") or "somebody in Dagster"
     return None if AUTOMATIC & run.tags.keys() else by_hand

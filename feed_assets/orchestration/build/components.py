@@ -27,7 +27,7 @@ from feed_assets.sources.declared import EventSource, of_json
 
 
 class _Profiled(dg.Model):
-    """What is measured of a feed or table, and checked where that is off."""
+    """A feed or table with a profile, and with deep checks for anomalies of it."""
 
     profile: ProfileModel | None = None
     deep_checks: list[CheckModel] = Field(default_factory=list[CheckModel])
@@ -35,7 +35,7 @@ class _Profiled(dg.Model):
     """The path of a function: `my_project.tables.rows`."""
 
     def with_profile(self, spec: dg.AssetSpec) -> list[dg.AssetSpec | dg.AssetsDefinition]:
-        """The asset, and the one that measures it. Raises InvalidDefinition."""
+        """Return the asset, and the one that measures it. Raise InvalidDefinition for deep checks without a profile."""
         if self.profile is None:
             if self.deep_checks:
                 raise InvalidDefinition(f"{spec.key.to_user_string()} has deep_checks and no profile: expected both.")
@@ -50,14 +50,14 @@ class ForeignFeed(_Profiled, CsvModel, PresentationModel):
 
     feed: str
     columns: str = Field(alias="schema")
-    """Its name in YAML is `schema`, which pydantic has a method for."""
+    """The schema: its name in YAML is `schema`, which pydantic has a method for."""
     appendable: bool = False
     completeness: CompletenessModel | None = None
     event_time: str | None = None
     blackboard: str | None = None
     """The name of the blackboard of others that it is on."""
     version_in_key: bool = False
-    """Whether its asset key has the version: of a newer one beside an older one."""
+    """True if its asset key has the version, as for a newer one beside an older one."""
     cadence: CadenceModel | None = None
 
 
@@ -78,7 +78,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     feeds: list[ForeignFeed]
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """One external asset for each feed, with daily partitions from `start_date`."""
+        """Return one external asset for each feed, with daily partitions from `start_date`."""
         days = dg.DailyPartitionsDefinition(self.start_date)
         with placed(context):
             specs = [(each, self._spec(each, days)) for each in self.feeds]
@@ -123,7 +123,7 @@ class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
     tables: list[Table]
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """One external asset for each table."""
+        """Return one external asset for each table."""
         with placed(context):
             source = of_json(self.source)
             return dg.Definitions(assets=[_event_table(each, source) for each in self.tables])
@@ -145,7 +145,7 @@ class StateTable(_Profiled):
 
 
 class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Tables of which reports tell how complete they are, as external assets.
+    """Tables with reported completeness, as external assets.
 
     Args:
         start: Their first day, such as `2026-01-01` (UTC).
@@ -159,7 +159,7 @@ class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
     tables: list[StateTable]
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """One external asset for each table."""
+        """Return one external asset for each table."""
         with placed(context):
             times = windows_from(self.start, self.every)
             specs = [(each, _state_table(each, times)) for each in self.tables]

@@ -1,4 +1,4 @@
-"""A YAML component: a dataset of ours that is declared without a line of Python, but for its function."""
+"""A YAML component: a dataset of ours that is declared without Python, except for its function."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -41,11 +41,11 @@ _BY_DAGSTER = {"all": dg.AllPartitionMapping, "last": dg.LastPartitionMapping}
 _LONG = {"week": dg.WeeklyPartitionsDefinition, "month": dg.MonthlyPartitionsDefinition}
 _DECLARED = "`at`, the folder of defs/ that declares it, or the path of what does, as my_project.defs.tables.foo"
 _BUILDING: ContextVar[tuple[str, ...]] = ContextVar("_BUILDING", default=())
-"""The folders whose components are being built, each of which is read by the one before it."""
+"""Folders whose components are being built, each of which is read by the one before it."""
 
 
 class PartitionsModel(dg.Model):
-    """Partitions: `{start: "2026-01-01", every: day, tz: Europe/Berlin}`, with other keys, or of these alone."""
+    """Partitions: `{start: "2026-01-01", every: day, tz: Europe/Berlin}`, with `keys` beside these, or `keys` alone."""
 
     start: date | None = None
     """Their first day; without it they have no time."""
@@ -56,7 +56,7 @@ class PartitionsModel(dg.Model):
     """The keys of another dimension, by its name: `{region: [apac, emea]}`."""
 
     def value(self, regions: dict[str, str]) -> Partitions:
-        """Dagster's partitions; regions are a dimension. Raises InvalidDefinition."""
+        """Return Dagster's partitions; regions are a dimension. Raise InvalidDefinition unless there are 1 or 2."""
         keys = self.keys | ({"region": sorted(regions)} if regions else {})
         parts: dict[str, dg.PartitionsDefinition[str]] = {"time": self._windows(self.start)} if self.start else {}
         parts |= {name: dg.StaticPartitionsDefinition(values) for name, values in keys.items()}
@@ -70,14 +70,14 @@ class PartitionsModel(dg.Model):
 
 
 class InputModel(dg.Model):
-    """What is read: `{asset: web/foo, at: tables}`, and the arguments of `Input`."""
+    """An input: `{asset: web/foo, at: tables}`, and the arguments of `Input`."""
 
     asset: str
     """Its key; without `at` the path of what declares it: `my_project.defs.tables.foo`."""
     at: str | None = None
     """The folder or file of `defs/` that declares it."""
     mapping: Literal["within", "batch_date", "day_to_date", "all", "last"] | tuple[int, int] | None = None
-    """One of ours, Dagster's of all partitions or the last, or the offsets of its `TimeWindowPartitionMapping`."""
+    """A mapping of ours, Dagster's of all partitions or the last, or offsets of its `TimeWindowPartitionMapping`."""
     only: dict[str, str] = Field(default_factory=dict[str, str])
     ignore_quality_issue: bool = False
     tagged: bool = False
@@ -88,7 +88,7 @@ class InputModel(dg.Model):
     late: Late | None = None
 
     def value(self, context: dg.ComponentLoadContext) -> Input:
-        """As it is declared in Python. Raises InvalidDefinition."""
+        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
         return Input(
             _asset_at(context, self.asset, self.at) if self.at else object_at("asset", self.asset, _DECLARED),
             mapping=self._mapping,
@@ -116,14 +116,14 @@ class InputModel(dg.Model):
 class FeedAssetComponent(DeclaredComponent, PresentationModel):
     """A dataset: what `@feed_asset` declares, with the path of its function.
 
-    What is a dataclass in Python is given by its arguments, durations as in ISO 8601: `{deadline: PT6H}`.
+    Dataclasses of Python are given by their arguments, durations as in ISO 8601: `{deadline: PT6H}`.
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`.
         function: The path of a plain function from DataFrames to a DataFrame, such as `my_project.reports.report`.
-        inputs: What is read, by the name of the function's parameter: of each `asset` and `at`, the folder of `defs/`
-            that declares it, and the arguments of `Input`; or `previous_bucket`.
-        deps: What is waited for and not read, each as one of `inputs`.
+        inputs: The inputs, by the name of the function's parameter: `asset` and `at`, the folder of `defs/` that
+            declares it, and the arguments of `Input`; or `previous_bucket`.
+        deps: Inputs that are waited for and not read, each as one of `inputs`.
         partitions: `start`, `every` and `tz` of its time, and `keys` of another dimension; without them it is one.
         checks: What must be true of the written rows, each with `check` and its `arguments`, or an `aggregate` and the
             numbers `within` which it passes.
@@ -137,7 +137,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         regions: Time zones by region; its partitions then have the dimension `region`, too.
         event_time: A timestamp column.
         wait: What a partition waits for beside its inputs.
-        reprocess: What becomes of it when windows that it has read were backfilled.
+        reprocess: When it is built again after a backfill of windows that it has read.
         figures: Key figures, SQL aggregates of the written rows by name.
         chart: The path of a function from the written rows to Markdown.
         description: A description for the UI; by default the function's docstring.
@@ -148,8 +148,8 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         owners: Owners for the UI.
         code_version: By default a digest of the function's source.
         pool: Dagster's concurrency pool of its runs.
-        version_in_key: Whether its asset key has the version: of a newer one beside an older one.
-        warehouses: Those that its rows are loaded into, each by a table called `<warehouse>/<name>`.
+        version_in_key: True if its asset key has the version, as for a newer one beside an older one.
+        warehouses: Warehouses that its rows are loaded into, each by a table called `<warehouse>/<name>`.
     """
 
     feed: str
@@ -178,7 +178,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
     warehouses: list[str] = Field(default_factory=list)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The assets of the dataset, its rejects and its tables, and the feeds of others that it names by path."""
+        """Return the assets of the dataset, its rejects and its tables, and foreign feeds that it names by path."""
         with placed(context), _once(context):
             inputs = {name: _input(each, context) for name, each in self.inputs.items()}
             deps = [each.value(context) for each in self.deps]
@@ -190,7 +190,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         foreign = [feed for feed in by_path if isinstance(feed, dg.AssetSpec)]
         return dg.Definitions(
             assets=[dataset, *tables, *foreign]
-        )  # They may be declared again in the same words, datasets not.
+        )  # Foreign feeds may be declared again in the same words, datasets may not.
 
     def _decorator(self, inputs: dict[str, Input], deps: list[Input]) -> Callable[..., dg.AssetsDefinition]:
         return feed_asset(
@@ -226,7 +226,7 @@ def _input(given: InputModel | Literal["previous_bucket"], context: dg.Component
 
 @contextmanager
 def _once(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Raise InvalidDefinition for a folder that is being built already: Dagster would go round without end."""
+    """Raise InvalidDefinition for a folder that is being built already: Dagster would recurse without end."""
     folder, outer = context.component_loc.get_display_key(context.defs_module_path), _BUILDING.get()
     if folder in outer:
         raise InvalidDefinition(
@@ -241,7 +241,7 @@ def _once(context: dg.ComponentLoadContext) -> Generator[None]:
 
 
 def _asset_at(context: dg.ComponentLoadContext, key: str, folder: str) -> dg.AssetSpec:
-    """What a folder of `defs/` declares by this key; Dagster notes that it is read from there. InvalidDefinition."""
+    """Return the asset of a key in a folder of `defs/`, which Dagster notes as read. Raise InvalidDefinition."""
     root = context.defs_module_path
     if not (root / folder).exists():
         known = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))

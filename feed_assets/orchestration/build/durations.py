@@ -1,4 +1,4 @@
-"""How long the last updates took to a dataset, as a chart in its metadata: a bar for each, a shade by code version."""
+"""Durations of the last updates to a dataset, as a chart in its metadata: a bar for each, a shade by code version."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.durations import durations
 
 LAST = 30
-"""Updates in a chart."""
+"""Maximum number of updates in a chart."""
 
 _WIDTH, _HEIGHT, _BAR = 560, 120, 16
 _SHADES = ("#4f43dd", "#9a93f0")
 
 
 def durations_metadata(ledger: Ledger, inputs: Sequence[Feed], dataset: Feed) -> dict[str, dg.MetadataValue]:
-    """For each input of a dataset by events the durations of the last updates, as Markdown with an SVG image in it."""
+    """Return, for each input of a dataset by events, durations of the last updates, as Markdown with an SVG image."""
     found: dict[str, dg.MetadataValue] = {}
     for first in inputs:
         with ledger.read() as connection:

@@ -1,4 +1,4 @@
-"""What a re-run has changed, in the metadata of its materialization."""
+"""Effects of a re-run, in the metadata of its materialization."""
 
 import dagster as dg
 
@@ -9,7 +9,7 @@ from feed_assets.runs.phases import Published
 
 
 def effect_metadata(ledger: Ledger, published: Published) -> dict[str, dg.MetadataValue]:
-    """Inputs and output before and after, as a table and a chart; nothing of a partition's first update."""
+    """Return inputs and output before and after, as a table and a chart; {} for a partition's first update."""
     main = published.outputs[-1]
     with ledger.read() as connection:
         found = effect(connection, main.partition, main.id)

@@ -1,4 +1,4 @@
-"""The maker of a run's rows: Spark, with the profile that the run asks for, or the one that its instance was given."""
+"""The maker of a run's rows: Spark, with the run's profile, or the one that its instance was given."""
 
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
@@ -12,7 +12,7 @@ from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
 
 SPARK_PROFILE = "feed_assets/spark_profile"
-"""The tag of a run that wants more (or less) of Spark; a plan may set it."""
+"""The tag of a run with another Spark profile, for more (or less) of Spark; a plan may set it."""
 
 DRIVER = "feed_assets/driver"
 """The tag of a run that `feed-assets run` drives: that process."""
@@ -22,17 +22,17 @@ _READERS: WeakKeyDictionary[dg.DagsterInstance, SliceReader] = WeakKeyDictionary
 
 
 def make_with(instance: dg.DagsterInstance, maker: Maker) -> None:
-    """Have this maker make the rows of all runs of an instance in this process."""
+    """Make the rows of all runs of an instance in this process with this maker."""
     _MAKERS[instance] = maker
 
 
 def read_slices_with(instance: dg.DagsterInstance, reader: SliceReader) -> None:
-    """Have `Slice.read` use this reader in all runs of an instance in this process."""
+    """Use this reader for `Slice.read` in all runs of an instance in this process."""
     _READERS[instance] = reader
 
 
 def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> None:
-    """Raise SparkUnavailable if the runs of an instance would find no Spark, in a moment and before the first."""
+    """Raise SparkUnavailable if the runs of an instance would find no Spark; quick, and before the first run."""
     if instance not in _MAKERS:
         from feed_assets.spark.session import refuse_what_cannot_start  # PySpark costs a second.
 
@@ -40,14 +40,14 @@ def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> 
 
 
 def will_start_spark(instance: dg.DagsterInstance) -> bool:
-    """Whether the next run of an instance in this process is the one that Spark starts for."""
+    """Return whether the next run of an instance in this process is the one that Spark starts for."""
     from pyspark.sql import SparkSession
 
     return instance not in _MAKERS and SparkSession.getActiveSession() is None
 
 
 def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> str | None:
-    """The Spark that makes a run's rows: its master, or its Connect server without what follows it, such as a token."""
+    """Return the Spark that makes a run's rows: its master, or its Connect server without options such as a token."""
     if instance in _MAKERS:
         return None
     if settings.spark_remote:
@@ -57,9 +57,9 @@ def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Setti
 
 
 def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> Callable[[], Maker]:
-    """The maker of a run's rows. Raises InvalidSetting for a profile that is not there.
+    """Return the maker of a run's rows. Raise InvalidSetting for a profile that does not exist.
 
-    Runs that `feed-assets run` drives share a process, and so its Spark: none of them may start it as it likes.
+    Runs that `feed-assets run` drives share a process and its Spark: none of them may start it in its own way.
     """
     profile, maker = settings.profile(run.tags.get(SPARK_PROFILE)), _MAKERS.get(instance)
     if maker is not None:

@@ -1,6 +1,6 @@
-"""A run of many partitions: each for itself, some of them at a time, and Dagster hears of each as it ends (ADR 59).
+"""A run of many partitions: each is built for itself, some at a time, and reported to Dagster as it ends (ADR 59).
 
-One that is refused or fails takes no neighbour along: the run goes on, and fails at its end. Events are logged and not
+A refused or failed one does not affect others: the run continues, and fails at its end. Events are logged and not
 yielded, as a result that a run yields is of all its partitions at once.
 """
 
@@ -27,10 +27,10 @@ from feed_assets.orchestration.build.reports import Result, log_result
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 
 NOT_BUILT = "not built"
-"""Under which name the failure of a run tells in its metadata what it did not build, by Dagster's key, and why."""
+"""Metadata name under which a run's failure lists what it did not build, by Dagster's key, and why."""
 
 _IS_OUTPUT_ALONE = "__source_asset_observation__"
-"""Under which name the metadata of an output tell Dagster to make no materializations of it. It exports none."""
+"""Metadata name by which Dagster makes no materializations of an output. Dagster does not export it."""
 
 Build = Callable[[str], Outcome]
 BuildOrWait = Callable[[str, bool], Outcome]
@@ -42,7 +42,7 @@ End = Outcome | BaseException
 
 @dataclass(frozen=True)
 class Many:
-    """The partitions of a run: how one is built, what Dagster hears of its outcome, and of what stands as it is."""
+    """The partitions of a run: how one is built, and how its outcome, or an unchanged update, is reported."""
 
     context: dg.AssetExecutionContext
     build: BuildOrWait
@@ -56,7 +56,7 @@ class Many:
     ended: dict[str, End] = field(default_factory=dict[str, End])
 
     def run(self, at_a_time: int, interrupted: Event) -> Iterator[Any]:
-        """Build every partition. Raises dg.Failure, which names those that were not built, or an outage."""
+        """Build every partition. Raise an outage, or dg.Failure, which names those that were not built."""
         try:
             self._build(at_a_time, interrupted)
             _raise_what_failed(self.ended)
@@ -68,7 +68,7 @@ class Many:
             yield from _outputs(self.context)
 
     def _build(self, at_a_time: int, interrupted: Event) -> None:
-        """Build what no other run builds, so that two runs share the work; then wait for the others' partitions."""
+        """Build what no other run builds, so that two runs share the work; then wait for the other partitions."""
         busy = deque[str]()
         for waiting, waits in ((deque(self.context.partition_keys), self.in_order), (busy, True)):
             with closing(ends_of_each(partial(self._begin, waits), waiting, at_a_time, interrupted)) as ends:
@@ -89,7 +89,7 @@ class Many:
         if _is_outage(end):
             end.add_note(f"Not begun: {', '.join(dict.fromkeys(chain(*left))) or 'none'}.")
             for waiting in left:
-                waiting.clear()  # The next one would end with it, too.
+                waiting.clear()  # The next partitions would fail with it, too.
 
     def _begin(self, waits: bool, key: str) -> Outcome:
         self.made_of[key] = provenance(self.context)
@@ -109,7 +109,7 @@ class Many:
 
 @contextmanager
 def to_its_end() -> Generator[None]:
-    """What is published is told of with all its checks: an interrupt that comes meanwhile comes after it."""
+    """Delay interrupts until the block ends, so that what is published is reported with all its checks."""
     with capture_interrupts():
         yield
         has_come = check_captured_interrupt()
@@ -118,9 +118,9 @@ def to_its_end() -> Generator[None]:
 
 
 def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.Output[None]]:
-    """What the steps below wait for, and nothing more: Dagster would make of each a materialization of every partition.
+    """Yield only what the steps below wait for: Dagster would make each a materialization of every partition.
 
-    It would have one version for all, and be newer than what another run has told since.
+    It would have one version for all, and be newer than what another run has reported since.
     """
     alone = {_IS_OUTPUT_ALONE: True}
     yield from (dg.MaterializeResult(asset_key=key, metadata=alone) for key in sorted(context.selected_asset_keys))
@@ -129,7 +129,7 @@ def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult
 
 
 def ends_of_each(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
-    """How each partition ended, as it ends; whoever empties `waiting` has no other one begun."""
+    """Yield how each partition ended, as it ends. No other one is begun once the caller empties `waiting`."""
     if at_a_time > 1:
         yield from _in_threads(build, waiting, at_a_time, interrupted)
     while waiting:  # In this thread an interrupt ends what is being built, and not only at its next step.
@@ -138,9 +138,9 @@ def ends_of_each(build: Build, waiting: deque[str], at_a_time: int, interrupted:
 
 
 def _in_threads(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
-    """The same for so many at a time. An interrupt of this thread is told to the others, and waits for their ends.
+    """Yield the same for `at_a_time` partitions at once. An interrupt is passed on to all threads, and waits for them.
 
-    One of them may be published by then: Dagster hears of that, too.
+    One of their partitions may be published by then: it is reported to Dagster, too.
     """
     running: dict[Future[End], str] = {}
     with ThreadPoolExecutor(at_a_time) as pool:

@@ -1,4 +1,4 @@
-"""A YAML component: a partner, who pushes events or whose files are pulled. A new one is a `defs.yaml`, and no code."""
+"""A YAML component: a partner who pushes events or whose files are pulled. A new one needs a `defs.yaml`, no code."""
 
 from datetime import date
 from typing import Literal
@@ -28,7 +28,7 @@ class PartnerComponent(DeclaredComponent, CsvModel):
         completeness: When its windows are complete.
         description: A description for the UI.
         owners: Owners for the UI.
-        delimiter: Of CSV, as `quote`, `encoding`, `header` and `null_value`: how it is written.
+        delimiter: The delimiter of CSV; `quote`, `encoding`, `header` and `null_value` are its other options.
     """
 
     feed: str
@@ -43,7 +43,7 @@ class PartnerComponent(DeclaredComponent, CsvModel):
     owners: list[str] | None = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """One external asset, with partitions by hour or day from `start`."""
+        """Return one external asset, with partitions by hour or day from `start`."""
         with placed(context):
             return dg.Definitions(assets=[self._spec])
 

@@ -27,13 +27,13 @@ def patience_of(context: dg.AssetExecutionContext, interrupted: Event) -> Patien
 
 
 def _pause(interrupted: Event, seconds: float) -> None:
-    """Wait. Raises KeyboardInterrupt once the run is stopped: threads beside the run's own get no signal."""
+    """Wait. Raise KeyboardInterrupt once the run is stopped: threads beside the run's own get no signal."""
     if interrupted.wait(seconds):
         raise KeyboardInterrupt("the run that builds it was stopped")
 
 
 def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
-    """Write a reason to the run's log; of a run in the user's process also to the terminal, as nobody looks there."""
+    """Write a reason to the run's log and output; in the user's process, where nobody reads these, to the terminal."""
     context.log.info(reason)
     if DRIVER in context.run.tags:
         _logger.warning(reason)
@@ -42,7 +42,7 @@ def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
 
 
 def has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
-    """Return whether a run that the ledger believes to be running is over: Dagster knows of other hosts, too."""
+    """Return whether a run is over that the ledger has as running; Dagster covers processes on other hosts."""
     if is_dead(run.process):
         return True
     found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None

@@ -1,4 +1,4 @@
-"""`profiled`: the profile of what another team writes is a dataset beside it, which says what it finds of it."""
+"""`profiled`: the profile of what another team writes is a dataset beside it, which reports its findings."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,12 +36,12 @@ def profiled(
     retention: Retention | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetsDefinition:
-    """Declare that what another team writes is measured as soon as it is complete, and checked where that asks for it.
+    """Declare that data of another team are measured as soon as they are complete, and checked if these are off.
 
     It becomes a dataset, `<name>_profile/v1.0`, of the same partitions, with one row for each measure: what was found,
-    the median of the baseline, its median absolute deviation, and whether it is an anomaly. What the profile and the
-    deep checks find is the quality of the partition, or of the windows, that they have read: a deep check that fails
-    holds whatever reads it.
+    the median of the baseline, its median absolute deviation, and whether it is an anomaly. Findings of the profile and
+    the deep checks are the quality of the partition, or of the windows, that they have read: a deep check that fails
+    blocks all readers.
 
     Args:
         table: What `foreign_feed` or `state_table` gives, with partitions of time.

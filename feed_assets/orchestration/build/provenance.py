@@ -1,4 +1,4 @@
-"""What a partition of many was made of, as Dagster's UI wants to know it: what it puts on a yielded result itself."""
+"""Provenance of one partition of many for Dagster's UI: the tags that Dagster itself puts on a yielded result."""
 
 from collections.abc import Mapping
 
@@ -12,13 +12,13 @@ MadeOf = Mapping[dg.AssetKey, Tags]
 CODE_VERSION_TAG, IS_OURS_TAG = "dagster/code_version", "dagster/data_version_is_user_provided"
 INPUT_VERSION_TAG, INPUT_EVENT_TAG = "dagster/input_data_version", "dagster/input_event_pointer"
 NO_VERSION, NO_EVENT = "INITIAL", "NULL"
-"""Dagster's names for the version and the event of an input of which it has not heard."""
+"""Dagster's names for the version and the event of an input that it has no record of."""
 
 
 def provenance(context: dg.AssetExecutionContext) -> MadeOf:
-    """By selected asset the tags that tell whether it is stale: its code, and how far Dagster's log of its inputs is.
+    """Return the tags by which each selected asset is stale or not: its code, and the position of its inputs' log.
 
-    As of now, so asked before a partition pins its inputs: what Dagster hears of these later makes it stale.
+    They are as of now, so call this before a partition pins its inputs: later reports of these make it stale.
     """
     specs = [spec for spec in context.assets_def.specs if spec.key in context.selected_asset_keys]
     inputs = sorted({dep.asset_key for spec in specs for dep in spec.deps})
@@ -32,7 +32,7 @@ def _own(spec: dg.AssetSpec, run_id: str) -> Tags:
 
 
 def _input(record: dg.EventLogRecord | None) -> tuple[str, str]:
-    """Number and data version of an input's newest materialization of any partition."""
+    """Return number and data version of an input's newest materialization of any partition."""
     found = record.asset_materialization if record else None
     if record is None or found is None:
         return NO_EVENT, NO_VERSION

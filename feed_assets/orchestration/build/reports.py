@@ -22,13 +22,13 @@ DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's tag of a materialization by which it tells whether data have changed."""
 
 UPDATE_ID = "update id"
-"""Under which name the metadata of a materialization tell what it is of."""
+"""Metadata name of a materialization's update id."""
 
 SAMPLE = "sample"
-"""Under which name the metadata of a failed check have rows that break it."""
+"""Metadata name of the rows that break a failed check."""
 
 NEWEST = 10
-"""Materializations of a partition among which a run looks for its own: others may tell of it in the same moment."""
+"""Number of materializations among which a run searches its own: others may report one at the same moment."""
 
 Result = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
@@ -42,10 +42,10 @@ def materialized(
     page_of: PageOf,
     version: str | None = None,
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """One result for each selected output, the dataset's with its checks, its pins, and `more` metadata.
+    """Yield one result for each selected output, the dataset's with its checks, its pins, and `more` metadata.
 
-    `keys` are those of its outputs, in their order; `page_of` says where an input's page is; `version` is that of all
-    batches, where a batch was written.
+    `keys` are those of its outputs, in their order; `page_of` returns an input's page; `version` is that of all
+    batches, if a batch was written.
     """
     main = published.outputs[-1]
     for key, output in zip(keys, published.outputs, strict=True):
@@ -70,7 +70,7 @@ def standing(node: Node, row: updates.Row, version: str | None = None) -> dg.Mat
 
 
 def recorded(node: Node, row: updates.Row) -> dict[str, Any]:
-    """What the ledger knows of an update of a feed, as metadata."""
+    """Return the ledger's facts about an update of a feed, as metadata."""
     return {
         UPDATE_ID: row.id,
         "path": url_of(row.partition, row.id, node.blackboard),
@@ -83,11 +83,11 @@ def recorded(node: Node, row: updates.Row) -> dict[str, Any]:
 def log_result(
     context: dg.AssetExecutionContext, key: str, result: Result, made_of: Mapping[dg.AssetKey, Mapping[str, str]]
 ) -> None:
-    """Tell Dagster at once of one partition of many: a result that is yielded would be of all of them.
+    """Report one partition of many to Dagster at once: a result that is yielded would be of all of them.
 
-    Checks are bound to the materialization that this run has just logged: else they count for nothing.
+    Checks are bound to the materialization that this run has just logged: otherwise they have no effect.
     """
-    log = cast("Callable[[Any], None]", context.log_event)  # Its type does not say that it takes a check's result.
+    log = cast("Callable[[Any], None]", context.log_event)  # Its type lacks a check's result.
     asset = dg.AssetKey.from_coercible(result.asset_key or ())
     if isinstance(result, dg.MaterializeResult):
         log(_materialization(asset, key, result, made_of[asset]))
@@ -122,9 +122,9 @@ def _evaluation(
 
 
 def _told_last(context: dg.AssetExecutionContext, asset: dg.AssetKey, key: str) -> Any:
-    """This run's last materialization as checks name it; None if it has logged none.
+    """Return this run's last materialization as checks refer to it; None if it has logged none.
 
-    Dagster exports the class of that no other way than by its name in JSON.
+    Dagster exports its class only by its name in JSON.
     """
     wanted = dg.AssetRecordsFilter(asset, asset_partitions=[key])
     records = context.instance.fetch_materializations(wanted, limit=NEWEST).records
@@ -135,7 +135,7 @@ def _told_last(context: dg.AssetExecutionContext, asset: dg.AssetKey, key: str) 
 
 
 def failed_checks(refused: Refused, key: dg.AssetKey, checks: Set[dg.AssetCheckKey]) -> Iterator[dg.AssetCheckResult]:
-    """The results of an audit that failed, passed checks too."""
+    """Yield the results of an audit that failed, passed checks too."""
     yield from _check_results(refused.checks, key, checks)
 
 
@@ -155,7 +155,7 @@ def _check_results(
 
 
 def offending_rows(instance: dg.DagsterInstance, run_id: str, partition: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the rows that the failed checks of a run have shown of one of Dagster's partitions, with the check."""
+    """Yield the sample rows of the failed checks of a run for one of Dagster's partitions, with the check."""
     events = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
     for event in events:
         logged = event.event_log_entry.dagster_event

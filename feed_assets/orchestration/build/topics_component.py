@@ -1,4 +1,4 @@
-"""A YAML component: Kafka topics that become chunks and tables. A new one is a few lines of `defs.yaml`, no code."""
+"""A YAML component: Kafka topics that become chunks and tables. A new one needs a few lines of `defs.yaml`, no code."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from feed_assets.sources.declared import TopicCounts
 
 
 class TopicModel(BaseModel):
-    """One topic: the arguments of `kafka_topic`, its name being `table`."""
+    """One topic: the arguments of `kafka_topic`, with its name as `table`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,14 +36,14 @@ class TopicsComponent(DeclaredComponent):
     """Kafka topics that become chunks, each as an external asset: what `kafka_topic` and `warehouse_table` declare.
 
     Args:
-        topics: The topics, each with `table`, `topic`, `key`, and what else `kafka_topic` takes; `warehouses` are those
-            that it is loaded into, each by a table called `<warehouse>/<table>` with the topic's lag and cadence.
+        topics: The topics, each with `table`, `topic`, `key`, and what else `kafka_topic` takes; it is loaded into its
+            `warehouses`, each by a table called `<warehouse>/<table>` with the topic's lag and cadence.
     """
 
     topics: list[TopicModel]
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """One external asset for each topic, and for each of its tables."""
+        """Return one external asset for each topic, and for each of its tables."""
         with placed(context):
             return dg.Definitions(assets=[spec for each in self.topics for spec in _specs(each)])
 

@@ -1,4 +1,4 @@
-"""What is wrong with the attributes of a component, in the words of Python's declarations; Dagster says the line."""
+"""Errors in the attributes of a component, in the words of Python's declarations; Dagster adds the line."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -17,9 +17,9 @@ Steps = tuple[int | str, ...]
 
 
 def in_our_words(error: ValidationError, given: object, model: type[BaseModel]) -> ValidationError:
-    """One mistake for each key, as rules of values have them: Dagster builds an error of another type only anew.
+    """Return one mistake for each key, as value errors: those of other types lose our words when Dagster rebuilds them.
 
-    Of a union each member says what it expected: where one of them is wrong further inside, that one is meant.
+    Each member of a union adds what it expected. If one of them has a mistake further inside, only that one counts.
     """
     found = [(_steps(each, given), each) for each in error.errors(include_url=False)]
     at = {where: [each for steps, each in found if steps == where] for where, _ in found}
@@ -28,7 +28,7 @@ def in_our_words(error: ValidationError, given: object, model: type[BaseModel]) 
 
 
 def _steps(error: ErrorDetails, given: object) -> Steps:
-    """Where in the attributes a mistake is, without the members of unions."""
+    """Return the place of a mistake in the attributes, without the members of unions."""
     if error["type"] in _MISSING:
         return (*steps_in(given, error["loc"][:-1]), error["loc"][-1])
     return tuple(steps_in(given, error["loc"]))
@@ -48,12 +48,12 @@ def _said(error: ErrorDetails, expected: Sequence[str], where: Steps, model: typ
             return f"there is no such key: {instead}"
         near = get_close_matches(str(where[-1]), _keys(model), 1)
         return f"there is no such key{f': is {near[0]} meant?' if near else ''}"
-    if not where:  # What a declaration refuses as a whole.
+    if not where:  # A declaration refuses the attributes as a whole.
         return expected[0]
     return f"it is {value_in_words(error['input'])}, expected {' or '.join(dict.fromkeys(expected))}"
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    """All keys that there are anywhere in the attributes."""
+    """Return all keys that there are anywhere in the attributes."""
     schema: dict[str, Any] = model.model_json_schema()
     return [name for each in (schema, *schema.get("$defs", {}).values()) for name in each.get("properties", {})]

@@ -1,4 +1,4 @@
-"""What the components share: the models of what YAML says, and the YAML file in what is raised."""
+"""Shared parts of the components: models of YAML, and the YAML file in errors."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from feed_assets.runs.checks import Check
 
 @contextmanager
 def placed(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Name the YAML file of what is declared and raised: no line of Python declares it."""
+    """Name the YAML file in declarations and errors, as no line of Python declares them."""
     with declaring(str(context.path / "defs.yaml")):
         try:
             yield
@@ -32,22 +32,22 @@ def placed(context: dg.ComponentLoadContext) -> Generator[None]:
 
 
 class DeclaredComponent(dg.Component, dg.Model):
-    """A component whose attributes are what Python's declarations take, dataclasses among them (ADR 57)."""
+    """A component whose attributes are arguments of Python's declarations, dataclasses among them (ADR 57)."""
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Itself: Dagster's own derivation of a model knows no dataclasses, so no `Wait` and no duration."""
+        """Return the class itself: Dagster's own derivation of a model lacks dataclasses (`Wait`) and durations."""
         return cls
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:  # noqa: ARG003
-        """What pydantic has made of the attributes."""
+        """Return the component that pydantic makes of the attributes."""
         return cls.model_validate(attributes or {})
 
     @model_validator(mode="wrap")
     @classmethod
     def _say_where(cls, given: object, handler: "ModelWrapValidatorHandler[Self]") -> Self:
-        """What is wrong is an error of pydantic's, which Dagster says the line of, in our words."""
+        """Raise mistakes as pydantic's errors in our words: to these Dagster adds the line."""
         try:
             return handler(given)
         except ValidationError as error:
@@ -57,7 +57,7 @@ class DeclaredComponent(dg.Component, dg.Model):
 
 
 class CsvModel(dg.Model):
-    """How CSV files are written: the last arguments of `foreign_feed`, which checks them."""
+    """The dialect of CSV files: the last arguments of `foreign_feed`, which checks them."""
 
     delimiter: str = ","
     quote: str | None = '"'
@@ -67,12 +67,12 @@ class CsvModel(dg.Model):
 
     @property
     def csv_options(self) -> dict[str, Any]:
-        """The arguments, by name."""
+        """Return the arguments, by name."""
         return {name: getattr(self, name) for name in CsvModel.model_fields}
 
 
 class PresentationModel(dg.Model):
-    """How an asset is shown in Dagster: the arguments of `feed_asset` and `foreign_feed`, which check them."""
+    """Presentation of an asset in Dagster: the arguments of `feed_asset` and `foreign_feed`, which check them."""
 
     description: str | None = None
     group_name: str | None = None
@@ -83,13 +83,13 @@ class PresentationModel(dg.Model):
 
     @property
     def presentation(self) -> dict[str, Any]:
-        """The arguments, by name."""
+        """Return the arguments, by name."""
         names = PresentationModel.model_fields
         return {name: getattr(self, name) for name in names} | {"kinds": {*self.kinds}}
 
 
 class CompletenessModel(dg.Model):
-    """When windows are complete: the arguments of `Completeness`."""
+    """Rules for complete windows: the arguments of `Completeness`."""
 
     grains: list[str] = Field(default_factory=lambda: list(GRAINS))
     ratio: str = RATIO
@@ -98,12 +98,12 @@ class CompletenessModel(dg.Model):
 
     @property
     def value(self) -> Completeness:
-        """As it is declared in Python. Raises InvalidDefinition."""
+        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
         return Completeness(tuple(self.grains), self.ratio, tuple(self.tiers), self.tz)
 
 
 class CadenceModel(dg.Model):
-    """When partitions or events are expected: the arguments of `Cadence`."""
+    """Times at which partitions or events are expected: the arguments of `Cadence`."""
 
     cron: str | None = None
     tolerance: str = "PT1H"
@@ -111,7 +111,7 @@ class CadenceModel(dg.Model):
 
     @property
     def value(self) -> Cadence:
-        """As it is declared in Python. Raises InvalidDefinition."""
+        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
         try:
             tolerance = _DURATION.validate_python(self.tolerance)
         except ValidationError as error:
@@ -124,7 +124,7 @@ _DURATION = TypeAdapter(timedelta)
 
 
 class ProfileModel(dg.Model):
-    """What is measured: the arguments of `Profile`."""
+    """Measures: the arguments of `Profile`."""
 
     measures: dict[str, str] = Field(default_factory=lambda: dict(Profile().measures))
     baseline: str = Profile().baseline
@@ -132,7 +132,7 @@ class ProfileModel(dg.Model):
 
     @property
     def value(self) -> Profile:
-        """As it is declared in Python. Raises InvalidDefinition."""
+        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
         return Profile(self.measures, self.baseline, self.off_by)
 
 
@@ -147,7 +147,7 @@ class CheckModel(dg.Model):
 
     @property
     def value(self) -> Check:
-        """As it is declared in Python. Raises InvalidDefinition."""
+        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
         found = self._own(self.aggregate) if self.aggregate else self._known()
         return found.warn() if self.severity == "WARN" else found
 
@@ -175,11 +175,11 @@ _KNOWN: dict[str, Callable[..., Check]] = {
 
 
 FUNCTION = "a function, as my_project.tables.rows"
-"""What the path of a function is expected to be."""
+"""The expectation of a function's path, in words."""
 
 
 def object_at(attribute: str, path: str, expected: str = FUNCTION) -> Any:
-    """What stands at the path that an attribute gives, such as `my_project.tables.rows`. Raises InvalidDefinition."""
+    """Return the object at an attribute's path, such as `my_project.tables.rows`. Raise InvalidDefinition if none."""
     try:
         with declaring(None):  # Its module may declare something, too.
             return resolve_name(path)

@@ -1,1 +1,1 @@
-"""What decides: who reads whom, what is due of it, and what is requested."""
+"""Decisions: which datasets read which, what is due, and which runs are requested."""

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Stale:
-    """What is stale in one evaluation and not being built, and by dataset what of it this evaluation requests.
+    """Stale partitions of one evaluation that are not being built, and those that it requests, by dataset.
 
-    What is being built is left out here: it is not requested, and so is not to wait for that.
+    What is being built is left out: it is not requested, so a claim must not make it wait.
     """
 
     listed: Mapping[Feed, Sequence[Listed]]
@@ -38,21 +38,21 @@ class _Stale:
 
 
 _stale: "WeakKeyDictionary[AssetGraphView, _Stale]" = WeakKeyDictionary()
-"""By evaluation: one query for all assets."""
+"""Stale partitions by evaluation: one query for all assets."""
 
 
 class LateRerun(dg.AutomationCondition[dg.AssetKey]):
-    """True for the partitions that were built, whose inputs have changed since, by enough to be worth a re-run."""
+    """A condition that is true for built partitions whose inputs have changed enough since to be worth a re-run."""
 
     @property
     def name(self) -> str:
-        """How the UI calls it."""
+        """Return the name that the UI shows."""
         return "late data is worth a re-run"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """Read the verdict that the sensor has kept, and claim what is requested; the condition keeps nothing.
 
-        A run that never begins, or comes to nothing, is requested again after a while, like a first one.
+        A run that never begins, or ends without a result, is requested again after a while, like a first one.
         """
         view = context.asset_graph_view
         stale = _stale_in(view)
@@ -80,13 +80,13 @@ def _stale_in(view: "AssetGraphView") -> _Stale:
 
 
 def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -> list[str | None]:
-    """What the first runs of a dataset's stale partitions build, by the key of any of its assets, in Dagster's words.
+    """Return Dagster's keys of the stale partitions that the first runs of a dataset build, by any of its assets.
 
-    Left out is what was removed since it was decided about, as Dagster would fail a whole tick for it, and what another
-    evaluation has requested meanwhile.
+    Partitions that were removed since the decision are left out, as Dagster would fail a whole tick for one, and so
+    are those that another evaluation has requested meanwhile.
     """
     node, dataset = graph.by_key[asset], graph.dataset(asset).feed
-    if dataset not in stale.claimed:  # Its rejects are asked about in the same evaluation, and built by the same run.
+    if dataset not in stale.claimed:  # Its rejects are evaluated at the same time, and built by the same run.
         found, ledger = stale.listed.get(dataset, []), open_ledger(settings().ledger)
         stands = [at for at in found if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
         by_output = {each.partition: each for each in stands}
@@ -97,9 +97,9 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
 
 
 def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:
-    """The condition of every feed asset: late data are worth a re-run, and none is on its way.
+    """Return the condition of every feed asset: late data are worth a re-run, and none is on its way.
 
-    Dagster is asked for runs and backfills of what is stale, and of idle assets not at all. Not for what it calls in
-    progress: a run of many holds each of its partitions in that until the last one ends.
+    It queries Dagster for runs and backfills of stale assets only, never of idle ones. It does not use Dagster's state
+    "in progress": a run of many keeps each of its partitions in it until the last one ends.
     """
     return LateRerun() & ~dg.AutomationCondition.backfill_in_progress()

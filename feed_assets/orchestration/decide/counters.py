@@ -1,4 +1,4 @@
-"""Whose runs count the records of other teams' feeds: every run counts what it is the first to read."""
+"""The datasets whose runs count records of other teams' feeds: a run counts what it is the first to read."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -10,9 +10,9 @@ from feed_assets.orchestration.declare.declarations import Rejects
 def counters_of(
     counted: Collection[Feed], datasets: Iterable[Node], parents: Mapping[Feed, Sequence[Node]]
 ) -> dict[Feed, list[Feed]]:
-    """By feed its readers that are made of no other reader of it: they do not wait for each other.
+    """Return the readers of each feed that are made of no other reader of it: they do not wait for each other.
 
-    First those that are not built by events, which may wait for long, or be paused; then by name.
+    Those that are not built by events are first, as the others may wait for long, or be paused; then by name.
     """
     readers: dict[Feed, list[Feed]] = {feed: [] for feed in counted}
     for node in sorted(datasets, key=lambda each: (each.by_events is not None, each.feed)):
@@ -23,7 +23,7 @@ def counters_of(
 
 
 def _above(feed: Feed, parents: Mapping[Feed, Sequence[Node]]) -> set[Feed]:
-    """All that a dataset is made of, over all steps; rejects stand for the dataset that turned them away, too."""
+    """Return all feeds that a dataset is made of, over all steps; rejects also stand for their dataset."""
     found, waiting = set[Feed](), {feed}
     while waiting:
         new = {name for each in waiting for node in parents.get(each, ()) for name in _names(node)} - found - {feed}

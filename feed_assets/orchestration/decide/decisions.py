@@ -1,4 +1,4 @@
-"""From what is on the list to a verdict: the step 'decide' for the datasets of one code location."""
+"""The step 'decide': verdicts about what is on the list, for the datasets of one code location."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 DECISIONS_AT_ONCE = 100
-"""Outputs that are decided about at a time: then the time is looked at."""
+"""Outputs that are decided at a time; the time budget is checked after them."""
 
 _known: "WeakKeyDictionary[BaseAssetGraph[Any], dict[Feed, Pipelines | None]]" = WeakKeyDictionary()
-"""The datasets that this process has decided about, by the definitions that they are of, and by which pipelines.
+"""The datasets that this process has decided about, by their definitions, with the pipelines that they were judged by.
 
-None of those whose pipelines do not change, or were not needed yet.
+The pipelines are None for a dataset whose pipelines do not change, or were not needed yet.
 """
 
 _heard: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""The datasets of which the ledger knows how they are partitioned now, by the definitions that they are of."""
+"""The datasets whose current partitioning is recorded in the ledger, by their definitions."""
 
 _released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""The datasets of which this process has looked at what a day's limit holds, by the definitions that they are of."""
+"""The datasets for which this process has released what a day's limit held, by their definitions."""
 
 
 @dataclass(frozen=True)
 class Decided:
-    """What was decided, and whether the next time has nothing to decide: no rest, and nothing that consumers hear."""
+    """Verdicts, and whether the next tick has nothing to decide: no rest, and no changes for consumers."""
 
     found: Sequence[tuple[Listed, Verdict]]
     is_complete: bool
@@ -63,16 +63,16 @@ class Decided:
 def verdicts(
     graph: Graph, connection: sa.Connection, outputs: Sequence[Partition], now: datetime
 ) -> tuple[Verdict, ...]:
-    """What to do about these outputs, and why: the same answer for sensor, condition and `explain`."""
+    """Return what to do about these outputs, and why: the same answer for sensor, condition and `explain`."""
     return decide_needs(connection, [graph.need(output) for output in outputs], now)
 
 
 def due_of(
     graph: Graph, connection: sa.Connection, nodes: Iterable[Node], now: datetime, problems: dict[str, str]
 ) -> dict[Partition, Due]:
-    """What is due of the partitions of datasets that have not consumed everything, as it is decided.
+    """Return what is due of the partitions of datasets that have not consumed everything, as it is decided.
 
-    A dataset whose needs cannot be told is a problem, by its feed.
+    A dataset whose needs cannot be determined is put into `problems`, by its feed.
     """
     waiting: dict[Feed, list[Partition]] = {}
     for output in inbox.outputs(connection):
@@ -90,7 +90,7 @@ def _is_there(node: Node, output: Partition, now: datetime) -> bool:
 
 
 def decide_needs(connection: sa.Connection, needs: Sequence[Need], now: datetime) -> tuple[Verdict, ...]:
-    """One verdict for each need, from the ledger's facts."""
+    """Return one verdict for each need, from the ledger's facts."""
     return decide(needs, facts(connection, needs, now, settings().max_attempts, settings().run_cost))
 
 
@@ -105,7 +105,7 @@ def decide_due(
 ) -> Decided:
     """Decide what is on the list of some datasets until the time is over, and keep the verdicts there.
 
-    Not of history that is ready and busy: what becomes of its run is decided about when that is over.
+    History that is ready and busy is skipped: it is decided when its run is over.
     """
     feeds = [node.feed for node in datasets]
     _look_at_stopped(graph, datasets, ledger, now)
@@ -123,7 +123,7 @@ def decide_due(
 
 
 def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
-    """Decide once more what has stopped by itself, when what it is judged by is new to this process."""
+    """Release stopped outputs for a new decision if what they are judged by is new to this process."""
     known = _known.setdefault(graph.assets, {})
     told = _told(graph, datasets, ledger)
     judged_by = {node.feed: told.get(node.feed, known.get(node.feed)) for node in datasets}
@@ -133,7 +133,7 @@ def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now
 
 
 def _told(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, Pipelines]:
-    """By dataset that waits for an update the pipelines as others tell of them now: no event says that they change."""
+    """Return others' current pipelines for each dataset that waits for an update: no event reports their changes."""
     theirs = [node for node in datasets if node.by_events and isinstance(node.by_events.pipelines, TOLD)]
     if not theirs:
         return {}
@@ -141,13 +141,13 @@ def _told(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, 
         waiting = due.consumers_in(connection, State.WAITS_FOR_PROPAGATION)
     found: dict[Feed, Pipelines] = {}
     for node in [node for node in theirs if node.feed in waiting]:
-        with suppress(FeedAssetsError):  # It is said where something is decided.
+        with suppress(FeedAssetsError):  # It is reported where something is decided.
             found |= {node.feed: consumer.pipelines} if (consumer := graph.consumer(node)) else {}
     return found
 
 
 def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
-    """Decide once more what a day's limit holds, when the process is new: only where it is requested, or held again."""
+    """Release what a day's limit holds, once in a process. Call only where it is then requested or held again."""
     if new := datasets - _released.setdefault(graph.assets, set()):
         due.look_at_held(ledger, new, now)
         _released[graph.assets] |= new
@@ -168,25 +168,25 @@ def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: dat
 
 
 def _consumes_without_a_run(verdict: Verdict) -> bool:
-    """Whether what is due of an output leaves it as it is: what comes after that is decided next."""
+    """Return whether the due events leave an output as it is: later events are decided next."""
     return verdict.state is State.CURRENT and verdict.due is not None and bool(verdict.due.slices)
 
 
 def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
-    """What has gone through datasets and left nothing new: their own events say so, and their inputs' are consumed.
+    """Record events of datasets that updates left as they are, and consume the events of their inputs.
 
-    Else it would not have reached these tables, and who waits for that would wait for ever. Before the verdicts are
-    kept: a kill in between repeats it, and repeating it changes nothing. What consumes stays: there may be more.
+    Otherwise consumers would wait for these tables for ever. This precedes keeping the verdicts: a kill in between
+    repeats it, and repeating it changes nothing. Outputs that consume stay on the list: there may be more.
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:
         newest = sets.newest(connection, current) if current else {}
-        # What a run has published since was decided about with other inputs: it has its own turn.
+        # An update that a run has published since was decided with other inputs: it has its own turn.
         published = {at: row for at, row in newest.items() if row.id == current[at][1].published}
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
-    # What these are made of has changed since their own last change: their consumers may have waited for that.
+    # The inputs of these have changed since their own last change: their consumers may have waited for that.
     woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:
@@ -198,9 +198,9 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
 def fan_out_to(
     graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]
 ) -> bool:
-    """Fan out what these datasets have not heard of their inputs and themselves, and mark what is made of bad data.
+    """Fan out new changes of these datasets and their inputs to them, and mark what is made of bad data.
 
-    False if something is left.
+    Return False if something is left.
     """
     _look_at_repartitioned(graph, datasets, ledger, now)
     edges = {(str(node.feed), str(feed)) for node in datasets for feed in graph.heard(node)}
@@ -216,14 +216,14 @@ def fan_out_to(
 
 
 def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
-    """Ask the ledger once for each process and its definitions, of which a change is another."""
+    """Check for repartitioned datasets once for each process and its definitions: changed ones count as others."""
     known = _heard.setdefault(graph.assets, set())
     look_at_repartitioned(graph, [node for node in datasets if node.feed not in known], ledger, now)
     known |= {node.feed for node in datasets}
 
 
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
-    """Return the windows of feeds that an output waits for; None if that cannot be told, and then its mark stays."""
+    """Return the windows of feeds that an output waits for. Return None if that is unknown: then its mark stays."""
     problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made of"
     with failing_alone(problems, mapping):  # A declaration may have changed since it was made.
         return graph.windows_read(output, read)
@@ -232,7 +232,7 @@ def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) 
 
 
 def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) -> Affected:
-    """What a change concerns of one consumer; or why that cannot be said, and then it is looked at again."""
+    """Return the outputs of a consumer that a change concerns, or why they cannot be determined: then it is retried."""
     node, address = graph.node(Feed.parse(consumer)), address_of(changed)
     takes_events = node.by_events is not None and node.feed != changed.feed
     problems, mapping = dict[str, str](), f"the mapping of {changed} to {consumer}"
@@ -243,7 +243,7 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
             else graph.affected(node, graph.parent_partition(changed), now)
         )
         begins = max((at for output, at in outputs or () if at > now and _is_there(node, output, now)), default=None)
-        # An output that is there may be due now: on the list it has one moment, so the later one waits elsewhere.
+        # An existing output may be due now, and has one moment on the list: the later one waits elsewhere.
         if begins:
             return Affected(None, takes_events, look_at=begins)
         ends = {output: end for output, _ in outputs or () if (end := end_of(node.partitions_def, output.key))}
@@ -252,20 +252,20 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
 
 
 def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
-    """What an output needs, or why that cannot be told; None if it is no partition (any more).
+    """Return what an output needs, or why that cannot be determined; None if it is no partition (any more).
 
-    A dynamic one was removed, a start date moved, a mapping raises: Dagster would fail a whole tick for one of these.
+    A dynamic partition was removed, a start date moved, a mapping raises: Dagster would fail a whole tick for each.
     """
     if not _is_there(graph.node(output.feed), output, now):
         return None
     problems, decision = dict[str, str](), f"the decision about {output}"
-    with failing_alone(problems, decision):  # A mapping may be anybody's, and a lineage table out of reach.
+    with failing_alone(problems, decision):  # A mapping may be user code, and a lineage table out of reach.
         return graph.need(output)
     return problems[decision]
 
 
 def _release(ledger: Ledger, decided: Iterable[Verdict], now: datetime) -> None:
-    """What is published passed its audit, and is built from the newest inputs again: no refusal holds its readers."""
+    """Lift refusals of outputs whose published update passed its audit and is again built from the newest inputs."""
     good = {verdict.output for verdict in decided if verdict.is_good_again}
     if good:
         with ledger.change() as connection:

@@ -1,4 +1,4 @@
-"""Which partitions read which, from Dagster's own asset graph."""
+"""The feeds of a code location, and which partitions read which, from Dagster's own asset graph."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
 Affected = tuple[Partition, datetime]
-"""An output, and from when on it can be decided about (UTC)."""
+"""An output, and the moment (UTC) from which it can be decided."""
 
 
 class Graph:
     """The feeds of one code location and their partition mappings.
 
-    Cheap to make: a tick has one of its own, because what a lineage table says may change between two.
+    It is cheap to make: each tick makes its own, because a lineage table may change between two ticks.
     """
 
     def __init__(self, assets: "BaseAssetGraph[Any]") -> None:
@@ -62,44 +62,44 @@ class Graph:
         self._consumers: dict[Feed, Consumer | FeedAssetsError | None] = {}
 
     def node(self, feed: Feed) -> Node:
-        """The node of a feed; InvalidName if no asset has it."""
+        """Return the node of a feed. Raise InvalidName if no asset has it."""
         if feed not in self.by_feed:
             known = ", ".join(sorted(map(str, self.by_feed))) or "none"
             raise InvalidName(f"no asset has the feed {feed}: expected one of: {known}.")
         return self.by_feed[feed]
 
     def _declaring(self, *roles: type[Declaration]) -> list[Node]:
-        """The nodes of these roles, by name."""
+        """Return the nodes of these roles, by name."""
         return [node for node in self.by_feed.values() if isinstance(node.declaration, roles)]
 
     def foreign(self) -> list[Node]:
-        """The feeds that others write, by name."""
+        """Return the feeds that others write, by name."""
         return self._declaring(Foreign)
 
     def polled(self) -> list[Feed]:
-        """The foreign feeds that are looked through on the blackboard: of what intake publishes the ledger knows."""
+        """Return the foreign feeds to poll on the blackboard: the ledger already has what intake publishes."""
         return [node.feed for node in self.foreign() if not node.by_intake]
 
     def claiming(self) -> list[Feed]:
-        """Every feed that processes of ours write: runs, and intake."""
+        """Return every feed that our processes write: runs, and intake."""
         return [*self.own(), *(node.feed for node in self.foreign() if node.by_intake)]
 
     def appendable(self) -> set[Feed]:
-        """The feeds whose partitions hold batches."""
+        """Return the foreign feeds whose partitions hold batches."""
         return {node.feed for node in self.foreign() if node.is_appendable}
 
     @cached_property
     def elsewhere(self) -> dict[Feed, str]:
-        """By feed the name of the blackboard of others that it is on."""
+        """Return the name of its blackboard for each feed that is not on ours."""
         return {node.feed: node.blackboard for node in self.foreign() if node.blackboard}
 
     @cached_property
     def newer(self) -> dict[Feed, Feed]:
-        """By feed the newest version of it, of older ones that are still declared."""
+        """Return the newest version of each older version that is still declared."""
         return newer_versions(self.by_feed)
 
     def readers(self, node: Node) -> list[Node]:
-        """What is made of a feed, or of its rejects, by name; without itself."""
+        """Return what is made of a feed or of its rejects, by name, without the feed itself."""
         mine = {node.key, *node.outputs}
         found = [each for each in self.by_feed.values() if not isinstance(each.declaration, Rejects)]
         return [
@@ -107,11 +107,11 @@ class Graph:
         ]
 
     def parents(self, node: Node) -> list[Node]:
-        """The feeds that a dataset reads, by name."""
+        """Return the feeds that a dataset reads, by name."""
         return [*self._nodes.parents[node.feed]]
 
     def tracked(self) -> dict[Feed, Tracked]:
-        """How the windows of each dataset are judged that has some."""
+        """Return how windows are judged, for each dataset that has windows."""
         return {
             feed: replace(node.tracked, is_ours=isinstance(node.declaration, Dataset))
             for feed, node in self.by_feed.items()
@@ -119,27 +119,27 @@ class Graph:
         }
 
     def heard(self, node: Node) -> set[Feed]:
-        """The feeds whose changes concern a dataset: its inputs, and itself: what it published may be invalidated."""
+        """Return the feeds whose changes concern a dataset: its inputs and itself, whose updates may be invalidated."""
         return {node.feed, *(parent.feed for parent in self.parents(node))}
 
     def checks(self, node: Node) -> list[dg.AssetCheckKey]:
-        """The checks that a run of a dataset makes: not those that a sensor tells the results of."""
+        """Return the checks that a run of a dataset makes, without those whose results a sensor reports."""
         keys = self.assets.get_check_keys_for_assets({node.key})
         return sorted(key for key in keys if key.name not in WATCHED)
 
     def tables(self) -> list[Node]:
-        """The event tables, by name."""
+        """Return the event tables, by name."""
         return self._declaring(EventTable)
 
     def by_table_name(self, source: str | None = None) -> dict[str, Feed]:
-        """The event tables of a source, or of all, by what their sources call them."""
+        """Return the event tables of a source, or of all, by their names in the source."""
         declared = [node.declaration for node in self.tables() if source in (None, node.source)]
         return {each.table_name: each.feed for each in declared if isinstance(each, EventTable)}
 
     def datasets_of(self, source: str | None) -> list[Node]:
-        """The datasets whose runs an event source's sensor requests; None: all that no source's sensor does.
+        """Return the datasets whose runs the sensor of an event source requests; for None, those of no source's sensor.
 
-        Who reads tables of several sources belongs to the first: one sensor alone requests its runs.
+        A dataset that reads tables of several sources belongs to the first: only one sensor requests its runs.
         """
         return [node for node in self.datasets() if self._first_source(node) == source]
 
@@ -149,15 +149,15 @@ class Graph:
         return min((parent.source for parent in self.parents(node) if parent.source), default=None)
 
     def datasets(self) -> list[Node]:
-        """The feeds that this code location makes, without their rejects, by name."""
+        """Return the feeds that this code location makes, without their rejects, by name."""
         return self._declaring(Dataset)
 
     def dataset(self, key: dg.AssetKey) -> Node:
-        """The dataset that an asset belongs to: of rejects the one that turned them away."""
+        """Return the dataset that an asset belongs to; for rejects, the one that turned them away."""
         return self.by_key[self.by_key[key].outputs[-1]]
 
     def dataset_of(self, feed: Feed) -> Node:
-        """The node of a dataset by its feed; InvalidName if it is none."""
+        """Return the node of a dataset by its feed. Raise InvalidName if it is not a dataset."""
         node = self.node(feed)
         if node.role != "dataset":
             is_table = isinstance(node.declaration, StateTable)
@@ -166,26 +166,26 @@ class Graph:
         return node
 
     def parent_partition(self, updated: Partition) -> Partition:
-        """The partition of the asset that a change belongs to: of a batch the one that holds it, else itself."""
+        """Return the asset's partition that a change belongs to: the parent partition of a batch, otherwise itself."""
         node = self.node(updated.feed)
         is_batch = node.is_appendable and len(updated.key.split("/")) > len(by_dimension(node.partitions_def))
         return (updated.parent or updated) if is_batch else updated
 
     def own(self) -> list[Feed]:
-        """Every feed that this code location writes, datasets' and rejects', inputs before what is made from them."""
+        """Return every feed that this code location writes, with rejects, inputs before what is made from them."""
         nodes = self._declaring(Dataset, Rejects)
         above = {node.feed: [parent.feed for parent in self.parents(node)] for node in nodes}
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
     def on_blackboard(self) -> list[Feed]:
-        """Every feed that is declared on our blackboard, ours and others'."""
+        """Return every feed that is declared on our blackboard, ours and others'."""
         return [*self.own(), *(node.feed for node in self.foreign() if node.feed not in self.elsewhere)]
 
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
-        """The outputs of a dataset to decide about after a change of itself or an input, and from when on (UTC).
+        """Return the outputs to decide after a change of a dataset or its input, each with the earliest moment (UTC).
 
-        A time window that is not over comes into being at its end, and so do the outputs that are made of it. None:
-        a dynamic partition that is not there, of which nobody knows when it is.
+        A time window that is not over exists from its end on, and so do the outputs that are made of it. Return None
+        for a dynamic partition that does not exist: nobody knows when it will.
         """
         parent = self.node(changed.feed)
         stands = existence(parent.partitions_def, changed.key, now)
@@ -203,7 +203,7 @@ class Graph:
             return [(output, begins) for output in self.downstream(parent, child, [changed])]
 
     def _from(self, child: Node, outputs: Iterable[Partition], begins: datetime) -> list[Affected]:
-        """Outputs with the moments from which on they are partitions, but for what can never be one."""
+        """Return outputs with the moments from which they are partitions, without those that can never be one."""
         found: list[Affected] = []
         for output in outputs:
             stands = existence(child.partitions_def, output.key, begins)
@@ -212,7 +212,7 @@ class Graph:
         return found
 
     def affected_by_window(self, child: Node, address: WindowAddress, now: datetime) -> list[Affected]:
-        """The outputs of a dataset that wait for a window of an input, and from when on they can be decided about."""
+        """Return the outputs that wait for a window of an input, with the moments from which they can be decided."""
         parent = self.node(address.dataset)
         window = window_of(parent, address)
         if window is None or parent is child:
@@ -226,7 +226,7 @@ class Graph:
         return sorted({each for each in near if address in self._windows(parent, child, each[0])})
 
     def windows_read(self, output: Partition, read: Collection[Partition]) -> list[WindowAddress]:
-        """The windows of feeds that an output waits for, by the partitions (or batches) that it is made of."""
+        """Return the windows of feeds that an output waits for, by the partitions (or batches) that it is made of."""
         child, found = self.node(output.feed), list[WindowAddress]()
         for parent in (self.by_feed[feed] for feed in sorted({each.feed for each in read} & self.by_feed.keys())):
             mine = sorted({self.parent_partition(each) for each in read if each.feed == parent.feed})
@@ -234,12 +234,12 @@ class Graph:
         return found
 
     def _windows(self, parent: Node, child: Node, output: Partition) -> set[WindowAddress]:
-        """The windows of an input that an output waits for."""
+        """Return the windows of an input that an output waits for."""
         needed, _ = self.upstream(parent, child, child.key_of(output))
         return {each for span, _ in spans_of(parent, child, output, needed) for each in addresses_of(span)}
 
     def downstream(self, parent: Node, child: Node, read: Collection[Partition]) -> list[Partition]:
-        """The outputs of a dataset that need any of these partitions of an input, which exist; sorted."""
+        """Return the existing outputs of a dataset that need any of these partitions of an input, sorted."""
         if mapping := mapping_between(parent, child):
             found = {each.key for partition in read for each in outputs_of(parent, child, mapping, partition)}
             return existing(child, sorted(found))[0]
@@ -258,7 +258,7 @@ class Graph:
         return [child.partition(key) for key in sorted(below.get_partition_keys())]
 
     def upstream(self, parent: Node, child: Node, key: str | None) -> tuple[list[Partition], list[Partition]]:
-        """The partitions of an input that an output needs: those that exist, and those that do not (yet)."""
+        """Return the partitions of an input that an output needs: those that exist, and those that do not (yet)."""
         if isinstance(parent.declaration, StateTable):
             return [], []
         if (mapping := mapping_between(parent, child)) and key is not None:
@@ -284,11 +284,11 @@ class Graph:
         return sorted(needed), absent
 
     def need(self, output: Partition) -> Need:
-        """Everything that an output needs, for `decide`."""
+        """Return everything that an output needs, for `decide`."""
         return need_of(self, output)
 
     def counters_of(self, parent: Node, node: Node, needed: Collection[Partition]) -> tuple[Partition, ...]:
-        """The outputs whose runs count these partitions of a foreign feed; () if the runs of this dataset do."""
+        """Return the outputs whose runs count these partitions of a foreign feed; () if the runs of this dataset do."""
         for counter in self._counters.get(parent.feed, ()):
             if counter == node.feed:
                 break
@@ -298,14 +298,14 @@ class Graph:
 
     @cached_property
     def _counters(self) -> dict[Feed, list[Feed]]:
-        """By foreign feed whose records are counted the datasets that may do so."""
+        """Return the datasets that may count the records of each foreign feed with counts."""
         counted = {node.feed for node in self.foreign() if node.counted_by}
         return who_counts(counted, self.datasets(), self._nodes.parents) if counted else {}
 
     def consumer(self, node: Node) -> Consumer | None:
-        """A dataset as a consumer of events, found once for each graph; None if it is not built by them.
+        """Return a dataset as a consumer of events, or None if it is not built by them. Each graph finds it once.
 
-        Raises what finding it has raised: a lineage table that does not answer is asked once, not for each partition.
+        Raise the error of the first attempt again: an unreachable lineage table is tried once, not for each partition.
         """
         if node.feed not in self._consumers:
             try:
@@ -318,7 +318,7 @@ class Graph:
         return found
 
     def is_one_to_one(self, parent: Node, child: Node) -> bool:
-        """Whether an output reads the partition of the same key, and nothing else, of an input."""
+        """Return whether an output reads the partition of the same key, and nothing else, of an input."""
         if mapping_between(parent, child) or parent.is_appendable or parent.partitions_def != child.partitions_def:
             return False
         mapping = self.assets.get_partition_mapping(child.key, parent.key)

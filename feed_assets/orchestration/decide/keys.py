@@ -22,14 +22,14 @@ from feed_assets.orchestration.declare.partitions import (
 from feed_assets.orchestration.declare.time_windows import bounds
 
 BAR, RANGE = "|", "..."
-"""What Dagster puts between dimensions, and between the ends of a range; no path has either."""
+"""Dagster's separators of dimensions, and of the ends of a range; no path has either."""
 
 NEAREST = 3
-"""Existing keys that a message names at most."""
+"""Maximum number of existing keys that a message names."""
 
 
 def keys_of(node: Node, typed: Sequence[str], now: datetime) -> list[str]:
-    """The paths of the partitions that somebody typed, each once; '' for a dataset without partitions.
+    """Return the paths of the partitions that somebody typed, each once; '' for a dataset without partitions.
 
     Args:
         node: The feed's node.
@@ -46,7 +46,7 @@ def keys_of(node: Node, typed: Sequence[str], now: datetime) -> list[str]:
 
 
 def within(node: Node, typed: Sequence[str]) -> list[str]:
-    """The same, with the paths of all partitions that lie in a year, month or day in place of it: `2024`, `2024-02`."""
+    """Return what was typed, with each year, month or day (`2024`, `2024-02`) replaced by the partitions in it."""
     found = list[str]()
     for each in typed:
         begins = re.fullmatch(r"\d{4}(-\d\d){0,2}", each) and not _is_key(node, each)
@@ -61,7 +61,7 @@ def _is_key(node: Node, typed: str) -> bool:
 
 
 def path_of(node: Node, typed: str) -> str:
-    """The path of one partition that somebody typed; whether there is such a partition is not asked."""
+    """Return the path of one partition that somebody typed, without checking that it exists."""
     definition = node.partitions_def
     if BAR not in typed or not isinstance(definition, dg.MultiPartitionsDefinition):
         return typed
@@ -103,7 +103,7 @@ def _existing(node: Node, typed: str, now: datetime) -> str:
 
 
 def _expected(definition: Partitions, path: str) -> str:
-    """What exists in place of a path, as near to it as can be told."""
+    """Return a text that names what exists nearest to a path."""
     if definition is None:
         return "the dataset has no partitions. Leave it out"
     found = _segments(definition, path)
@@ -116,13 +116,13 @@ def _expected(definition: Partitions, path: str) -> str:
 
 
 def _segments(definition: Partitions, path: str) -> list[tuple[dg.PartitionsDefinition[str], str]] | None:
-    """The partitions of each dimension with a path's segment; None if these are not as many."""
+    """Return the partitions of each dimension with the path's segment; None if their numbers differ."""
     by_name, parts = by_dimension(definition), path.split("/")
     return [*zip(by_name.values(), parts, strict=True)] if len(by_name) == len(parts) else None
 
 
 def _nearest(definition: dg.PartitionsDefinition[str], key: str) -> str:
-    """The existing keys that are most like one, or the first and the last of those in order of time."""
+    """Return a text that names the existing keys most like `key`, or the first and the last in order of time."""
     if isinstance(definition, dg.TimeWindowPartitionsDefinition):
         first, last = definition.get_first_partition_key(), definition.get_last_partition_key()
         said = f"expected {first} to {last} in place of {key!r}, or a range, FIRST...LAST"

@@ -1,4 +1,4 @@
-"""What an output needs: of each input the partitions, their windows, and what its dataset says of waiting."""
+"""The needs of an output: partitions and windows of each input, and what its dataset declares of waiting."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def need_of(graph: "Graph", output: Partition) -> Need:
-    """Everything that an output needs. Raises InvalidDefinition if it cannot be what its dataset waits for."""
+    """Return everything that an output needs. Raise InvalidDefinition if it cannot be what its dataset waits for."""
     node = graph.node(output.feed)
     declared = node.declaration
     if not isinstance(declared, Dataset):
@@ -40,7 +40,7 @@ def need_of(graph: "Graph", output: Partition) -> Need:
 
 
 def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods:
-    """The period of an output and those after it, as many as late data ask for; none if they ask for no time."""
+    """Return the periods from an output's own on, as many as its policies for late data use; none if they use none."""
     asked = [each for each in policies if each.check or each.counts_periods]
     times, extent = times_of(node.partitions_def), extent_of(node.partitions_def, output.key)
     if not asked or times is None or extent.end is None:
@@ -50,7 +50,7 @@ def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods
 
 
 def waits_for(node: Node, output: Partition) -> Waits:
-    """The moments of an output, as its dataset declares them."""
+    """Return the moments of an output, as its dataset declares them."""
     declared, extent = node.declaration, extent_of(node.partitions_def, output.key)
     wait = declared.wait if isinstance(declared, Dataset) else None
     if wait is None or extent.start is None or extent.end is None:
@@ -59,7 +59,7 @@ def waits_for(node: Node, output: Partition) -> Waits:
 
 
 def deadline_said(node: Node, output: Partition, now: datetime, *, only_missed: bool = False) -> str | None:
-    """By when an output that nobody has built yet is to be, and whether that is missed, in words."""
+    """Return the deadline of an unbuilt output, and whether it is missed, in words. Return None if it has none."""
     deadline = waits_for(node, output).deadline
     if deadline is None or (only_missed and deadline > now):
         return None
@@ -68,7 +68,7 @@ def deadline_said(node: Node, output: Partition, now: datetime, *, only_missed: 
 
 
 def _inputs(graph: "Graph", parent: Node, node: Node, declared: Dataset, output: Partition) -> Iterator[Input]:
-    """The partitions of one input that an output needs, and their windows."""
+    """Yield the partitions of one input that an output needs, and their windows."""
     needed, absent = graph.upstream(parent, node, node.key_of(output))
     yield from _partitions(graph, parent, declared, output, needed)
     own, is_optional = Partition(parent.feed, output.key), parent.feed in declared.optional_of
@@ -113,7 +113,7 @@ def _windows(
 
 
 def _beyond(graph: "Graph", parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
-    """How far the data of an input have to go, if that is waited for: to the end of the output's time."""
+    """Return the time that data of an input must reach, which is the end of the output's, if that is waited for."""
     extent, tracked = extent_of(graph.node(output.feed).partitions_def, output.key), parent.tracked
     if parent.feed not in declared.beyond_of or extent.end is None:
         return None

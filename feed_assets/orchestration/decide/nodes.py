@@ -42,12 +42,12 @@ class Node:
 
     @property
     def role(self) -> str:
-        """`foreign`, `dataset`, `rejects`, `table` or `state`."""
+        """Return `foreign`, `dataset`, `rejects`, `table` or `state`."""
         return self.declaration.role
 
     @property
     def outputs(self) -> list[dg.AssetKey]:
-        """Every asset that a run of this dataset makes; none of what others write."""
+        """Return every asset that a run of this dataset makes; [] for what others write."""
         declared = self.declaration
         if isinstance(declared, Foreign | EventTable | StateTable):
             return []
@@ -55,17 +55,17 @@ class Node:
 
     @property
     def by_events(self) -> ByEvents | None:
-        """What it says of being built by events, if it is."""
+        """Return how it is built by events, or None if it is not."""
         return self.declaration.by_events if isinstance(self.declaration, Dataset) else None
 
     @property
     def source(self) -> str | None:
-        """The name of the source that an event table's events come from."""
+        """Return the name of an event table's source; None for other assets."""
         return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
 
     @property
     def partitioned_as(self) -> str | None:
-        """The Kafka topic whose partitions it has: that it is, or that it is loaded from."""
+        """Return the Kafka topic whose partitions it has: that it is, or that it is loaded from."""
         declared = self.declaration
         if not isinstance(declared, EventTable):
             return None
@@ -75,59 +75,59 @@ class Node:
 
     @property
     def cadence(self) -> Cadence | None:
-        """When its events are expected, if that is known."""
+        """Return when its events are expected, if that is known."""
         return None if isinstance(self.declaration, Rejects | StateTable) else self.declaration.cadence
 
     @property
     def expects_partitions(self) -> bool:
-        """Whether its cadence is about each partition of time, and not about its events alone."""
+        """Return whether its cadence is about each partition of time, and not about its events alone."""
         return expects_partitions(self.cadence, self.partitions_def)
 
     @property
     def tracked(self) -> Tracked | None:
-        """How its windows are judged, if it has some."""
+        """Return how its windows are judged, if it has some."""
         declared = self.declaration
         return declared.tracked if isinstance(declared, Foreign | Dataset | StateTable) else None
 
     @property
     def counted_by(self) -> str | None:
-        """The column by which the records of a foreign feed with windows are counted, if they are."""
+        """Return the column by which the records of a foreign feed with windows are counted, if they are."""
         return self.declaration.event_time if isinstance(self.declaration, Foreign) and self.tracked else None
 
     @property
     def is_appendable(self) -> bool:
-        """Whether its partitions hold batches."""
+        """Return whether its partitions hold batches."""
         return isinstance(self.declaration, Foreign | Dataset) and self.declaration.appendable
 
     @property
     def blackboard(self) -> str | None:
-        """The name of the blackboard of others that it is on; None: it is on ours."""
+        """Return the name of the blackboard of others that it is on; None if it is on ours."""
         return self.declaration.blackboard if isinstance(self.declaration, Foreign) else None
 
     @property
     def by_intake(self) -> bool:
-        """Whether intake of ours publishes what others send."""
+        """Return whether our intake publishes it from what others send."""
         return isinstance(self.declaration, Foreign) and self.declaration.intake is not None
 
     @property
     def kind_of_input(self) -> type[UpdateInput]:
-        """How its consumers read it."""
+        """Return how its consumers read it."""
         if isinstance(self.declaration, EventTable):
             return TableInput
         return SetInput if self.is_appendable else UpdateInput
 
     def partition(self, key: str | None) -> Partition:
-        """The partition of the feed for a Dagster partition key. Raises InvalidName for one that no path can be."""
+        """Return the partition of the feed for a Dagster partition key. Raise InvalidName if no path can be the key."""
         return check_partition(Partition(self.feed, to_path(self.partitions_def, key)))
 
     @property
     def partitions(self) -> list[Partition]:
-        """All partitions that it has now, in Dagster's order."""
+        """Return all partitions that it has now, in Dagster's order."""
         keys = self.partitions_def.get_partition_keys() if self.partitions_def else [None]
         return [self.partition(key) for key in keys]
 
     def key_of(self, partition: Partition) -> str | None:
-        """The Dagster partition key for a partition of the feed."""
+        """Return the Dagster partition key for a partition of the feed."""
         return to_key(self.partitions_def, partition.key)
 
 
@@ -138,15 +138,15 @@ class Nodes:
     by_feed: dict[Feed, Node]
     by_key: dict[dg.AssetKey, Node]
     parents: dict[Feed, list[Node]]
-    """Without itself, whose window before a dataset may read."""
+    """Inputs without the dataset itself, although it may read its own window before."""
 
 
 _nodes: "WeakKeyDictionary[BaseAssetGraph[Any], Nodes]" = WeakKeyDictionary()
-"""Definitions do not change while they are loaded: their nodes are read once, however many ticks ask."""
+"""Nodes by definitions, which do not change while they are loaded: they are read once for all ticks."""
 
 
 def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
-    """The nodes of an asset graph, without the assets that are none of ours."""
+    """Return the nodes of an asset graph, without the assets that are none of ours."""
     if assets not in _nodes:
         found = [node for key in assets.get_all_asset_keys() if (node := _node(assets, key))]
         by_key = {node.key: node for node in sorted(found, key=_by_feed)}
@@ -160,7 +160,7 @@ def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
 
 
 def _node(assets: "BaseAssetGraph[Any]", key: dg.AssetKey) -> Node | None:
-    """An asset of ours, or None."""
+    """Return the node of an asset, or None if it is none of ours."""
     found = assets.get(key)
     declared = declaration_of(found)
     return Node(declared.feed, key, found.partitions_def, declared, tuple(found.owners)) if declared else None

@@ -1,4 +1,4 @@
-"""Whose an alert is to resolve, where several code locations have one ledger: each knows of its own feeds alone."""
+"""Owners of alerts: where several code locations share a ledger, each can judge its own feeds alone."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,11 +14,11 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.unknown import known_feeds
 
 GONE_AFTER = timedelta(hours=1)
-"""A feed whose subscribers have not heard a change for so long is nobody's: whoever ticks may resolve its alerts."""
+"""Age of an unread change after which a feed has no owner: any code location may then resolve its alerts."""
 
 
 def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
-    """The outputs of a dataset, and who reads them as the ledger is asked for it; a foreign feed is its own output."""
+    """Return the outputs of a dataset, and its readers for queries of the ledger; a foreign feed is its own output."""
     outputs = [graph.by_key[key].feed for key in node.outputs] or [node.feed]
     here = {each.feed for each in graph.readers(node)}
     return outputs, Readers(here, {*graph.by_feed}, now - GONE_AFTER)
@@ -26,21 +26,21 @@ def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Rea
 
 @dataclass(frozen=True)
 class Ours:
-    """What alerts of feeds this code location resolves, as of now."""
+    """The feeds whose alerts this code location resolves, as of now."""
 
     graph: Graph
     ledger: Ledger
     now: datetime
 
     def has_feed(self, name: str) -> bool:
-        """Whether a feed is declared here, or nobody's any more, or the name is none."""
+        """Return whether a feed is declared here or has no owner any more, or the name is none of a feed."""
         try:
             return Feed.parse(name) in self.graph.by_feed or name in self._abandoned
         except InvalidName:
             return True
 
     def has(self, name: str) -> bool:
-        """Whether anything is ours: a feed that is, or what nobody on this ledger has declared as a feed."""
+        """Return whether a name is ours: that of such a feed, or one that nobody on this ledger declared as a feed."""
         return self.has_feed(name) or not known_feeds(self.ledger, [name])
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which tables each pipeline writes: as declared, as a lineage table says, or as it follows from the asset graph."""
+"""The tables that each pipeline writes: as declared, from a lineage table, or from the asset graph."""
 
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from feed_assets.orchestration.decide.nodes import Node
 
 
 def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
-    """A dataset as a consumer of events; None if it is not built by them. Raises SourceUnavailable and Blackboard*."""
+    """Return a dataset as a consumer, or None if not by events. Raise SourceUnavailable, Blackboard* (lineage)."""
     by_events = node.by_events
     if by_events is None:
         return None
@@ -29,11 +29,11 @@ def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
 
 
 def published(graph: "Graph", retired: Collection[Feed] = ()) -> frozenset[PipelineTable]:
-    """The tables of all pipelines of a code location, under the names that our published events carry.
+    """Return the tables of all pipelines of a code location, under the names that our published events carry.
 
-    Event tables have none: their events are published by others. Nor have datasets that were retired.
+    Event tables are left out, as others publish their events, and so are retired datasets.
     """
-    own = {feed: graph.node(feed) for feed in graph.own()}  # Inputs first: each looks no further than these.
+    own = {feed: graph.node(feed) for feed in graph.own()}  # Inputs first: each needs only those before it.
     others = [node for node in graph.by_feed.values() if node.feed not in own]
     versions = {feed: graph.assets.get(node.key).code_version or "" for feed, node in own.items()}
     location = min(map(str, own), default="")
@@ -58,7 +58,7 @@ def _known(graph: "Graph", lineage: Lineage) -> Pipelines:
 
 
 def _by_origin(graph: "Graph", nodes: Iterable["Node"]) -> Pipelines:
-    """Some tables by where their correlation ids come from: those of one origin carry the same."""
+    """Return tables by the origin of their correlation ids: those of one origin carry the same."""
     known, found = dict[Feed, str](), dict[str, frozenset[Feed]]()
     for node in nodes:
         name = _origin(graph, node, known)
@@ -67,14 +67,14 @@ def _by_origin(graph: "Graph", nodes: Iterable["Node"]) -> Pipelines:
 
 
 def _origin(graph: "Graph", node: "Node", known: dict[Feed, str]) -> str:
-    """What a correlation id is made of; `known` has what was found already."""
+    """Return the origin of a table's correlation ids; `known` keeps those that were found already."""
     if node.feed not in known:
         known[node.feed] = _found(graph, node, known)
     return known[node.feed]
 
 
 def _found(graph: "Graph", node: "Node", known: dict[Feed, str]) -> str:
-    """One input's, the same; several, or many partitions of one, a new one."""
+    """Return the origin: that of the input if there is one, combined from several, new for many partitions of one."""
     if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)
     parents = graph.parents(node)

@@ -1,6 +1,6 @@
-"""Runs of many partitions: which ready partitions one run can be asked for, and which partitions a run names.
+"""Runs of many partitions: the ready partitions that one run can build, and the partitions that a run names.
 
-Dagster names the first and the last of them. Of several dimensions that means every combination of what lies between.
+Dagster names the first and the last of them. With several dimensions, a range is every combination of keys between.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_p
 
 
 def named_by(partitions_def: Partitions, tags: Mapping[str, str]) -> list[str | None]:
-    """The partition keys that a run names; None stands for that of an asset without partitions.
+    """Return the partition keys that a run names; None stands for that of an asset without partitions.
 
-    Raises, of many classes of Dagster's and Python's, for a range that is none (any more): Dagster fails such a run.
+    Raise errors of many Dagster and Python classes for a range that is none (any more): Dagster fails such a run.
     """
     if partitions_def is None or RANGE_START not in tags:
         return [tags.get(PARTITION)]
@@ -31,14 +31,14 @@ def named_by(partitions_def: Partitions, tags: Mapping[str, str]) -> list[str | 
 
 
 def in_blocks(partitions_def: Partitions, paths: Collection[str], limit: int) -> list[list[str]]:
-    """Paths of partitions cut into ranges of at most `limit`; each range in order, and the ranges as their first came.
+    """Return paths cut into ranges of at most `limit`, each in order; ranges are sorted by their earliest in `paths`.
 
-    Only ranges of partitions that are given, so that nothing is built which is not ready.
+    Ranges have only partitions that are given, so that nothing is built which is not ready.
     """
     if len(paths) < 2 or limit == 1:
         return _singly(paths)
     found = _singly(paths)
-    # Of many classes of Dagster's and Python's: one may be removed since it was decided about.
+    # Errors have many Dagster and Python classes: a partition may have been removed since the decision.
     with suppress(Exception):
         found = _cut(partitions_def, paths, limit)
     order = {path: number for number, path in enumerate(paths)}
@@ -56,16 +56,16 @@ def _cut(partitions_def: Partitions, paths: Collection[str], limit: int) -> list
 
 
 def _as_read(partitions_def: Partitions, block: list[str]) -> list[list[str]]:
-    """A block if Dagster reads its range as we do, else each for itself: where clocks go back it may take one more."""
+    """Return a block if Dagster reads its range as we do, else single paths: where clocks go back it may add one."""
     ends = [to_key(partitions_def, path) or "" for path in (block[0], block[-1])]
     read = named_by(partitions_def, dict(zip((RANGE_START, RANGE_END), ends, strict=True)))
     return [block] if {to_path(partitions_def, key) for key in read} == {*block} else _singly(block)
 
 
 def joint(requests: Sequence[dg.RunRequest]) -> dg.RunRequest:
-    """One request for a block of partitions, of the requests for each; that of a single one as it is.
+    """Return one request for a block of partitions, from the requests for each; a single one as it is.
 
-    It keeps the tags that all of them have, but for those by which Dagster names one partition.
+    It keeps the tags that all of them have, except those by which Dagster names one partition.
     """
     if len(requests) == 1:
         return requests[0]
@@ -84,7 +84,7 @@ def joint(requests: Sequence[dg.RunRequest]) -> dg.RunRequest:
 
 
 def _points(partitions_def: Partitions, paths: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """The place of each path in the dimensions of its partitions."""
+    """Return the place of each path in the dimensions of its partitions."""
     segments = {path: path.split("/") for path in paths}
     dimensions = by_dimension(partitions_def).values()
     numbers = [_numbers(part, {keys[at] for keys in segments.values()}) for at, part in enumerate(dimensions)]
@@ -92,10 +92,10 @@ def _points(partitions_def: Partitions, paths: Collection[str]) -> dict[str, tup
 
 
 def _numbers(partitions_def: dg.PartitionsDefinition[str], keys: Iterable[str]) -> dict[str, int]:
-    """A number for each key of a dimension: they follow each other where Dagster's ranges have nothing in between."""
+    """Return a number for each key of a dimension, consecutive where Dagster's ranges have nothing in between."""
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return {key: number for number, key in enumerate(partitions_def.get_partition_keys())}
-    # Not by all windows that there are: of minutes these are many.
+    # Only the given windows are numbered: all windows of minutes would be many.
     windows = sorted((bounds(partitions_def, key), key) for key in keys)
     numbers, number = {windows[0][1]: 0}, 0
     for (before, _), (window, key) in pairwise(windows):

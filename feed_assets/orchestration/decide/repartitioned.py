@@ -1,6 +1,6 @@
-"""Datasets whose partitions, or those of what they read, are declared otherwise than before.
+"""Datasets whose partitions, or those of their inputs, are declared otherwise than before.
 
-A change is mapped to outputs once, when it is heard: one that was no partition then would never be decided about.
+A change is mapped to outputs once, at its fan-out: one that was no partition then would never be decided about.
 """
 
 import logging
@@ -22,10 +22,10 @@ _logger = logging.getLogger(__name__)
 
 
 def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger, now: datetime) -> None:
-    """Decide about every partition of datasets that are partitioned otherwise than this ledger has heard.
+    """List every partition of datasets for decision that are partitioned otherwise than this ledger has recorded.
 
-    Once for each change of a declaration, and of a new dataset not at all: it hears the log from its beginning. The
-    list, the inboxes and what is declared move in one transaction, so that a kill leaves it all.
+    This is done once for each change of a declaration, and not for a new dataset, which reads the whole log. The list,
+    the inboxes and the recorded declaration change in one transaction, so that a kill leaves all as it was.
     """
     forms = {_name(node): (node, _form(graph, node)) for node in datasets}
     if not forms:
@@ -36,12 +36,12 @@ def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger
         if known.get(name) != form:
             try:
                 _look_at(graph, node if name in known else None, ledger, now, {name: form})
-            except Exception:  # A mapping may be anybody's: the next process tries again.
+            except Exception:  # A mapping may be user code: the next process tries again.
                 _logger.exception("%s is partitioned otherwise, and it cannot be said what that affects", node.feed)
 
 
 def there(connection: sa.Connection, node: Node) -> set[Partition]:
-    """The partitions of an input that have an update; of an event table all, as its events tell what is there."""
+    """Return the partitions of an input that have an update; all of an event table, as its events say what is there."""
     known = {*node.partitions}
     if node.source:
         return known
@@ -54,7 +54,7 @@ def _name(node: Node) -> str:
 
 
 def _form(graph: Graph, node: Node) -> str:
-    """Digest of the partitions of a dataset and of what it reads."""
+    """Return a digest of the partitions of a dataset and of its inputs."""
     declared = [(str(each.feed), repr(each.partitions_def)) for each in [node, *graph.parents(node)]]
     return sha256(repr(declared).encode()).hexdigest()[:16]
 
@@ -76,7 +76,7 @@ def _look_at(graph: Graph, node: Node | None, ledger: Ledger, now: datetime, for
 
 
 def _with_history(connection: sa.Connection, node: Node) -> set[Partition]:
-    """The outputs that have consumed something, or have something to consume: these have heard of their events."""
+    """Return the outputs that have consumed something or have something to consume: these have got their events."""
     consumed = {Partition(node.feed, row["partition"]) for row in inbox.markers(connection, node.feed)}
     return consumed | {output for output in inbox.outputs(connection) if output.feed == node.feed}
 

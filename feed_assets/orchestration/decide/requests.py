@@ -1,4 +1,4 @@
-"""From verdicts to run requests."""
+"""Run requests, made from verdicts."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,13 +23,13 @@ from feed_assets.orchestration.decide.run_config import run_config_of
 from feed_assets.orchestration.decide.turns import claimed, in_turn, is_history, of_a_tick, place
 
 PRIORITY = {"dagster/priority": "10"}
-"""What is new goes before history and the runs of a backfill: these have 0, unless a backfill's tags say otherwise."""
+"""Priority of what is new over history and a backfill's runs: these have 0, unless a backfill's tags set another."""
 
 WHY = "feed_assets/why"
-"""The tag of a run that a verdict asked for: the verdict, in words."""
+"""The tag of a run with the verdict that requested it, in words."""
 
 NAMED = 3
-"""Slices and correlation ids that a run's tags name; of the others they say how many there are."""
+"""Maximum number of slices and of correlation ids that a run's tags name; the others are counted."""
 
 WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
@@ -38,9 +38,9 @@ Found = Sequence[tuple[Listed, Verdict]]
 
 
 def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
-    """The outputs that are being built, and those that unfinished Dagster runs are still to make.
+    """Return the outputs that are being built, and those that unfinished Dagster runs are still to make.
 
-    Runs are the one thing that Dagster is asked. One of many is over with a partition once that has been built, or not:
+    Dagster is asked about runs only. A run of many is over for a partition as soon as its build has ended, well or not:
     it does not wait for its neighbours.
     """
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
@@ -53,7 +53,7 @@ def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> s
 
 
 def outputs_of(graph: Graph, run: dg.DagsterRun) -> set[Partition]:
-    """The partitions of datasets that a run of Dagster is to build; of a key that no partition has (any more) none."""
+    """Return the partitions of datasets that a Dagster run is to build; none for a key of no partition (any more)."""
     known = [key for key in run.asset_selection or () if key in graph.by_key and graph.by_key[key].outputs]
     found: set[Partition] = set()
     for node in map(graph.dataset, known):
@@ -63,7 +63,7 @@ def outputs_of(graph: Graph, run: dg.DagsterRun) -> set[Partition]:
 
 
 def queued(graph: Graph, instance: dg.DagsterInstance, output: Partition) -> list[str]:
-    """What waits in Dagster's queue to build an output, in words."""
+    """Return, in words, the runs that wait in Dagster's queue to build an output."""
     found = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
     mine = [run for run in found if output in outputs_of(graph, run)]
     return [f"run {run.run_id} waits in Dagster's queue{_pools(run)}" for run in mine]
@@ -77,10 +77,10 @@ def _pools(run: dg.DagsterRun) -> str:
 def requests_for(
     graph: Graph, ledger: Ledger, decided: Found, busy: Collection[Partition], now: datetime
 ) -> list[dg.RunRequest]:
-    """Runs for the outputs that are ready, at most so many, each for a block of them; the others stay on the list.
+    """Return runs for ready outputs, each for a block of them, as many as a tick may request; others stay on the list.
 
-    What was built already is the business of the automation condition, unless it is built by events: that needs tags,
-    slices and a plan.
+    The automation condition requests what was built already, unless it is built by events: that needs tags, slices and
+    a plan.
     """
     free = {
         verdict.output: (item, verdict)
@@ -93,9 +93,9 @@ def requests_for(
 
 
 def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now: datetime) -> list[dg.RunRequest]:
-    """Requests of Dagster's automation, which asks for one run for each partition: those of neighbours as one.
+    """Return requests of Dagster's automation, which are for one partition each, with those of neighbours joined.
 
-    Assets that are none of ours stay as they are: nothing is known of what their functions can. History is last.
+    Requests for assets that are none of ours stay as they are: their functions may not support it. History is last.
     """
     found, ours = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()
     for each in requests:
@@ -114,7 +114,7 @@ def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now:
 
 
 def _without_priority(request: dg.RunRequest) -> dg.RunRequest:
-    """Of history, which goes after what is new: Dagster has given the request the tags of all runs of its sensor."""
+    """Return a request for history without the priority that Dagster gave it with all tags of its sensor."""
     tags = {name: value for name, value in request.tags.items() if name not in PRIORITY}
     return request.with_replaced_attrs(tags=tags)
 
@@ -130,7 +130,7 @@ def _request(graph: Graph, item: Listed, verdict: Verdict, now: datetime) -> dg.
 
 
 def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str | None = None) -> dg.RunRequest:
-    """The run that a verdict asks for; by events it takes what is due."""
+    """Return the request for the run of a verdict; by events the run takes what is due."""
     node = graph.node(verdict.output.feed)
     tags = {**tags, "feed_assets/output": verdict.output.path, WHY: verdict.reason}
     config: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str
 
 
 def _tags_of(due: Due) -> dict[str, str]:
-    """What a run consumes, for people who look for it in the UI: a few of many."""
+    """Return tags that name what a run consumes, a few of many, for people who search the UI."""
     slices = [f"{each.partition} ({in_words(each.start)}, {in_words(each.end)}]" for each in due.slices]
     tags = {"feed_assets/correlation": some(due.correlations, NAMED), "feed_assets/slices": some(slices, NAMED)}
     return {name: value for name, value in tags.items() if value}

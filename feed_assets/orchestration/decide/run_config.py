@@ -1,4 +1,4 @@
-"""What a run is told in addition to its partition: which updates and slices to read, and how to process them."""
+"""The configuration of a run beside its partition: updates and slices to read, and how to process them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from feed_assets.orchestration.decide.nodes import Node
 
 
 class SliceConfig(dg.Config):
-    """What was updated in a table's partition after `after` (without it: from the beginning), up to `upto`."""
+    """The updates of a table's partition after `after` (without it: from the beginning), up to `upto`."""
 
     table: str
     partition: str = ""
@@ -28,14 +28,14 @@ class SliceConfig(dg.Config):
 
     @property
     def slice(self) -> Slice:
-        """As a value. Raises InvalidName and InvalidEvent."""
+        """Return it as a value. Raise InvalidName, InvalidEvent or ValueError if it is none."""
         partition = Partition(Feed.parse(self.table), self.partition)
         start = encoded(self.after) if self.after else None
         return Slice(partition, start, encoded(self.upto), frozenset(map(Operation, self.operations)))
 
 
 class RunConfig(dg.Config):
-    """What a run by hand reads instead of the newest. Without `consumes` the consumer's markers stay."""
+    """The input of a run by hand in place of the newest. Without `consumes` the consumer's markers stay."""
 
     updates: dict[str, str] = Field(
         default_factory=dict,
@@ -51,13 +51,13 @@ class RunConfig(dg.Config):
 
 
 def named_in(config: RunConfig, inputs: Mapping[str, Sequence[Partition]]) -> dict[Partition, str]:
-    """The updates of inputs that a run is to read. Raises InvalidName for what is no partition."""
+    """Return the updates of inputs that a run is to read. Raise InvalidName for what is no partition."""
     by_path = {partition.path: partition for some in inputs.values() for partition in some}
     return {by_path.get(path) or Partition.parse(path): update_id for path, update_id in config.updates.items()}
 
 
 def run_spec_in(config: RunConfig) -> RunSpec:
-    """What a run is to do, as a value."""
+    """Return what a run is to do, as a value."""
     kind = _kind(config)
     if not config.slices and not config.consumes:
         if config.plan == "incremental":
@@ -77,7 +77,7 @@ def run_spec_in(config: RunConfig) -> RunSpec:
 
 
 def _slice_of(number: int, given: SliceConfig) -> Slice:
-    """A slice as a value. Raises InvalidDefinition, which names it."""
+    """Return a slice as a value. Raise InvalidDefinition, which names it, if it is none."""
     try:
         piece = given.slice
     except (InvalidName, InvalidEvent, ValueError) as error:
@@ -98,13 +98,13 @@ def _kind(config: RunConfig) -> Kind:
 
 
 def parameters_of(config: RunConfig) -> str | None:
-    """What a run is told, as JSON to be kept: without what it is told by default, and None if that is all."""
+    """Return a run's configuration as JSON to be kept, without defaults; None if it has only defaults."""
     told = config.model_dump(mode="json", exclude_defaults=True)
     return shown(json.dumps(told, sort_keys=True)) if told else None
 
 
 def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[str, Any]:
-    """The configuration of a run by events: it reads nothing that came after it was decided."""
+    """Return the configuration of a run by events: it reads nothing that arrived after the decision."""
     slices = verdict.due.slices if verdict.due else ()
     config = {
         "updates": {pin.partition.path: pin.update_id for pin in verdict.pins if pin.partition.feed not in need.tables},

@@ -1,4 +1,4 @@
-"""The grid of all datasets of a code location: what is in which state, why, and what is not shown beside it."""
+"""The grid of all datasets of a code location: states, their reasons, and counts of what is not shown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -42,10 +42,10 @@ ROWS_EACH = 12
 """Rows of one dataset: one for each key of its other dimensions, or all in one if there are more keys."""
 
 DECISIONS = 1000
-"""Partitions that nothing has come for of which it is said what exactly is missing."""
+"""Maximum number of missing partitions of which the page says exactly what they lack."""
 
 STALE_SHOWN = 100
-"""Partitions that are out of date of which the page says why: `--stale` lists all."""
+"""Maximum number of stale partitions of which the page says why; `--stale` lists all."""
 
 
 _COMES_BY_ITSELF = (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
@@ -59,32 +59,32 @@ class Row:
     of: str
     shown: tuple[Shown, ...]
     line: Line | None = None
-    """What has watermarks in the state store."""
+    """The key of its watermarks in the state store."""
     marks: Watermarks = field(default_factory=Watermarks)
 
 
 @dataclass(frozen=True)
 class Status:
-    """All that the page shows, as of one state of the ledger; times are UTC."""
+    """The content of the page, as of one state of the ledger; times are UTC."""
 
     now: datetime
     slots: Slots | None
-    """The days that were asked for; None: the newest periods of each dataset."""
+    """The requested days. None means the newest periods of each dataset."""
     rows: tuple[Row, ...]
     holes: tuple[tuple[Row, Hole], ...]
     stale: tuple[Stale, ...]
     stale_in_all: int
     elsewhere: tuple[waiting.Group, ...]
-    """What is due and not shown, by dataset and verdict."""
+    """Partitions that are due and not shown, by dataset and verdict."""
     notes: tuple[str, ...]
     asked: tuple[Feed, ...] = ()
-    """The datasets that were asked for; () is all."""
+    """The requested datasets; () means all."""
 
 
 def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
-    """The nodes that have rows: of these feeds, or of all; rejects have none, which a dataset's run writes beside it.
+    """Return the nodes that have rows: of these feeds, or of all. Rejects have none: a dataset's run writes them.
 
-    Raises InvalidName.
+    Raise InvalidName if no asset has one of the feeds.
     """
     mine = [graph.node(feed) for feed in feeds] or graph.by_feed.values()
     return [node for node in mine if not isinstance(node.declaration, Rejects)]
@@ -98,11 +98,11 @@ def status_of(
     now: datetime,
     asked_for: Sequence[Feed] = (),
 ) -> Status:
-    """The status of some nodes: of some days, or without slots of the newest periods of each, the worst first.
+    """Return the status of some nodes: of the days of `slots`, or of the newest periods of each, the worst first.
 
-    One dataset that was asked for alone has more periods.
+    A dataset that is requested alone has more periods.
 
-    Statements grow with the kinds of what is shown, never with its number or history.
+    The number of statements grows with the kinds of what is shown, never with its number or history.
     """
     notes = dict[str, str]()
     due = waiting.by_state(connection)
@@ -127,12 +127,12 @@ def status_of(
 
 
 def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
-    """What the sensor `watch` has found of topics and of their tables: by what has come of them they are complete."""
+    """Return what the sensor `watch` has found wrong with topics and their tables; by arrivals they are complete."""
     return [(str(feed), why) for (feed, _), why in sorted(_warned(connection, nodes).items())]
 
 
 def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed, str], str]:
-    """By table and check what is wrong with topics and tables of warehouses."""
+    """Return what is wrong with topics and tables of warehouses, by table and check."""
     declared = [(node.feed, node.declaration) for node in nodes]
     tables = [feed for feed, each in declared if isinstance(each, EventTable) and (each.topic or each.loaded)]
     known = quality.known(connection, [Partition(feed, "") for feed in tables]) if tables else {}
@@ -162,7 +162,7 @@ def _is_built(node: Node) -> bool:
 def _shown(
     connection: sa.Connection, asked: Sequence[tuple[Node, Mapping[Partition, Extent]]], now: datetime
 ) -> tuple[dict[Partition, Shown], list[Partition]]:
-    """The partitions as they are shown, and those of them that have no valid update."""
+    """Return the partitions as they are shown, and those of them that have no valid update."""
     all_asked = [each for node, extents in asked for each in _asked(node, extents)]
     known = status.known(connection, all_asked)
     found: dict[Partition, Shown] = {}
@@ -175,7 +175,7 @@ def _shown(
 
 
 def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Partition, Shown]:
-    """What was to be built before now and still comes by itself, with by when: what a person has to mend says why."""
+    """Return partitions that missed a deadline, with it in the reason. What a person must mend keeps its own."""
     found: dict[Partition, Shown] = {}
     for each in unbuilt:
         node = graph.by_feed[each.partition.feed]
@@ -186,7 +186,7 @@ def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Parti
 
 
 def _expected(connection: sa.Connection, unbuilt: Sequence[Shown]) -> dict[Partition, Shown]:
-    """What is late by a cadence, as its alert has it, with since when it is expected."""
+    """Return partitions that are late by a cadence, with the text of the alert: since when they are expected."""
     by_itself = {each.partition: each for each in unbuilt if each.state in _COMES_BY_ITSELF}
     said = expected.late(connection, by_itself)
     return {
@@ -197,9 +197,9 @@ def _expected(connection: sa.Connection, unbuilt: Sequence[Shown]) -> dict[Parti
 def _decided(
     graph: Graph, connection: sa.Connection, shown: Mapping[Partition, Shown], now: datetime
 ) -> dict[Partition, Shown]:
-    """What of our datasets nothing has come for, as it would be decided: what is not due has no verdict in the ledger.
+    """Return missing partitions of our datasets as they would be decided: what is not due has no verdict in the ledger.
 
-    The newest ones; of a mapping that raises it is said when there is something to decide.
+    Only the newest are decided. The error of a mapping that raises is reported when there is something to decide.
     """
     ours = {node.feed for node in graph.datasets()}
     missing = [each for each in shown.values() if each.state is CellState.MISSING and each.partition.feed in ours]
@@ -223,7 +223,7 @@ def _asked(node: Node, extents: Mapping[Partition, Extent]) -> list[Asked]:
 
 
 def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddress, ...]:
-    """The windows that a partition is: one of its own grain, or those that fill it."""
+    """Return the windows that a partition is: one of its own grain, or those that fill it."""
     if node.tracked is None or extent.start is None or extent.end is None:
         return ()
     if own := own_window(node, extent, grain):
@@ -234,7 +234,7 @@ def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddre
 
 
 def _rows(node: Node, extents: Mapping[Partition, Extent], shown: Mapping[Partition, Shown]) -> list[Row]:
-    """One row for each key of the dimensions beside time, or one for all."""
+    """Return one row for each key of the dimensions beside time, or one for all."""
     by_key: dict[str, list[Partition]] = {}
     for at in extents:
         by_key.setdefault(at.key.partition("/")[2] if times_of(node.partitions_def) else at.key, []).append(at)
@@ -247,7 +247,7 @@ def _rows(node: Node, extents: Mapping[Partition, Extent], shown: Mapping[Partit
 
 
 def _with_marks(connection: sa.Connection, rows: Sequence[Row]) -> Iterable[Row]:
-    """Rows with their watermarks; of what is not judged by windows only the end of the last that is there."""
+    """Yield rows with their watermarks; without windows, only the end of the newest partition with data."""
     marks = watermarks(connection, {row.line for row in rows if row.line})
     latest = status.latest_keys(connection, {row.node.feed for row in rows if not row.line})
     for row in rows:
@@ -259,7 +259,7 @@ def _with_marks(connection: sa.Connection, rows: Sequence[Row]) -> Iterable[Row]
 
 
 def _holes(connection: sa.Connection, rows: Iterable[Row]) -> Iterable[tuple[Row, Hole]]:
-    """The first hole of each line of the state store; of other rows those that are shown."""
+    """Yield the first hole of each line of the state store; of other rows, the holes among what is shown."""
     lines = {row.line: at for row in rows if (at := _hole_of(row))}
     said, behind = status.said(connection, lines.values()), next_done(connection, lines.values())
     for row in rows:
@@ -277,7 +277,7 @@ def _start(row: Row, at: WindowAddress, key: str) -> datetime:
 
 
 def _hole_of(row: Row) -> WindowAddress | None:
-    """The first window that is not complete before one that is; that before all complete ones nobody can name."""
+    """Return the first incomplete window between complete ones, or None. One before all complete ones has no name."""
     marks, tracked = row.marks, row.node.tracked
     if row.line is None or tracked is None or not marks.latest or not marks.contiguous:
         return None

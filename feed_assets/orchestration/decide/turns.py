@@ -1,4 +1,4 @@
-"""What a tick may request, as runs: what is new, then history in its order, as much of it as today has room for."""
+"""The runs that a tick may request: what is new, then history in its order, as much of it as today has room for."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 Blocks = list[list[Partition]]
-"""Runs, each by the outputs that it builds."""
+"""Runs, each given as the outputs that it builds."""
 
 
 @dataclass(frozen=True)
 class Asked:
     """The runs that a tick may request.
 
-    `counted` are those of history, where a day has a limit of it: after them is `after` in place of `before`, and
-    `held` has what is left for the next day, with the reason.
+    `counted` are those of history, where a day has a limit of it; `spent` is what that day has spent before and after
+    them. `held` has what is left for the next day, with the reason.
     """
 
     free: Blocks
@@ -40,20 +40,20 @@ class Asked:
 
 
 def place(graph: Graph, output: Partition, now: datetime, order: Order | None = None) -> Place:
-    """Where an output stands in line, by default in the order of the settings."""
+    """Return the place of an output in line, by default in the order of the settings."""
     rules = settings().history if order is None else replace(settings().history, order=order)
     return rules.place(end_of(graph.node(output.feed).partitions_def, output.key), now)
 
 
 def is_history(graph: Graph, output: Partition, now: datetime) -> bool:
-    """Whether an output's window of time ended long ago."""
+    """Return whether an output's window of time ended long ago."""
     return place(graph, output, now)[0] > 0
 
 
 def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> Asked:
-    """The runs that a tick may request of these outputs, as they stand in line, with the bytes that each reads.
+    """Return the runs that a tick may request of these outputs, given in line with the bytes that each reads.
 
-    One, which asks whether it is back, while a service is not there: of a run none but its first partition would begin.
+    While a service is out, return one of a single output, to test it: further partitions of a run would not begin.
     """
     with ledger.read() as connection:
         outputs = [*sizes][:1] if is_a_service_out(connection, graph.by_feed) else [*sizes]
@@ -67,7 +67,7 @@ def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now:
 
 
 def _with_history(graph: Graph, ledger: Ledger, free: Blocks, sizes: Mapping[Partition, int], spent: Spent) -> Asked:
-    """With as much of history, in its order, as there is room for in the tick and on the day."""
+    """Return the runs with as much of history, in its order, as the tick and the day have room for."""
     rules, outputs = settings().history, [*sizes]
     room = _room(rules, spent)
     within = [] if room == 0 else outputs[: fitting(rules, spent, sizes.values())]
@@ -83,23 +83,23 @@ def _with_history(graph: Graph, ledger: Ledger, free: Blocks, sizes: Mapping[Par
 
 
 def _room(rules: History, spent: Spent) -> int | None:
-    """How many more runs of history today has room for; None: as many as there are."""
+    """Return how many more runs of history today has room for; None if there is no limit."""
     return None if rules.runs is None else max(rules.runs - spent.runs, 0)
 
 
 def claimed(graph: Graph, ledger: Ledger, asked: Asked, listed: Mapping[Partition, Listed], now: datetime) -> Blocks:
-    """The runs that are to be requested now, claimed on the list; what is beyond the day's limit waits there.
+    """Claim on the list the runs to request now, and return them; what is beyond the day's limit waits there.
 
-    History all or none: another one may have requested some of it, or have spent of the limit, since that was read.
+    History is claimed as a whole or not: another process may have requested some, or spent of the limit, since then.
     """
     outputs = [output for block in asked.free for output in block]
     mine = [item.partition for item in due.claim(ledger, [listed[output] for output in outputs], now)]
-    # Another one has requested the rest since: a range has no gaps.
+    # Another process has requested the rest since: a range has no gaps.
     free = asked.free if mine == outputs else in_turn(graph, ledger, mine, now)
     ready = [listed[output] for block in asked.counted for output in block]
     if asked.spent is None or not _counts(ledger, ready, asked.spent, now):
         return free
-    # A kill before this has it decided, and held, by the next tick.
+    # After a kill before this, the next tick decides about it again, and holds it.
     due.hold(ledger, {listed[output]: why for output, why in asked.held.items()}, asked.spent[0].next_day)
     return [*free, *asked.counted]
 
@@ -110,7 +110,7 @@ def _counts(ledger: Ledger, ready: Sequence[Listed], spent: tuple[Spent, Spent],
 
 
 def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: datetime) -> Blocks:
-    """Outputs in blocks that one run each may build, what is new before history: no run has of both."""
+    """Return outputs in blocks that one run each may build, what is new before history: no run has both."""
     both: dict[bool, list[Partition]] = {False: [], True: []}
     for output in outputs:
         both[is_history(graph, output, now)].append(output)
@@ -118,10 +118,10 @@ def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: dat
 
 
 def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
-    """Outputs in blocks that one run each may build, as the first of each block came.
+    """Return outputs in blocks that one run each may build, in the order of the first of each block.
 
-    One whose process ended in the middle of it is by itself: if it is what ends its process (it may take too much
-    memory), it does so to no other one.
+    An output whose last run lost its process is alone: if it ends its process (it may take too much memory), no other
+    output is lost with it.
     """
     if not outputs:
         return []
@@ -141,14 +141,14 @@ def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[
 
 
 def _most_in_a_run(node: Node) -> int:
-    """How many partitions one run builds at most: by events each run is told what it alone takes."""
+    """Return how many partitions one run builds at most: by events one, as its configuration is for that alone."""
     return 1 if node.by_events else settings().partitions_per_run
 
 
 def is_a_service_out(connection: "sa.Connection", feeds: Collection[Feed]) -> bool:
-    """Whether a service that all runs need is not there.
+    """Return whether a service that all runs need is out.
 
-    That is told by the run of this code location's feeds that ended last: another one may lack what this one has.
+    The run of this code location's feeds that ended last shows it: another location may lack what this one has.
     """
     last = runs.last_ended(connection, feeds)
     return last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])

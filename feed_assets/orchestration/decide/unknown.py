@@ -1,4 +1,4 @@
-"""What lies on the blackboard and belongs to no declaration: a name that somebody has mistyped waits there unread."""
+"""Feeds and partitions on the blackboard that belong to no declaration: a mistyped name waits there unread."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -18,11 +18,11 @@ from feed_assets.orchestration.declare.partitions import Existence, by_dimension
 from feed_assets.runs.services import Services
 
 NAMED = 3
-"""Partitions that an alert names at most."""
+"""Maximum number of partitions that an alert names."""
 
 
 def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed, str]:
-    """The feeds of the blackboard that this code location does not declare, and no other one on this ledger either."""
+    """Return the feeds of the blackboard that no code location on this ledger declares, with the text of the alert."""
     declared = sorted(map(str, graph.by_feed))
     found = [feed for feed in read.feeds(board) if feed not in graph.by_feed]
     known = known_feeds(ledger, [*map(str, found)])
@@ -30,7 +30,7 @@ def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed,
 
 
 def known_feeds(ledger: Ledger, feeds: Sequence[str]) -> set[str]:
-    """Those of some feeds that a code location on this ledger declares, or did: it has their updates, or readers."""
+    """Return those of `feeds` that a code location on this ledger declares or did: it has their updates or readers."""
     with ledger.read() as connection:
         return subscriptions.feeds(connection).intersection(feeds) | updates.known_feeds(connection, feeds)
 
@@ -41,9 +41,9 @@ def _near(feed: Feed, declared: Sequence[str]) -> str:
 
 
 def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[Partition, str]:
-    """Of keys on the blackboard those that are no partitions of a feed and will be none, with what was expected.
+    """Return keys of the blackboard that are no partitions of a feed and never will be, with what was expected.
 
-    A time window that is not over is one later; of a batch the partition that holds it is meant.
+    A time window that is not over will be one later. A batch stands for the partition that holds it.
     """
     found, bare = {*keys}, set[str]()
     if node.is_appendable:
@@ -66,10 +66,10 @@ def _expected(node: Node, key: str, now: datetime) -> str:
 
 
 def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
-    """What an alert is about, by feed: unknown feeds, and partitions of foreign ones that the ledger has updates of.
+    """Return the texts of alerts by feed: unknown feeds, and unknown partitions of foreign ones with updates.
 
-    Without those from before the first partition: a producer's history begins where it likes. Intake looks itself at
-    what it publishes.
+    Partitions before the first one are left out: a producer's history begins where it likes. So are feeds of intake,
+    which checks what it publishes.
     """
     found = {str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services.board, services.ledger).items()}
     for node in (node for node in graph.foreign() if not node.by_intake):

@@ -1,4 +1,4 @@
-"""Which windows of an input an output waits for, and which outputs wait for a window: by spans of time alone."""
+"""Windows of an input that an output waits for, and outputs that wait for a window, by spans of time alone."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -28,26 +28,26 @@ from feed_assets.orchestration.declare.time_windows import bounds, current_time,
 
 
 def mapping_between(parent: Node, child: Node) -> BySpan | None:
-    """The mapping of an input, if it is one of ours."""
+    """Return the mapping of an input if it is one of ours, otherwise None."""
     declared = child.declaration
     return declared.mapped.get(str(parent.feed)) if isinstance(declared, Dataset) else None
 
 
 def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[Partition]]:
-    """The partitions of an input at these paths, and what is none yet."""
+    """Return the partitions of an input at these paths: those that exist, and those that do not (yet)."""
     found, now = [Partition(parent.feed, path) for path in paths], current_time()
     there = {each for each in found if parent.partitions_def and is_there(parent.partitions_def, each.key, now)}
     return [each for each in found if each in there], [each for each in found if each not in there]
 
 
 Spanned = tuple[Span, Sequence[Partition]]
-"""Windows that are waited for, and the partitions of a feed that they are of; () of a table."""
+"""Windows to wait for, and the partitions of their feed; () for a table."""
 
 
 def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Partition]) -> list[Spanned]:
-    """The complete windows of an input that an output waits for, by sub-partition; none of an input without windows.
+    """Return the windows of an input that an output needs complete, by sub-partition; [] if it has no windows.
 
-    `needed` are the partitions of the input that it reads, of a feed. Raises InvalidDefinition for time that no windows
+    `needed` are the partitions that it reads, if the input is a feed. Raise InvalidDefinition for time that no windows
     fill.
     """
     tracked, mapping, its = parent.tracked, mapping_between(parent, child), extent_of(child.partitions_def, output.key)
@@ -61,9 +61,9 @@ def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Part
 
 
 def is_one_by_one(parent: Node, child: Node) -> bool:
-    """Whether the windows of an input are waited for partition by partition, and not the largest that fill the time.
+    """Return whether an output waits for an input's windows by partition, and not for the largest that fill the time.
 
-    Where so many are enough, checks are named, or it is of interest which one was backfilled.
+    True if `at_least` partitions are enough, checks are named, or `reprocess` depends on which one was backfilled.
     """
     declared = child.declaration
     if not isinstance(declared, Dataset):
@@ -89,7 +89,7 @@ def _date(output: Extent) -> str:
 
 def _time(output: Extent) -> mappings.Span:
     span = mappings.span_of(output)
-    if span is None:  # Whoever declares it is refused.
+    if span is None:  # Such a declaration is refused.
         raise ValueError(f"{output} has no time.")
     return span
 
@@ -97,7 +97,7 @@ def _time(output: Extent) -> mappings.Span:
 def _of_feed(
     parent: Node, child: Node, tracked: Tracked, mapping: BySpan | None, output: Extent, needed: Iterable[Partition]
 ) -> list[Spanned]:
-    """The time of the partitions that are read, of each sub-partition; of those that it reads in part only that."""
+    """Return the spans of the partitions that are read, by sub-partition; of those read in part, only that part."""
     own = mappings.span_of(output)
     clip = mapping.reads(own, output.zone, output.zone) if own and isinstance(mapping, Within | DayToDate) else None
     found: dict[str, list[tuple[mappings.Span, Partition]]] = {}
@@ -119,7 +119,7 @@ def _clipped(span: mappings.Span, clip: mappings.Span | None) -> mappings.Span:
 
 
 def _joined(spans: Iterable[mappings.Span]) -> list[mappings.Span]:
-    """Spans in order, those that follow each other as one."""
+    """Return spans in order, with those that touch or overlap as one."""
     joined: list[mappings.Span] = []
     for span in spans:
         if joined and joined[-1].end >= span.start:
@@ -130,7 +130,7 @@ def _joined(spans: Iterable[mappings.Span]) -> list[mappings.Span]:
 
 
 def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.Span) -> Span:
-    """The largest windows that fill a span; a day of several regions is no span of time, and fills none."""
+    """Return a span with the largest windows that fill it. A day of several regions is no span and fills none."""
     zone, start, end = tracked.zone_of(sub_partition), span.start, span.end
     windows = tiles(start, end, tracked.grains, zone)
     if any(tracked.window(sub_partition, each.grain, each.key) != each for each in windows if each.grain == DAY):
@@ -144,19 +144,19 @@ def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.Spa
 
 
 def addresses_of(span: Span) -> list[WindowAddress]:
-    """The windows of a span, in order."""
+    """Return the windows of a span, in order."""
     return [WindowAddress(span.dataset, span.sub_partition, each.grain, each.key) for each in span.windows]
 
 
 def windows_within(node: Node, partition: Partition) -> list[WindowAddress]:
-    """The windows that a partition of a feed fills; none of one without windows. Raises InvalidDefinition as above."""
+    """Return the windows that a partition of a feed fills; [] without windows. Raise InvalidDefinition as above."""
     extent = extent_of(node.partitions_def, partition.key)
     spans = _of_feed(node, node, node.tracked, None, extent, [partition]) if node.tracked else []
     return [each for span, _ in spans for each in addresses_of(span)]
 
 
 def window_of(node: Node, address: WindowAddress) -> Window | None:
-    """The window of an address; None if the dataset has none such (any more), or its key is none."""
+    """Return the window of an address. Return None if its dataset has no such grain or sub-partition (any more)."""
     tracked = node.tracked
     known = tracked is not None and address.grain in tracked.grains
     is_member = tracked is not None and (not tracked.members or address.sub_partition in {"", *tracked.members})
@@ -166,14 +166,14 @@ def window_of(node: Node, address: WindowAddress) -> Window | None:
 
 
 def outputs_near(parent: Node, child: Node, address: WindowAddress, window: Window) -> list[str]:
-    """The paths of outputs that may wait for a window of a state table: those that read something of its time."""
+    """Return the paths of outputs that may wait for a window of a state table, because they read some of its time."""
     mapping, span = mapping_between(parent, child) or Within(), mappings.Span(window.start, window.end)
     zone = parent.tracked.zone_of(address.sub_partition) if parent.tracked else "UTC"
     return mappings.downstream(mapping, child.partitions_def, span, zone, {})
 
 
 def outputs_of(parent: Node, child: Node, mapping: BySpan, changed: Partition) -> list[Partition]:
-    """The outputs that read a partition of an input by a mapping of ours, whether they are partitions yet or not."""
+    """Return the outputs that read a partition of an input by a mapping of ours, whether they exist yet or not."""
     extent = extent_of(parent.partitions_def, changed.key)
     span = mappings.span_of(extent)
     paths = mappings.downstream(mapping, child.partitions_def, span, extent.zone, extent.values) if span else []
@@ -181,7 +181,7 @@ def outputs_of(parent: Node, child: Node, mapping: BySpan, changed: Partition) -
 
 
 def partitions_near(parent: Node, address: WindowAddress, window: Window) -> list[Partition]:
-    """The partitions of a feed that a window of it has records of."""
+    """Return the partitions of a feed that a window of it has records of."""
     tracked, definition = parent.tracked, parent.partitions_def
     if times_of(definition) is None or tracked is None:
         return parent.partitions
@@ -191,12 +191,12 @@ def partitions_near(parent: Node, address: WindowAddress, window: Window) -> lis
 
 
 def is_in(sub_partition: str, other: str) -> bool:
-    """Whether a sub-partition lies in another one, or is it."""
+    """Return whether a sub-partition lies in the other one, or is it."""
     return mapping_of(other).items() <= mapping_of(sub_partition).items()
 
 
 def window_partition(node: Node, path: str) -> Partition:
-    """The window that a partition of a state table is, as the ledger names it. Raises InvalidName if it is none."""
+    """Return the window that a state table's partition is, as named in the ledger. Raise InvalidName if it is none."""
     own = own_window(node, extent_of(node.partitions_def, path), own_grain(node))
     if own is None:
         raise InvalidName(f"{node.feed} {path}: its windows are of other sizes: name one, as hour@2026-01-01-15:00.")
@@ -204,7 +204,7 @@ def window_partition(node: Node, path: str) -> Partition:
 
 
 def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress | None:
-    """The window of the grain of its asset's partitions that a partition is; None where windows are of other sizes."""
+    """Return the window that a partition is, at the grain of its asset; None if windows have other sizes."""
     tracked = node.tracked
     if tracked is None or grain not in tracked.grains or extent.start is None:
         return None
@@ -213,7 +213,7 @@ def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress |
 
 
 def own_grain(node: Node) -> str | None:
-    """The grain of an asset's partitions, by the length of their windows; None of another length."""
+    """Return the grain of an asset's partitions, by the length of their windows; None for any other length."""
     times = times_of(node.partitions_def)
     if times is None or times.is_basic_daily:
         return DAY if times else None
@@ -223,7 +223,7 @@ def own_grain(node: Node) -> str | None:
 
 
 def asset_partition(node: Node, changed: Partition) -> Partition | None:
-    """The asset's partition that a window of the log is: of the same time and sub-partition, a day by its date."""
+    """Return the asset's partition with the sub-partition and time (or date) of a window of the log, or None."""
     address, times = address_of(changed), times_of(node.partitions_def)
     window = window_of(node, address) if address else None
     if address is None or window is None or times is None:

@@ -1,1 +1,1 @@
-"""What a user declares, as values and as specs of assets; nothing here decides, requests or runs."""
+"""Declarations of users, as values and as specs of assets; nothing here decides, requests or runs."""

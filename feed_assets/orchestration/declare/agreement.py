@@ -1,4 +1,4 @@
-"""Whether all that a code location declares fits together: each asset once, in one role, no cycle, known tables."""
+"""Checks that the declarations of a code location agree: each asset once, in one role, no cycle, known tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -34,13 +34,13 @@ _ROLES = {
 }
 
 _TYPED = {"tracked": "completeness"}
-"""What a user calls what a declaration keeps under another name."""
+"""Argument names that users type, by the names that declarations keep their values under."""
 
 
 def agreed(definitions: dg.Definitions) -> dg.Definitions:
-    """The definitions with each declaration once: a YAML file and every consumer may each have what others write.
+    """Return the definitions with each declaration once: a YAML file and every consumer may declare one foreign feed.
 
-    Raises InvalidDefinition for what does not fit together.
+    Raise InvalidDefinition for what does not fit together.
     """
     assets = list(definitions.assets or ())
     kept = _once(assets)
@@ -53,7 +53,7 @@ def agreed(definitions: dg.Definitions) -> dg.Definitions:
 
 
 def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Definitions:
-    """The definitions with other assets."""
+    """Return the definitions with other assets."""
     return dg.Definitions(
         assets=assets,
         asset_checks=definitions.asset_checks,
@@ -68,7 +68,7 @@ def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Defini
 
 
 def _once(assets: Sequence[Any]) -> list[Any]:
-    """The assets, each of our external ones once. Raises InvalidDefinition for what is declared twice otherwise."""
+    """Return the assets, each of our external ones once. Raise InvalidDefinition for what else is declared twice."""
     first: dict[dg.AssetKey, tuple[Any, dg.AssetSpec]] = {}
     kept: list[Any] = []
     for asset in assets:
@@ -89,7 +89,7 @@ def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
 
 
 def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
-    """Raise InvalidDefinition unless both are of what somebody else writes, and equal."""
+    """Raise InvalidDefinition unless both declare what somebody else writes, and are equal."""
     _refuse_two_versions(one, other)
     found, again = _declared(one), _declared(other)
     differing = [name for name in found | again if found.get(name) != again.get(name)]
@@ -131,7 +131,7 @@ def _refuse_two_versions(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
 
 
 def _values(name: str, found: Mapping[str, Any], again: Mapping[str, Any], at: str | None) -> str:
-    """Two values in words, where they have some, and where the first is: of an object only its name was typed."""
+    """Return both values in words, or only where the first is if they are objects, of which a user typed the name."""
     both = [found.get(name), again.get(name)]
     if not all(isinstance(each, str | bool | None) for each in both):
         return f" from what is at {at}:"
@@ -140,7 +140,7 @@ def _values(name: str, found: Mapping[str, Any], again: Mapping[str, Any], at: s
 
 
 def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Everything that a declaration was given, by name; the role first, as it says most."""
+    """Return everything that a declaration was given, by name; the role first, as it says most."""
     more = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
     more |= {"group_name": spec.group_name, "kinds": spec.kinds, "tags": _without_kinds(spec), **_metadata(spec)}
     found = vars(declaration_of(spec)) if declaration_of(spec) else {}
@@ -160,7 +160,7 @@ def _metadata(spec: dg.AssetSpec) -> dict[str, Any]:
 
 
 def _refuse_one_name(specs: Iterable[dg.AssetSpec]) -> None:
-    """Raise InvalidDefinition for datasets that Dagster has one name for: it would find that out in the first run."""
+    """Raise InvalidDefinition for datasets with one name in Dagster, which would notice that only in the first run."""
     found: dict[str, dg.AssetSpec] = {}
     for spec in specs:
         declared, name = declaration_of(spec), spec.key.to_python_identifier()
@@ -191,7 +191,7 @@ def _refuse_keys(specs: Iterable[dg.AssetSpec]) -> None:
 
 
 def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
-    """Raise InvalidDefinition for datasets that are made of each other; of its own time before one may be made."""
+    """Raise InvalidDefinition for datasets that are made of each other; one may be made of its own time before."""
     ours = {spec.key: spec for spec in specs if KEY in spec.metadata}
     above = {key: [dep.asset_key for dep in spec.deps if dep.asset_key != key] for key, spec in ours.items()}
     try:
@@ -219,7 +219,7 @@ def _refuse_unknown_tables(declared: Sequence[Declaration]) -> None:
 
 
 def _tables_of(dataset: Dataset) -> list[str]:
-    """The tables that its pipelines and rules name."""
+    """Return the tables that its pipelines and rules name."""
     by_events = dataset.by_events
     if by_events is None:
         return []

@@ -1,4 +1,4 @@
-"""The partitions that a profile is compared with, by the clock of Dagster's own partitions."""
+"""Partitions that a profile is compared with, by the clock of Dagster's own partitions."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from feed_assets.orchestration.declare.time_windows import bounds, key_at, moved
 
 
 def check_baseline(feed: Feed, profile: Profile | None, partitions_def: Partitions) -> None:
-    """Raise InvalidDefinition if there is a profile and no time that a partition could be before another by."""
+    """Raise InvalidDefinition if there is a profile, and the partitions have no order in time."""
     if profile and times_of(partitions_def) is None:
         raise InvalidDefinition(
             f"{feed} has a profile and no partitions of time: expected a dimension of time windows, as it is compared "
@@ -23,7 +23,7 @@ def check_baseline(feed: Feed, profile: Profile | None, partitions_def: Partitio
 
 
 def baseline_of(partitions_def: Partitions, profile: Profile | None, output: Partition) -> list[Partition]:
-    """The partitions that a profile is compared with: before its own, of its own keys of other dimensions."""
+    """Return the partitions that a profile is compared with: before its own, with its own keys of other dimensions."""
     times = times_of(partitions_def)
     if profile is None or times is None:
         return []
@@ -40,7 +40,7 @@ def _before(times: dg.TimeWindowPartitionsDefinition, start: datetime) -> Iterat
 
 
 def _same(times: dg.TimeWindowPartitionsDefinition, start: datetime, step: timedelta) -> Iterator[str]:
-    """Those that begin at the same time of earlier days, by the local clock, which some days do not have."""
+    """Yield keys of windows at the same local time of earlier days; some days do not have that time."""
     local, zone = start.astimezone(ZoneInfo(times.timezone)), ZoneInfo(times.timezone)
     while (moment := (local := local - step).astimezone(UTC)) >= times.start:
         is_there = moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)

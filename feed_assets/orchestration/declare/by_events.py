@@ -1,4 +1,4 @@
-"""What a dataset says of being built by events: which pipelines, what it waits for, how a run processes its slices."""
+"""Declarations of datasets by events: which pipelines, what to wait for, how a run processes its slices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class LineageTable:
     """A table that says which tables each pipeline writes, a row for each.
 
     Args:
-        url: Where it is, as SQLAlchemy has it, or `env:NAME` for that of a variable.
+        url: Its database's URL in SQLAlchemy's form, or `env:NAME` for that of a variable.
         table: Its name.
         pipeline: The column with the pipeline's name.
         table_name: The column with the name of a table that the pipeline writes.
@@ -44,13 +44,13 @@ class LineageFile:
     """A file of JSON lines that says which tables each pipeline writes, an object for each.
 
     Args:
-        key: Where it is on the blackboard, such as `events_pipelines/newest.jsonl`.
+        key: Its key on the blackboard, such as `events_pipelines/newest.jsonl`.
         pipeline: The field with the pipeline's name.
         table_name: The field with the name of a table that the pipeline writes.
         blackboard: The name of the blackboard, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the key none.
+        InvalidDefinition: A value is of a wrong type, or the key is none.
     """
 
     key: Prefix
@@ -60,7 +60,7 @@ class LineageFile:
 
 
 TOLD = (LineageTable, LineageFile)
-"""Where others tell of their pipelines, and may change them."""
+"""Sources of pipelines that others declare, and may change."""
 
 
 @typed
@@ -72,7 +72,7 @@ class ByEvents:
 
     Args:
         wait_for: Build for `any` of the pipelines that has a complete update, or once `all` of them have one.
-        on_incomplete: `skip` an incomplete update until it is complete, or let it `block` what came after it.
+        on_incomplete: `skip` an incomplete update until it is complete, or let it `block` later ones.
         merge: Whether one run may take several updates that wait together, or one of each pipeline.
         pipelines: The tables that each pipeline writes, by its name, or the table or file that says so. By default they
             follow from the asset graph: inputs that are made of the same inputs.
@@ -101,7 +101,7 @@ class ByEvents:
                 raise InvalidDefinition(f"pipeline {empty[0]!r} has no tables: expected those that it writes.")
 
     def consumer(self, feed: Feed, tables: frozenset[Feed], pipelines: Pipelines) -> Consumer:
-        """The consumer that this makes of a dataset with these inputs; `pipelines` as the graph or a table has them."""
+        """Return a dataset with these inputs as a consumer; `pipelines` are those of the graph or a lineage table."""
         if isinstance(self.pipelines, Mapping):
             pipelines = {name: frozenset(map(Feed.parse, some)) for name, some in self.pipelines.items()}
         return Consumer(feed, tables, pipelines, self.wait_for, self.on_incomplete, self.merge)

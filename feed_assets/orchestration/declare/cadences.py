@@ -1,4 +1,4 @@
-"""What a cadence is about: each partition of time, or the events of a table."""
+"""Subjects of a cadence: each partition of time, or the events of a table."""
 
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ _PARTITIONS_COMPARED = 400
 
 
 def check_cadence(feed: Feed, cadence: Cadence | None, partitions_def: Partitions) -> None:
-    """Raise InvalidDefinition for a cadence without a cron of what has no partitions of time."""
+    """Raise InvalidDefinition for a cadence without a cron if there are no partitions of time."""
     if cadence and cadence.cron is None and times_of(partitions_def) is None:
         raise InvalidDefinition(
             f"{feed} has a cadence without a cron, and no partitions of time, of which a later one could tell that one "
@@ -24,13 +24,13 @@ def check_cadence(feed: Feed, cadence: Cadence | None, partitions_def: Partition
 
 
 def freshness_of(cadence: Cadence | None) -> dg.FreshnessPolicy | None:
-    """Dagster's freshness policy of a cadence with a cron."""
+    """Return Dagster's freshness policy of a cadence with a cron; None without one."""
     pause = longest_pause(cadence) if cadence else None
     return dg.FreshnessPolicy.time_window(fail_window=pause) if pause else None
 
 
 def expects_partitions(cadence: Cadence | None, partitions_def: Partitions) -> bool:
-    """Whether each partition of time is expected by a cadence, and not only some event at each tick."""
+    """Return whether each partition of time is expected by a cadence, and not only some event at each tick."""
     times = times_of(partitions_def)
     return cadence is not None and times is not None and not _is_finer(cadence, times)
 

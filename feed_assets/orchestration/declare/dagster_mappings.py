@@ -1,7 +1,7 @@
 """Dagster's mappings by time, decided both ways from one side: an output needs an input if their windows overlap.
 
 Dagster computes what a change affects otherwise than what an output needs, and on days whose midnight occurs twice the
-two disagree. Its mapping stays in its own graph; mappings of other kinds, and anybody's, are asked as they are.
+two disagree. Its mapping stays in its own graph; mappings of other kinds, and of users, are called as they are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class _Edge(NamedTuple):
 
 
 def is_by_time(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) -> bool:
-    """Return whether a mapping of Dagster's is decided here: if a dimension of time is mapped to one."""
+    """Return whether a mapping of Dagster's is decided here: it maps a dimension of time to one."""
     parts = by_dimension(child), by_dimension(parent)
     return any(_is_time(edge, *parts) for edge in _edges(mapping, child, parent))
 
@@ -63,7 +63,7 @@ def _as_times(mapping: dg.PartitionMapping, child: _Part, parent: _Part) -> tupl
 
 
 def _is_dagsters_own(mapping: dg.PartitionMapping) -> bool:
-    """Return whether nobody has derived the mapping's class: a class of somebody's may map otherwise."""
+    """Return whether the mapping's class is Dagster's own: a derived class may map otherwise."""
     return type(mapping).__module__.startswith("dagster.")
 
 
@@ -101,7 +101,7 @@ def needed(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions, 
 
 
 def affected(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions, paths: Iterable[str]) -> list[str]:
-    """Return the outputs (paths, sorted, which exist) that need any of these partitions of an input."""
+    """Return the existing outputs (sorted paths) that need any of these partitions of an input."""
     own, its = by_dimension(child), by_dimension(parent)
     edges = {edge.child: edge for edge in _edges(mapping, child, parent)}
     below = {name: _Below(edges.get(name), part, its) for name, part in own.items()}
@@ -183,7 +183,7 @@ def _bounded(parent: Times, moment: datetime, offset: int) -> datetime:
 
 
 def _beneath(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str) -> Sequence[str]:
-    """Return the keys of one dimension of outputs that one of an input affects, which exist."""
+    """Return the existing keys of one dimension of outputs that a key of an input affects."""
     times = _as_times(mapping, child, parent)
     if times is None:
         changed = parent.subset_with_partition_keys([key])
@@ -193,7 +193,7 @@ def _beneath(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str
 
 
 def _near(mapping: dg.PartitionMapping, child: Times, parent: Times, key: str) -> Iterable[str]:
-    """Return the keys of outputs that read a window, by what each of them reads, partitions or not."""
+    """Return the keys of outputs that read a window, whether they are partitions or not, by what each of them reads."""
     if not isinstance(mapping, dg.TimeWindowPartitionMapping) or _is_one_to_one(mapping, child, parent):
         return [key]
     start, end = bounds(parent, key)

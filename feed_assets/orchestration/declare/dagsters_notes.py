@@ -9,7 +9,7 @@ import dagster as dg
 
 @contextmanager
 def without_dagsters_notes() -> Generator[None]:
-    """Leave out the notes about what the block calls: to a user they are about code that is none of theirs."""
+    """Suppress the notes about what the block calls: they are about code that is not the user's."""
     with warnings.catch_warnings():
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)

@@ -1,4 +1,4 @@
-"""What `@feed_asset` declares: the recipe that a run follows, and the specs of its assets and checks."""
+"""Declarations by `@feed_asset`: the recipe that a run follows, and the specs of its assets and checks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ def recipe_of(
     chart: "Callable[[DataFrame], str] | None",
     code_version: str | None,
 ) -> Recipe:
-    """A dataset as a run needs it. Raises InvalidName and InvalidDefinition for what cannot be declared like this."""
+    """Return a dataset as a run needs it. Raise InvalidName or InvalidDefinition if it cannot be declared like this."""
     if feed.version is None:
         raise InvalidName(f"{feed} has no version: expected one, such as '{feed}/v1.0'.")
     _refuse_no_plain_function(feed, function)
@@ -54,7 +54,7 @@ def recipe_of(
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in handed)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
-    code = code_version or source_digest(function)  # Who mends it and materializes again gets new data.
+    code = code_version or source_digest(function)  # A mended function that is materialized again gives new data.
     return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
 
 
@@ -83,7 +83,7 @@ def _waited_for(feed: Feed, name: str, given: Input) -> Source:
 def with_profile(
     recipe: Recipe, profile: Profile | None, deep_checks: Sequence[Check], partitions_def: Partitions
 ) -> Recipe:
-    """A recipe with its profile. Raises InvalidDefinition for deep checks without one, and for one without time."""
+    """Return a recipe with its profile. Raise InvalidDefinition for deep checks without it, or for it without time."""
     if deep_checks and profile is None:
         raise InvalidDefinition(
             f"{recipe.feed} has deep_checks and no profile, which says when they run: expected both. Add Profile(), or "
@@ -101,7 +101,7 @@ def with_profile(
 def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
     """Return a recipe whose rows are counted by the smallest windows of its completeness, as they are written.
 
-    Raises InvalidDefinition for completeness without a column to count by.
+    Raise InvalidDefinition for completeness without a column to count by.
     """
     if tracked is None:
         return recipe
@@ -113,7 +113,7 @@ def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
 
 
 def as_batches(recipe: Recipe, profile: Profile | None, completeness: Completeness | None) -> Recipe:
-    """A recipe whose increments are batches. Raises InvalidDefinition for what is measured or made of a whole."""
+    """Return a recipe whose increments are batches. Raise InvalidDefinition for what is measured or made of a whole."""
     others = [str(source.feed) for source in recipe.sources if not source.is_table]
     if others or not recipe.sources:
         raise InvalidDefinition(
@@ -130,7 +130,7 @@ def as_batches(recipe: Recipe, profile: Profile | None, completeness: Completene
 
 
 def with_figures(recipe: Recipe, figures: Mapping[str, str]) -> Recipe:
-    """A recipe with its key figures. Raises InvalidDefinition for one named as a number that each update has."""
+    """Return a recipe with its key figures. Raise InvalidDefinition for one named as a number that each update has."""
     if taken := sorted(figures.keys() & NUMBERS):
         raise InvalidDefinition(
             f"{recipe.feed} has a key figure {taken[0]}, which each update has already: give it another name."
@@ -144,7 +144,7 @@ def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
 
 
 def _refuse_itself(feed: Feed, read: Mapping[str, Input]) -> None:
-    """Raise InvalidDefinition if the dataset reads itself."""
+    """Raise InvalidDefinition if the dataset reads itself, other than by `Input.previous_bucket()`."""
     own = [name for name, given in read.items() if given.declaration.feed == feed]
     if own and not isinstance(read[own[0]].mapping, Previous):
         raise InvalidDefinition(
@@ -153,7 +153,7 @@ def _refuse_itself(feed: Feed, read: Mapping[str, Input]) -> None:
 
 
 def _refuse_unread(recipe: Recipe) -> None:
-    """Raise InvalidDefinition if a check asks for an input that the dataset has not."""
+    """Raise InvalidDefinition if a check is of an input that the dataset does not have."""
     read = [source.name for source in recipe.handed]
     for check in recipe.all_checks:
         if unknown := [name for name in check.inputs if name not in read]:
@@ -175,7 +175,7 @@ def dataset_of(
     reprocess: Reprocess,
     version_in_key: bool = False,
 ) -> Dataset:
-    """A dataset as its asset declares it. Raises InvalidDefinition for one that reads an event table without events."""
+    """Return a dataset as its asset declares it. Raise InvalidDefinition if by_events is missing, or has at_least."""
     if wait and wait.at_least and by_events:
         raise InvalidDefinition(
             f"{recipe.feed} has at_least and by_events: expected one of them, as an update is read when it has reached "
@@ -217,7 +217,7 @@ def dataset_of(
 
 
 def _those(read: Mapping[str, Input], holds: Callable[[Input], bool]) -> tuple[Feed, ...]:
-    """The feeds of the inputs of which something is declared, by name."""
+    """Return the feeds of the inputs for which `holds` is true, by name."""
     return tuple(sorted(given.declaration.feed for given in read.values() if holds(given)))
 
 
@@ -229,7 +229,7 @@ def spec_of(
     shown: Presentation,
     condition: dg.AutomationCondition[dg.AssetKey] | None,
 ) -> dg.AssetSpec:
-    """The spec of one of a dataset's outputs."""
+    """Return the spec of one of a dataset's outputs."""
     is_main = output == recipe.feed
     its = dataset.retention, dataset.version_in_key
     declared = dataset if is_main else Rejects(output, recipe.outputs, *its)
@@ -251,7 +251,7 @@ def spec_of(
 
 
 def check_spec_of(recipe: Recipe, check: Check, key: dg.AssetKey, partitions_def: Partitions) -> dg.AssetCheckSpec:
-    """The spec of a check of a dataset: partitioned, as its results are, and blocking unless it only warns."""
+    """Return the spec of a check: partitioned, as its results are; blocking unless it warns or is a companion's."""
     with without_dagsters_notes():
         return dg.AssetCheckSpec(
             check.name,

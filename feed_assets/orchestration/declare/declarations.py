@@ -1,4 +1,4 @@
-"""What each asset of ours declares, as one frozen value that travels in the asset's metadata under one key."""
+"""Declarations of our assets, each as one frozen value that travels in the asset's metadata under one key."""
 
 import logging
 from collections.abc import Mapping
@@ -37,25 +37,25 @@ KEY = "feed_assets/declaration"
 """The metadata key of an asset's declaration."""
 
 STATUS_LINK = "feed_assets/status"
-"""The metadata key of the link to the page that shows the asset's partitions; there is no other of ours."""
+"""The metadata key of the link to our only page that shows the asset's partitions."""
 
 ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
 """The names of the unpartitioned checks: of a table with a cadence, of a dataset by events, and of every dataset."""
 
 CAUGHT_UP, NO_DEAD_LETTERS, LOADED = "caught_up", "no_dead_letters", "loaded"
-"""Those of a topic, or a warehouse's table, with a limit of lag; of every topic; of every table of a warehouse."""
+"""More names: of a topic or a warehouse's table with a limit of lag, of every topic, of every warehouse's table."""
 
 NOT_YET = "not loaded yet: "
 """The beginning of the reason of `LOADED` for a table that was never loaded."""
 
 WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP, NO_DEAD_LETTERS, LOADED)
-"""The checks that no run makes: a sensor tells their results."""
+"""The checks that no run makes: a sensor reports their results."""
 
 TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
 """Names that no check of a dataset can have."""
 
 Intake = Literal["push"] | Pull
-"""How intake gets the data of a foreign feed: others push them to the receiver, or it pulls their files."""
+"""The way that intake gets the data of a foreign feed: others push them to the receiver, or it pulls their files."""
 
 FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]
 
@@ -71,22 +71,22 @@ class Foreign:
     retention: Retention | None = None
     cadence: Cadence | None = None
     tracked: Tracked | None = None
-    """How its windows are judged, if it is ready only when it is complete."""
+    """Rules for judging its windows, if it is ready only when it is complete."""
     event_time: str | None = None
     """The column by which the first dataset that reads it counts its records."""
     intake: Intake | None = None
-    """How our own intake gets what others send, if it publishes it."""
+    """The way that our own intake gets what others send, if it publishes it."""
     blackboard: str | None = None
     """The name of the blackboard that it is on, unless that is ours."""
     dialect: CsvDialect | None = None
-    """How its CSV is written, unless that is RFC 4180."""
+    """The dialect of its CSV, unless that is RFC 4180."""
     role: Literal["foreign"] = "foreign"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A feed that we make; `outputs` are all feeds that its run publishes, in order, itself the last."""
+    """A feed that we make; `outputs` are all feeds that its run publishes, in order, with the feed itself last."""
 
     feed: FeedName
     outputs: tuple[FeedName, ...]
@@ -97,26 +97,26 @@ class Dataset:
     by_events: ByEvents | None = None
     cadence: Cadence | None = None
     mapped: Mapping[str, Mapped] = field(default_factory=dict[str, Mapped])
-    """By input the mapping that is ours, and not Dagster's."""
+    """Mappings that are ours, and not Dagster's, by input."""
     optional_of: tuple[FeedName, ...] = ()
     beyond_of: tuple[FeedName, ...] = ()
-    """The inputs that are waited for up to the end of the partition."""
+    """Inputs that are waited for up to the end of the partition."""
     tracked: Tracked | None = None
-    """How its windows are judged, if it is ready only when it is complete."""
+    """Rules for judging its windows, if it is ready only when it is complete."""
     wait: Wait | None = None
     reprocess: Reprocess = "if_data_changed"
     checks_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """By input the checks that alone are heeded."""
+    """Checks that alone are heeded, by input."""
     late_of: Mapping[str, Late] = field(default_factory=dict[str, Late])
-    """By input the policy for late data that it has of its own."""
+    """Policies for late data that inputs have of their own, by input."""
     recipe: str = ""
-    """Digest of how it is made: what failed is tried again when it is another."""
+    """Digest of its recipe: failed partitions are tried again when it changes."""
     adds: bool = False
-    """Whether its function adds increments to what was published last."""
+    """True if its function adds increments to what was published last."""
     appendable: bool = False
-    """Whether an increment is a batch of its partition."""
+    """True if an increment is a batch of its partition."""
     version_in_key: bool = False
-    """Whether its asset key, and that of its rejects, has the version."""
+    """True if its asset key, and that of its rejects, has the version."""
     role: Literal["dataset"] = "dataset"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
@@ -142,7 +142,7 @@ class LoadedTopic:
 
     @property
     def name(self) -> str:
-        """What its table is called there."""
+        """Return the name of its table there."""
         return self.topic
 
 
@@ -155,31 +155,31 @@ class LoadedDataset:
 
     @property
     def name(self) -> str:
-        """What its table is called there."""
+        """Return the name of its table there."""
         return str(self.dataset)
 
 
 @dataclass(frozen=True)
 class EventTable:
-    """A table of which an event source tells; `table_name` is what the source calls it."""
+    """A table whose events an event source reports; `table_name` is its name in the source."""
 
     feed: FeedName
     source: EventSource
     table_name: str
     cadence: Cadence | None = None
     topic: Topic | None = None
-    """How the Kafka topic that it is becomes chunks: then `table_name` is that topic's."""
+    """Rules for the chunks of the Kafka topic that it is; `table_name` is then that topic's."""
     lag: int | None = None
     """Messages of a partition that may be without a signal, or without a row, before that is an alert."""
     loaded: LoadedTopic | LoadedDataset | None = None
-    """What it is loaded from, if it is a table of a warehouse."""
+    """The topic or dataset that it is loaded from, if it is a table of a warehouse."""
     role: Literal["table"] = "table"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 @dataclass(frozen=True)
 class StateTable:
-    """A table of which the windows that are complete are known, and nothing else."""
+    """A table of which only the complete windows are known."""
 
     feed: FeedName
     tracked: Tracked
@@ -196,9 +196,9 @@ def _adapter() -> TypeAdapter[Declaration]:
 
 
 def metadata_of(declaration: Declaration) -> dict[str, Any]:
-    """A declaration as metadata of an asset, of which people see a line.
+    """Return a declaration as metadata of an asset, of which people see a line.
 
-    Raises InvalidDefinition if JSON has no form for a value of a plan.
+    Raise InvalidDefinition if JSON has no form for a value of a plan.
     """
     shown = declaration.outputs[-1] if isinstance(declaration, Rejects) else declaration.feed
     link = dg.MetadataValue.url(f"{STATUS}?{urlencode({'dataset': str(shown)})}")
@@ -211,23 +211,23 @@ def metadata_of(declaration: Declaration) -> dict[str, Any]:
 
 
 class Asset(Protocol):
-    """What has metadata: an asset's spec, or its node in Dagster's graph."""
+    """An object with metadata: an asset's spec, or its node in Dagster's graph."""
 
     @property
     def key(self) -> dg.AssetKey:
-        """The asset's key."""
+        """Return the asset's key."""
         ...
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The asset's metadata, with or without Dagster's wrapping."""
+        """Return the asset's metadata, with or without Dagster's wrapping."""
         ...
 
 
 def declaration_of(asset: Asset) -> Declaration | None:
-    """The declaration that an asset's metadata hold, None of an asset that is not ours.
+    """Return the declaration that an asset's metadata hold, or None for an asset that is not ours.
 
-    Metadata are anybody's to write: what is no declaration is logged, and must not stop the others' loop.
+    Anybody can write metadata: what is no declaration is logged, and must not stop the loop over other assets.
     """
     held = asset.metadata.get(KEY)
     found = held.instance if isinstance(held, ObjectMetadataValue) else held
@@ -238,12 +238,12 @@ def declaration_of(asset: Asset) -> Declaration | None:
 
 
 def value_of(entry: Any) -> Any:
-    """The plain value of a metadata entry, which Dagster may have wrapped."""
+    """Return the plain value of a metadata entry, which Dagster may have wrapped."""
     return getattr(entry, "value", entry)
 
 
 def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
-    """The specs of all assets, without the cost of a graph."""
+    """Return the specs of all assets, without the cost of a graph."""
     found: list[dg.AssetSpec] = []
     for asset in definitions.assets or ():
         found += [asset] if isinstance(asset, dg.AssetSpec) else []
@@ -252,6 +252,6 @@ def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
 
 
 def declarations_of(definitions: dg.Definitions) -> list[Declaration]:
-    """Everything that definitions declare, in their order."""
+    """Return everything that definitions declare, in their order."""
     found = map(declaration_of, specs_of(definitions))
     return [declaration for declaration in found if declaration]

@@ -1,4 +1,4 @@
-"""Tables of which others tell by events, as a user declares them: external assets, each with its event source."""
+"""Declarations of tables that others report events of: external assets, each with its event source."""
 
 from collections.abc import Iterable, Sequence
 
@@ -27,17 +27,17 @@ def event_table(
     owners: Sequence[Owner] | None = None,
     version_in_key: bool = False,
 ) -> dg.AssetSpec:
-    """Declare a table of which an event source tells, as an external asset. Its data version is its last marker.
+    """Declare a table whose events an event source reports, as an external asset. Its data version is its last marker.
 
     Args:
         name: Its name here, such as `shop/orders`.
-        source: The event source that tells of it.
-        table_name: What the source calls it; by default its name here.
+        source: The event source that reports its events.
+        table_name: Its name in the source; by default its name here.
         partitions_def: Dagster's partitions, if its events name partitions.
         cadence: When its events are expected; one that does not come raises an alert.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an address of e-mail.
-        version_in_key: Whether its asset key has the version: of a newer one beside an older one, which keeps its key.
+        version_in_key: True if its asset key has the version, as for a newer one beside an older, which keeps its key.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.
@@ -60,7 +60,7 @@ def event_table(
 
 
 def declared_sources(declarations: Iterable[Declaration]) -> dict[str, EventSource]:
-    """The event sources that tables declare, by name. Raises InvalidDefinition for two of one name."""
+    """Return the event sources that tables declare, by name. Raise InvalidDefinition for two of one name."""
     found: dict[str, EventTable] = {}
     for each in [each for each in declarations if isinstance(each, EventTable)]:
         if (first := found.setdefault(each.source.name, each)).source != each.source:

@@ -1,4 +1,4 @@
-"""What a dataset reads: foreign feeds as asset specs, our own as the assets that make them."""
+"""Inputs of datasets: foreign feeds as asset specs, our own as the assets that make them."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -53,30 +53,30 @@ PARTITION = "partition"
 """A function parameter of this name is the `Partition` that is built."""
 
 RUN_SPEC = "run_spec"
-"""A function parameter of this name is the `RunSpec` that a run by events was asked to do."""
+"""A function parameter of this name is the `RunSpec` of a run by events."""
 
 _OTHERS = "foreign_feed() or event_table()"
 """Declarations of what no dataset of ours makes."""
 
 
 def asset_key(feed: Feed, version_in_key: bool = False) -> dg.AssetKey:
-    """A feed's asset key: its name, and the version only where that is declared, beside an older one (ADR 101)."""
+    """Return a feed's asset key: its name, and the version only if that is declared, beside an older one (ADR 101)."""
     return dg.AssetKey((str(feed) if version_in_key else feed.name).split("/"))
 
 
 def page_of(key: dg.AssetKey, partition_key: str | None = None) -> str:
-    """Where Dagster's page of an asset is, or of a partition of it."""
+    """Return the path of Dagster's page of an asset, or of a partition of it."""
     asked = f"?{urlencode({'view': 'partitions', 'partition': partition_key})}" if partition_key else ""
     return f"/assets/{'/'.join(map(quote, key.path))}{asked}"
 
 
 def group_of(feed: Feed) -> str:
-    """The group of a feed's asset: the first part of its name, as Dagster can hold it."""
+    """Return the group of a feed's asset: the first part of its name, as Dagster can hold it."""
     return dg.AssetKey(asset_key(feed).path[0]).to_python_identifier()
 
 
 def declared_feed(text: str) -> Feed:
-    """The feed of a declaration. Raises InvalidName if it or its version is none, or Dagster cannot hold it."""
+    """Return the feed of a declaration. Raise InvalidName if it or its version is none, or Dagster cannot hold it."""
     feed = check_feed(Feed.parse(text))
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", feed.name):
         raise InvalidName(f"feed {text!r}: Dagster's names have letters, digits, '_', '-' and '.' alone. Rename it.")
@@ -126,21 +126,21 @@ def foreign_feed(
         tags: Dagster's tags, by which assets are selected.
         kinds: Up to three kinds for the UI; by default the format.
         metadata: Metadata for the UI, by names that do not begin with `feed_assets/`.
-        owners: Owners for the UI, `team:ads`, or an address of e-mail. To these is reported what its late data have
+        owners: Owners for the UI, `team:ads`, or an address of e-mail. They get reports of what its late data have
             changed.
         retention: How much history the job `prune` keeps, although the data are somebody else's; by default all of it.
         cadence: When its updates are expected; one that does not come raises an alert.
-        completeness: When its windows are complete: what reads it waits for a valid update and for these.
+        completeness: When its windows are complete: readers wait for a valid update and for these.
         regions: The regions that its other dimension of partitions has, each with its own midnight.
         event_time: A timestamp column of the schema. By it the first dataset that reads an update counts its records,
             unless the producer reports them; without it only the producer's reports count.
         intake: How our own intake publishes what others send, as batches: `push`, through the receiver (JSON, with
             `event_time`, hourly partitions in UTC, by themselves or with a static dimension of sources), or a `Pull` of
-            their files (days or hours in UTC). Nothing looks for it on the blackboard: the ledger hears of each batch
-            as it is published. Such a feed is appendable.
+            their files (days or hours in UTC). It is not polled on the blackboard: the ledger records each batch as
+            it is published. Such a feed is appendable.
         blackboard: The name of the blackboard that it is on, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
             Nothing is ever written or removed there, so it has no retention.
-        version_in_key: Whether its asset key has the version: of a newer one beside an older one, which keeps its key.
+        version_in_key: True if its asset key has the version, as for a newer one beside an older, which keeps its key.
         delimiter: The character between two fields of CSV, such as `;` or `\t`.
         quote: The character around fields of CSV that hold delimiters or line breaks; None if there is none.
         encoding: The encoding of CSV: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
@@ -153,7 +153,7 @@ def foreign_feed(
     Raises:
         InvalidName: The name is no feed.
         InvalidDefinition: A value is of a wrong type, the schema is none by which files of the format are read, a
-            feed on a blackboard of others has a retention or intake, or one that is no CSV says how that is written.
+            feed on a blackboard of others has a retention or intake, or one that is no CSV has a CSV dialect.
     """
     found = declared_feed(feed)
     dialect = CsvDialect(delimiter, quote, encoding, header, null_value).check(found, format)
@@ -215,7 +215,7 @@ def _check_pulled(feed: Feed, pull: Pull, partitions_def: Partitions) -> None:
 
 
 def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions | None) -> Tracked | None:
-    """How the windows of a feed are judged, if they are. Raises InvalidDefinition for regions of a feed without."""
+    """Return how the windows of a feed are judged, if they are. Raise InvalidDefinition for regions alone."""
     if regions and not completeness:
         raise InvalidDefinition(f"{feed} has regions and no completeness: expected both. Add Completeness().")
     return checked(Tracked.of(completeness, regions)) if completeness else None
@@ -224,10 +224,10 @@ def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions |
 @typed
 @dataclass(frozen=True)
 class Watermark:
-    """How far the data of an input have to go.
+    """The time that the data of an input must reach.
 
     Args:
-        upto: `end of partition`, of the output's time.
+        upto: `end of partition`: the end of the output's time.
 
     Raises:
         InvalidDefinition: It is something else.
@@ -251,14 +251,14 @@ class Input:
         ignore_quality_issue: Go on although the input's last audit failed.
         tagged: Hand the function every record of a foreign feed with the columns `_raw`, `_file` and `_reasons`, so
             that it can add reasons.
-        required: `all` partitions that the mapping leads to have to be there, or only the output's `own`; of the others
-            those are read that are.
-        optional: Whether it is not waited for: the function gets None if there is nothing of it.
-        beyond: Wait until its data go so far, as its watermark, the newest event time of its newest update, or a
-            table's last marker says. What comes later does not make an output stale.
-        checks: The checks that alone are waited for and heeded, by name: of each partition or window that is read they
-            have to be known, and not to have failed. By default any check that fails is waited for.
-        late: What late data of it are worth a re-run, in place of what the dataset says of all its inputs.
+        required: `all` if every partition of the mapping must exist, `own` if only the output's own must; of the others
+            the existing ones are read.
+        optional: True if it is not waited for: the function gets None if there is nothing of it.
+        beyond: Wait until its data reach this time, by its watermark, the newest event time of its newest update, or a
+            table's last marker. Later data do not make an output stale.
+        checks: Names of the only checks that are waited for: for each partition or window that is read they must be
+            known, and must not have failed. By default any check that fails is waited for.
+        late: Late data of it that are worth a re-run, in place of the dataset's rules for all its inputs.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, `required="own"` has no mapping, or checks are named whose
@@ -282,7 +282,7 @@ class Input:
 
     @classmethod
     def previous_bucket(cls) -> "Input":
-        """What the dataset made of the time window before; None for the first one.
+        """Return the input that is what the dataset made of the time window before; None for the first one.
 
         Returns:
             The input, to be one of the dataset's.
@@ -304,7 +304,7 @@ class Input:
 
     @property
     def spec(self) -> dg.AssetSpec:
-        """The spec of the asset that is read."""
+        """Return the spec of the asset that is read."""
         if isinstance(self.feed, dg.AssetSpec):
             return self.feed
         datasets = [spec for spec in self.feed.specs if isinstance(declaration_of(spec), Dataset)]
@@ -317,20 +317,20 @@ class Input:
 
     @property
     def declaration(self) -> Declaration:
-        """What the asset that is read declares."""
+        """Return the declaration of the asset that is read."""
         if declared := declaration_of(self.spec):
             return declared
         raise InvalidDefinition(f"{self.spec.key.to_user_string()} is no feed: declare it with {_OTHERS}.")
 
     @property
     def by_span(self) -> BySpan | None:
-        """Its mapping, if it is one of ours."""
+        """Return its mapping if it is one of ours, otherwise None."""
         if isinstance(self.mapping, BySpan):
             return self.mapping
         return Within() if isinstance(self.declaration, StateTable) else None
 
     def source(self, name: str) -> Source:
-        """The input of this name, as a run reads it."""
+        """Return the input of this name, as a run reads it."""
         declared = self.declaration
         foreign = declared if isinstance(declared, Foreign) else None
         return Source(
@@ -351,7 +351,7 @@ class Input:
 
     @property
     def dep(self) -> dg.AssetDep:
-        """The dependency in Dagster's graph; of a mapping of ours it is for the picture, and never asked for."""
+        """Return the dependency in Dagster's graph; for a mapping of ours it is only for the picture."""
         if isinstance(self.mapping, Previous):
             return dg.AssetDep(self.spec.key, partition_mapping=_one_before(self.spec.partitions_def))
         mapping = None if isinstance(self.mapping, BySpan) else self.mapping
@@ -359,7 +359,7 @@ class Input:
 
 
 def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
-    """The edge of an asset to itself, which Dagster allows to the window before alone."""
+    """Return the edge of an asset to itself, which Dagster allows only to the window before."""
     before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return before
@@ -371,7 +371,7 @@ def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
 
 
 def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
-    """Check that a function takes exactly these inputs; which of the further ones it wants besides."""
+    """Check that a function takes exactly these inputs, and return which further parameters it takes besides."""
     parameters = signature(function).parameters
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}

@@ -36,7 +36,7 @@ def check_windows(feed: Feed, partitions_def: Partitions) -> None:
 def lost_window(times: Times, end: datetime) -> str | None:
     """Return the first key up to a moment (timezone-aware) whose window is lost; None if there is none."""
     if times.is_basic_daily or repeats_hourly(times):
-        return None  # Those are computed, and the windows of each hour go on by no clock.
+        return None  # Such days are computed, and the windows of each hour go on by no clock.
     start, zone = times.start.astimezone(ZoneInfo(times.timezone)).date(), times.timezone
     for day in _days_with_a_jump(zone, start, end.date()):
         noon = datetime.combine(day, time(12), ZoneInfo(zone))

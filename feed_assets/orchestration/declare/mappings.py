@@ -21,19 +21,19 @@ _TICK = timedelta(microseconds=1)
 
 
 class Span(NamedTuple):
-    """`[start, end)`, UTC."""
+    """A span of time, `[start, end)`, UTC."""
 
     start: datetime
     end: datetime
 
     def overlaps(self, other: "Span") -> bool:
-        """Whether both have a moment."""
+        """Return whether both have a moment in common."""
         return self.start < other.end and other.start < self.end
 
 
 @lru_cache(maxsize=16_384)
 def days(span: Span, zone: str, of: str) -> Span:
-    """The local days of a zone with the dates that a span has in a zone (`of`), from the first to the last."""
+    """Return the local days of a zone with the dates that a span has in a zone (`of`), from the first to the last."""
     first, last = (date.fromisoformat(window_of(DAY, moment, of).key) for moment in (span.start, span.end - _TICK))
     return Span(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
 
@@ -47,12 +47,12 @@ def _midnight(day: date, zone: str) -> datetime:
 class Within:
     """The windows of an input that lie in the output's: the UTC hours of a region's day, of 23 to 25 hours.
 
-    Of a feed a window that lies in it only partly is read, too, as the hour in which a day of Kolkata begins: the
+    A window of a feed that lies in it only partly is read, too, such as the hour in which a day of Kolkata begins: the
     function leaves out what is not between `partition.start` and `partition.end`.
 
     Args:
-        only: Keys of the input's other dimensions, such as `{"region": "apac"}`; of one that the output has as well
-            its own key is read, of others all.
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
+            too, its own key is read; in others all keys are.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -61,11 +61,11 @@ class Within:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: Span, of: str, zone: str) -> Span:  # noqa: ARG002
-        """The span that an output needs of an input; `of` is the output's zone, `zone` the input's."""
+        """Return the span of an input that an output needs; `of` is the output's zone, `zone` the input's."""
         return output
 
     def reached(self, changed: Span, zone: str, of: str) -> Span:  # noqa: ARG002
-        """A span with every output that needs something of a span of an input."""
+        """Return a span with every output that needs something of a span of an input."""
         return changed
 
 
@@ -75,8 +75,8 @@ class BatchDate:
     """The windows of an input on the same date, each by its own clock: the days of all regions of a global day.
 
     Args:
-        only: Keys of the input's other dimensions, such as `{"region": "apac"}`; of one that the output has as well
-            its own key is read, of others all.
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
+            too, its own key is read; in others all keys are.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -85,11 +85,11 @@ class BatchDate:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: Span, of: str, zone: str) -> Span:
-        """The local day of the input with the date on which the output begins."""
+        """Return the local day of the input with the date on which the output begins."""
         return days(Span(output.start, output.start + _TICK), zone, of)
 
     def reached(self, changed: Span, zone: str, of: str) -> Span:
-        """The local days of the output with the same dates."""
+        """Return the local days of the output with the same dates."""
         return days(changed, of, zone)
 
 
@@ -99,8 +99,8 @@ class DayToDate:
     """The windows of an input from the beginning of the output's local day to its own end: hours 00 to 15.
 
     Args:
-        only: Keys of the input's other dimensions, such as `{"region": "apac"}`; of one that the output has as well
-            its own key is read, of others all.
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
+            too, its own key is read; in others all keys are.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -109,26 +109,26 @@ class DayToDate:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: Span, of: str, zone: str) -> Span:  # noqa: ARG002
-        """From the midnight before the output."""
+        """Return the span from the midnight before the output to its end."""
         return Span(days(Span(output.start, output.start + _TICK), of, of).start, output.end)
 
     def reached(self, changed: Span, zone: str, of: str) -> Span:  # noqa: ARG002
-        """Up to the midnight after the change."""
+        """Return the span from the change's start to the midnight after it."""
         return Span(changed.start, days(changed, of, of).end)
 
 
 @dataclass(frozen=True)
 class Previous:
-    """The window before the output's: of a dataset that reads what it made last. The first one has none."""
+    """The window before the output's, for a dataset that reads what it made last. The first one has none."""
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: Span, of: str, zone: str) -> Span:  # noqa: ARG002
-        """The last moment before the output."""
+        """Return the last moment before the output."""
         return Span(output.start - _TICK, output.start)
 
     def reached(self, changed: Span, zone: str, of: str) -> Span:  # noqa: ARG002
-        """The first moment after the change."""
+        """Return the first moment after the change."""
         return Span(changed.end, changed.end + _TICK)
 
 
@@ -151,12 +151,12 @@ Declared = Annotated[BySpan, PlainValidator(_of_json), PlainSerializer(_to_json)
 
 
 def span_of(extent: Extent) -> Span | None:
-    """The time that a partition is of, if it is of one."""
+    """Return the time of a partition, or None if it has none."""
     return Span(extent.start, extent.end) if extent.start and extent.end else None
 
 
 def upstream(mapping: BySpan, child: Partitions, parent: Partitions, path: str) -> list[str]:
-    """The paths of an input that an output needs, in order, whether they are partitions yet or not."""
+    """Return the paths of an input that an output needs, in order, whether they are partitions yet or not."""
     output, times = extent_of(child, path), times_of(parent)
     span = span_of(output)
     if span is None or times is None:
@@ -166,9 +166,9 @@ def upstream(mapping: BySpan, child: Partitions, parent: Partitions, path: str) 
 
 
 def downstream(mapping: BySpan, child: Partitions, changed: Span, zone: str, values: Mapping[str, str]) -> list[str]:
-    """The paths of outputs that need something of a span of an input, with its keys of other dimensions; in order.
+    """Return, in order, the paths of outputs that need part of an input's span with these keys of other dimensions.
 
-    The inverse of what `reads` says, for partitions of a feed as for the windows of a dataset; `zone` is the input's.
+    This is the inverse of `reads`, for partitions of a feed and for windows of a dataset; `zone` is the input's.
     """
     times = times_of(child)
     if times is None or any(values.get(name, key) != key for name, key in mapping.only.items()):
@@ -180,7 +180,7 @@ def downstream(mapping: BySpan, child: Partitions, changed: Span, zone: str, val
 
 def _reads(mapping: BySpan, output: Extent, zone: str) -> Span:
     span = span_of(output)
-    if span is None:  # Who asks has looked for a dimension of time.
+    if span is None:  # Callers have checked that there is a dimension of time.
         raise ValueError(f"{output} has no time.")
     return mapping.reads(span, output.zone, zone)
 

@@ -1,4 +1,4 @@
-"""Dagster's partition keys and the partition paths of feeds, into each other.
+"""Conversion between Dagster's partition keys and the partition paths of feeds.
 
 A path has one segment for each dimension, the time dimension first and the others by name: Dagster's key
 `men|2019-11-24` of the dimensions campaign and date is the path `2019-11-24/men`.
@@ -36,9 +36,9 @@ Partitions = Annotated[
 
 @dataclass(frozen=True)
 class Extent:
-    """What a partition is of: `[start, end)` in UTC, by the clock of a zone, and by name its keys of other dimensions.
+    """The extent of a partition: `[start, end)` in UTC, its zone, and its keys of other dimensions by name.
 
-    One without time has no bounds.
+    An extent without time has no bounds.
     """
 
     start: datetime | None
@@ -48,7 +48,7 @@ class Extent:
 
 
 class Existence(Enum):
-    """Whether a path is a partition: it may also be one that a later time makes one."""
+    """The existence of a path as a partition: now, only at a later time, or never."""
 
     EXISTS = "is"
     NOT_YET = "not yet"
@@ -56,13 +56,13 @@ class Existence(Enum):
 
 
 def dimensions(partitions_def: dg.MultiPartitionsDefinition) -> list[str]:
-    """The names of the dimensions in the order of a path."""
+    """Return the names of the dimensions in the order of a path."""
     parts = partitions_def.partitions_defs
     return [part.name for part in sorted(parts, key=lambda part: (not _is_time(part.partitions_def), part.name))]
 
 
 def by_dimension(partitions_def: Partitions) -> dict[str, dg.PartitionsDefinition[str]]:
-    """The partitions of each dimension by its name, in the order of a path; of one alone the name is 'partition'."""
+    """Return the partitions of each dimension by name, in the order of a path; a single one is named 'partition'."""
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return {"partition": partitions_def} if partitions_def else {}
     parts = {part.name: part.partitions_def for part in partitions_def.partitions_defs}
@@ -74,7 +74,7 @@ def _is_time(partitions_def: Partitions) -> bool:
 
 
 def to_path(partitions_def: Partitions, key: str | None) -> str:
-    """The path of a Dagster partition key; '' for a dataset without partitions."""
+    """Return the path of a Dagster partition key; '' for a dataset without partitions."""
     if partitions_def is None or key is None:
         return ""
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
@@ -84,7 +84,7 @@ def to_path(partitions_def: Partitions, key: str | None) -> str:
 
 
 def to_key(partitions_def: Partitions, path: str) -> str | None:
-    """The Dagster partition key of a path, None for a dataset without partitions; InvalidName if it does not fit."""
+    """Return the Dagster partition key of a path; None without partitions. Raise InvalidName if it does not fit."""
     if partitions_def is None:
         if path:
             raise InvalidName(f"partition {path!r}: the dataset has no partitions. Leave it out.")
@@ -98,7 +98,7 @@ def to_key(partitions_def: Partitions, path: str) -> str | None:
 
 
 def existence(partitions_def: Partitions, path: str, now: datetime) -> Existence:
-    """Whether a path is a partition now, or may be one later; `now` is timezone-aware."""
+    """Return whether a path is a partition now, or may be one later; `now` is timezone-aware."""
     try:
         key = to_key(partitions_def, path)
     except InvalidName:
@@ -132,7 +132,7 @@ def _later_or_is(partitions_def: dg.PartitionsDefinition[str], key: str, now: da
 
 
 def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Existence:
-    """A dynamic key may be added later, and a time window may end later; nothing else comes into being."""
+    """Return whether a key may be a partition later: a dynamic key may be added, a time window may end, no other."""
     if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
         return Existence.NOT_YET
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
@@ -146,29 +146,29 @@ def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime
 
 
 def times_of(partitions_def: Partitions) -> dg.TimeWindowPartitionsDefinition | None:
-    """The dimension of time, if there is one."""
+    """Return the dimension of time, if there is one."""
     parts = by_dimension(partitions_def).values()
     return next((part for part in parts if isinstance(part, dg.TimeWindowPartitionsDefinition)), None)
 
 
 def keys_beside_time(path: str) -> str:
-    """The segments of a path without that of the time, which is the first where there is one."""
+    """Return the segments of a path without the first, which is that of the time."""
     return path.partition("/")[2]
 
 
 def is_offset_day(times: dg.TimeWindowPartitionsDefinition) -> bool:
-    """Whether partitions are days that do not begin at midnight."""
+    """Return whether partitions are days that do not begin at midnight."""
     kind = times.schedule_type
     return kind is not None and kind.name == "DAILY" and not times.is_basic_daily
 
 
 def is_hourly(partitions_def: Partitions) -> bool:
-    """Whether partitions are the hours of UTC, and nothing else."""
+    """Return whether partitions are the hours of UTC, and nothing else."""
     return _is_by(partitions_def, "0 * * * *")
 
 
 def sources_beside_hours(partitions_def: Partitions) -> tuple[str, ...]:
-    """The keys of a static dimension beside the hours of UTC, '' alone where there is none; of others none."""
+    """Return the keys of a static dimension beside hours of UTC; ('',) for hours alone, () for other partitions."""
     if is_hourly(partitions_def):
         return ("",)
     times, *beside = by_dimension(partitions_def).values() or [None]
@@ -178,7 +178,7 @@ def sources_beside_hours(partitions_def: Partitions) -> tuple[str, ...]:
 
 
 def is_daily(partitions_def: Partitions) -> bool:
-    """Whether partitions are the days of UTC, and nothing else."""
+    """Return whether partitions are the days of UTC, and nothing else."""
     return _is_by(partitions_def, "0 0 * * *")
 
 
@@ -189,7 +189,7 @@ def _is_by(partitions_def: Partitions, cron: str) -> bool:
 
 
 def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPartitionsDefinition:
-    """Dagster's partitions of a grain (`10min`, `hour`, `day`) from a day of a zone on. Raises InvalidDefinition."""
+    """Return partitions of a grain (`10min`, `hour`, `day`) from a zone's day on. Raise InvalidDefinition if none."""
     try:
         is_day = date.fromisoformat(start).isoformat() == start
     except ValueError:
@@ -205,7 +205,7 @@ def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPart
 
 
 def extent_of(partitions_def: Partitions, path: str) -> Extent:
-    """What a path is of, whether it is a partition yet or not. Raises InvalidName for what can never be one."""
+    """Return the extent of a path, whether it is a partition yet or not. Raise InvalidName if it can never be one."""
     values = dict(zip(by_dimension(partitions_def), path.split("/"), strict=False))
     times = times_of(partitions_def)
     if times is None:
@@ -219,7 +219,7 @@ def extent_of(partitions_def: Partitions, path: str) -> Extent:
 
 
 def end_of(partitions_def: Partitions, path: str) -> datetime | None:
-    """The end of a path's window of time, UTC; None without time, or of what the definitions do not have (any more)."""
+    """Return the end (UTC) of a path's time window; None without time, or if the definitions lack it (by now)."""
     with suppress(InvalidName):
         return extent_of(partitions_def, path).end
     return None
@@ -227,12 +227,12 @@ def end_of(partitions_def: Partitions, path: str) -> datetime | None:
 
 @lru_cache(maxsize=16_384)
 def keys_within(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: datetime) -> tuple[str, ...]:
-    """The keys whose windows have a moment in `[start, end)`, in order, also of windows that are not over yet."""
+    """Return the keys whose windows have a moment in `[start, end)`, in order, also of windows that are not over."""
     return tuple(key for key in keys_between(times, start, end) if is_kept(times, bounds(times, key)))
 
 
 def paths_within(partitions_def: Partitions, start: datetime, end: datetime, values: Mapping[str, str]) -> list[str]:
-    """The paths whose windows have a moment in `[start, end)`, of these keys of other dimensions, of others all."""
+    """Return the paths whose windows have a moment in `[start, end)`, with `values` or all keys in other dimensions."""
     times = times_of(partitions_def)
     return _paths(partitions_def, keys_within(times, start, end) if times else (), values)
 
@@ -258,9 +258,9 @@ def _paths(partitions_def: Partitions, windows: Sequence[str], values: Mapping[s
 def ended_within(
     partitions_def: Partitions, after: datetime, upto: datetime, count: int
 ) -> tuple[dict[str, datetime], datetime]:
-    """The paths whose windows end in `(after, reached]`, in order, with their ends; and `reached`.
+    """Return the paths whose windows end in `(after, reached]`, in order, with their ends; and `reached`.
 
-    That is `upto`, unless these would be more than about `count`; of one window all are returned.
+    That is `upto`, unless these would be more than about `count`; at least one window is returned, with all paths.
     """
     times = times_of(partitions_def)
     if times is None or after >= upto:
@@ -278,7 +278,7 @@ def _keys_of_a_window(partitions_def: Partitions) -> int:
 
 
 def still_partitions(partitions_def: Partitions, paths: Iterable[str]) -> list[str]:
-    """Those of some paths that the definition has, of windows that are over or not: keys may be removed."""
+    """Return those of `paths` that the definition has, of windows that are over or not: keys may be removed."""
     parts = by_dimension(partitions_def).values()
     known = [
         None if isinstance(part, dg.TimeWindowPartitionsDefinition) else {*part.get_partition_keys()} for part in parts
@@ -297,7 +297,7 @@ def _is_known(part: dg.PartitionsDefinition[str], known: set[str] | None, key: s
 
 
 def is_before_the_first(partitions_def: Partitions, path: str) -> bool:
-    """Whether a path is of a time window before those of the partitions."""
+    """Return whether a path is of a time window before those of the partitions."""
     segments = zip(by_dimension(partitions_def).values(), path.split("/"), strict=False)
     return any(_is_earlier(part, key) for part, key in segments if isinstance(part, dg.TimeWindowPartitionsDefinition))
 
@@ -310,7 +310,7 @@ def _is_earlier(windows: dg.TimeWindowPartitionsDefinition, key: str) -> bool:
 
 
 def begins_at(partitions_def: Partitions, path: str) -> datetime | None:
-    """When a path that is no partition yet is one: at the end of its time window; None if a person has to add it."""
+    """Return when a path will be a partition: at the end of its time window; None if a person has to add it."""
     key = to_key(partitions_def, path)
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) and key is not None:
         return bounds(partitions_def, key)[1]

@@ -1,4 +1,4 @@
-"""Attributes of an asset that Dagster shows and selects by: what is decided does not depend on them."""
+"""Attributes of an asset that Dagster shows and selects by; decisions do not depend on them."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ OURS = "feed_assets/"
 """Prefix of the metadata that only this package writes."""
 
 MOST_KINDS = 3
-"""Kinds that Dagster takes of one asset."""
+"""Maximum number of kinds that Dagster takes of one asset."""
 
 Kinds = Annotated[set[str], rule(lambda kinds: len(kinds) <= MOST_KINDS, f"a set of up to {MOST_KINDS} kinds")]
 
@@ -65,7 +65,7 @@ INSTEAD_OF_FOREIGN: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Presentation:
-    """Attributes that people see; None and nothing stand for the defaults of the declaration."""
+    """Attributes that people see; None and empty values stand for the defaults of the declaration."""
 
     description: str | None = None
     group_name: Name | None = None
@@ -81,7 +81,7 @@ class Presentation:
     def spec(self, feed: Feed, key: dg.AssetKey, **attributes: Any) -> dg.AssetSpec:
         """Return the spec of a feed's asset; `attributes` are Dagster's, with the defaults of what is not given.
 
-        Raises InvalidDefinition for values that Dagster refuses, and for metadata of ours.
+        Raise InvalidDefinition for values that Dagster refuses, and for metadata of ours.
         """
         if reserved := sorted(name for name in self.metadata if name.startswith(OURS)):
             raise InvalidDefinition(f"{feed} has metadata {reserved[0]!r}: names under {OURS} are ours. Rename it.")

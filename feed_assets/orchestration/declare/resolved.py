@@ -1,4 +1,4 @@
-"""The inputs of one dataset, each as an `Input` of it; what cannot be one is refused."""
+"""The inputs of one dataset, each as a checked `Input`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ def resolve(
     inputs: Mapping[str, "dg.AssetSpec | dg.AssetsDefinition | Input"],
     version_in_key: bool = False,
 ) -> dict[str, Input]:
-    """Every input of a dataset as an `Input`. Raises InvalidDefinition for a mapping that cannot be one of it."""
+    """Return every input of a dataset as an `Input`. Raise InvalidDefinition for a mapping that it cannot have."""
     read = {name: given if isinstance(given, Input) else Input(given) for name, given in inputs.items()}
     itself = metadata_of(Dataset(feed, (feed,), (), (), Late()))
     own = dg.AssetSpec(asset_key(feed, version_in_key), partitions_def=partitions_def, metadata=itself)
@@ -49,7 +49,7 @@ def _declaration(feed: Feed, name: str, read: Input) -> Declaration:
 
 
 def _check_time(feed: Feed, partitions_def: Partitions, read: Input, declared: Declaration) -> None:
-    """Raise InvalidDefinition if what is decided by time has none, or `only` names what the input has not."""
+    """Raise InvalidDefinition if what is decided by time has none, or `only` names what the input does not have."""
     if isinstance(declared, StateTable):
         _check_mapping(feed, declared, read)
     if (read.by_span or read.beyond) and times_of(partitions_def) is None:
@@ -102,7 +102,7 @@ def check_late(feed: Feed, partitions_def: Partitions, policies: Iterable[Late |
 
 
 def _check_zones(feed: Feed, partitions_def: Partitions, read: Input) -> None:
-    """Raise InvalidDefinition if Dagster is to map partitions of another time zone: it would refuse each of them."""
+    """Raise InvalidDefinition if Dagster is to map partitions of another time zone: it would reject each of them."""
     own, its = times_of(partitions_def), times_of(read.spec.partitions_def)
     maps = read.mapping is None or isinstance(read.mapping, dg.TimeWindowPartitionMapping)
     if own and its and own.timezone != its.timezone and maps and not read.by_span:
@@ -113,7 +113,7 @@ def _check_zones(feed: Feed, partitions_def: Partitions, read: Input) -> None:
 
 
 def _check_members(feed: Feed, partitions_def: Partitions, table: StateTable, read: Input) -> None:
-    """Raise InvalidDefinition for a sub-partition that the table has not: no window of it would ever be complete."""
+    """Raise InvalidDefinition for a sub-partition that the table lacks: no window of it would ever be complete."""
     tracked, parts = table.tracked, by_dimension(partitions_def)
     named = {*by_dimension(read.spec.partitions_def), *levels_of(tracked)}
     only = dict(read.by_span.only) if read.by_span else {}

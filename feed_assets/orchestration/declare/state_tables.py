@@ -1,4 +1,4 @@
-"""Tables of which reports tell how complete they are, as a user declares them: external assets, read by windows."""
+"""Declarations of tables with reported completeness: external assets, read by windows."""
 
 from collections.abc import Sequence
 
@@ -27,10 +27,10 @@ def state_table(
     owners: Sequence[Owner] | None = None,
     version_in_key: bool = False,
 ) -> dg.AssetSpec:
-    """Declare a table that others fill, and of which reports tell which windows of time are complete.
+    """Declare a table that others fill, and whose complete windows of time are known from reports.
 
-    What reads it waits for the windows that fill the output's own time, in the sub-partition of the output's dimension
-    of the same name, and gets the `Span` to read.
+    Its readers wait for the windows that fill the output's own time, in the sub-partition of the output's dimension of
+    the same name, and get the `Span` to read.
 
     Args:
         name: Its name here, such as `web/foo`.
@@ -41,7 +41,7 @@ def state_table(
         sub_partitions: Its sub-partitions, if they are no regions.
         description: A description for the UI.
         owners: Owners for the UI: `team:web`, or an address of e-mail.
-        version_in_key: Whether its asset key has the version: of a newer one beside an older one, which keeps its key.
+        version_in_key: True if its asset key has the version, as for a newer one beside an older, which keeps its key.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
@@ -72,7 +72,7 @@ def state_table(
 
 
 def _tracked(completeness: Completeness, regions: Regions | None, sub_partitions: SubPartitions | None) -> Tracked:
-    """How the windows of a table are judged. Raises InvalidDefinition for regions and other sub-partitions at once."""
+    """Return how the windows of a table are judged. Raise InvalidDefinition for regions beside other sub-partitions."""
     if regions and sub_partitions:
         raise InvalidDefinition(
             "regions and sub_partitions are both given: expected one of them. Put the latter below the regions: "

@@ -1,4 +1,4 @@
-"""Dagster's other dimensions and the sub-partitions of a dataset, into each other."""
+"""Conversion between Dagster's other dimensions and the sub-partitions of a dataset."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -7,22 +7,22 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.members import Tracked, mapping_of, text_of
 
 JOINED = "."
-"""What joins the keys of several levels in one dimension of Dagster's."""
+"""The separator of the keys of several levels in one dimension of Dagster's."""
 
 
 def levels_of(tracked: Tracked) -> tuple[str, ...]:
-    """The names of a dataset's levels of sub-partitions, those above first."""
+    """Return the names of a dataset's levels of sub-partitions, those above first."""
     return tuple(dict.fromkeys(name for path in sorted(tracked.members) for name in mapping_of(path)))
 
 
 def checked(tracked: Tracked) -> Tracked:
-    """What is declared. Raises InvalidDefinition for two sub-partitions that have one key in a dimension."""
+    """Return what is declared. Raise InvalidDefinition for two sub-partitions that have one key in a dimension."""
     _joined(tuple(tracked.members))
     return tracked
 
 
 def sub_partition_of(tracked: Tracked, values: Mapping[str, str]) -> str:
-    """The sub-partition of keys by dimension or level, such as `{"region": "apac"}`; '' of none.
+    """Return the sub-partition of keys by dimension or level, such as `{"region": "apac"}`; '' without keys.
 
     One dimension may have several levels: `{"place": "apac.sg"}` is `region=apac/country=sg`.
     """
@@ -32,7 +32,7 @@ def sub_partition_of(tracked: Tracked, values: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=256)
 def _joined(paths: tuple[str, ...]) -> Mapping[str, str]:
-    """The paths by their joined keys: InvalidDefinition if two are the same."""
+    """Return the paths by their joined keys. Raise InvalidDefinition if two keys are the same."""
     keys = [JOINED.join(mapping_of(path).values()) for path in paths]
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise InvalidDefinition(

@@ -1,6 +1,6 @@
 """Windows of Dagster's time partitions, by their keys and by moments, also where clocks change.
 
-Dagster asks its cron from the moment itself, and names another window, or raises, where that moment is the second of
+Dagster starts its cron at the moment itself, and names another window, or raises, where that moment is the second of
 two equal times. Here hours and days are computed, and other windows are read forward from a time that comes once.
 """
 
@@ -25,7 +25,7 @@ _LONGEST = timedelta(days=3000)
 
 @lru_cache(maxsize=16_384)
 def bounds(times: Times, key: str) -> Bounds:
-    """Return the time window of a key, UTC. Raises ValueError if it is none, such as an hour that clocks leave out."""
+    """Return the time window of a key, UTC. Raise ValueError if it is none, such as an hour that clocks leave out."""
     if times.is_basic_daily:
         start, end = _midnights(times, _parsed(times, key).date())
         name = f"{_parsed(times, key).date():{times.fmt}}"
@@ -64,7 +64,7 @@ def keys_between(times: Times, start: datetime, end: datetime) -> tuple[str, ...
 
 @lru_cache(maxsize=16_384)
 def moved(times: Times, boundary: datetime, windows: int) -> datetime:
-    """Return the boundary between two windows so many windows after another one, or before it."""
+    """Return the boundary between windows that is `windows` of them after another one, or before it if negative."""
     if times.is_basic_daily:
         return _midnights(times, _day_after(times, _date_at(times, boundary), windows))[0]
     if _is_hours(times):
@@ -76,7 +76,7 @@ def moved(times: Times, boundary: datetime, windows: int) -> datetime:
 
 @lru_cache(maxsize=16_384)
 def ends_from(times: Times, end: datetime, windows: int) -> tuple[datetime, ...]:
-    """Return the end of a window, and those of so many after it, whether they are partitions yet or not; UTC."""
+    """Return the ends (UTC) of a window and of `windows` after it, whether they are partitions yet or not."""
     ends = [end]
     while len(ends) <= windows:
         ends.append(_next_end(times, ends[-1]))
@@ -149,7 +149,7 @@ def _is_hours(times: Times) -> bool:
 
 @lru_cache(maxsize=1024)
 def _first_hour(times: Times) -> datetime:
-    """Dagster's hours follow each other from its first on, by no clock: those of Lord Howe begin at 00:00 or 00:30."""
+    """Return the start of Dagster's first hour; others follow by no clock: Lord Howe's begin at 00:00 or 00:30."""
     (key,) = times.get_partition_keys_in_time_window(dg.TimeWindow(times.start, times.start + _HOUR))[:1]
     return _parsed(times, key).astimezone(UTC)
 
@@ -198,7 +198,7 @@ def _date_at(times: Times, moment: datetime) -> date:
 
 
 def _day_after(times: Times, day: date, days: int) -> date:
-    """Return the date so many days after another one, or before it, without those that a zone leaves out."""
+    """Return the date `days` after another one, or before it if negative, without dates that a zone leaves out."""
     for _ in range(abs(days)):
         day += _DAY if days > 0 else -_DAY
         while _midnights(times, day)[0] >= _midnights(times, day)[1]:
@@ -227,7 +227,7 @@ def _keys_upto(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
 
 
 def _noon(times: Times, moment: datetime) -> datetime:
-    """No clock is changed at noon: Dagster's cron is right from there on."""
+    """Return the noon of a moment's local day. No clock is changed at noon: Dagster's cron is right from there on."""
     return datetime.combine(moment.astimezone(ZoneInfo(times.timezone)).date(), _NOON, ZoneInfo(times.timezone))
 
 

@@ -1,4 +1,4 @@
-"""Kafka topics that become chunks, as a user declares them: event tables whose events are the signals of the chunks."""
+"""Declarations of Kafka topics that become chunks: event tables whose events are the signals of the chunks."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -45,10 +45,10 @@ def kafka_topic(
         key: The fields that name a row, of the value or else of the message's key.
         messages: The message limit: chunks end on lines of a grid that are so many offsets apart.
         seconds: The time limit: a chunk ends so many seconds after its first message came, at the latest.
-        operation: Where a message says its type: `header:NAME` or `field:NAME`; without it every one is an update.
+        operation: The place of a message's type: `header:NAME` or `field:NAME`; without it every one is an update.
         gzip: Whether chunks are packed.
         lag: Messages of one partition that may be without a chunk; more fail the check `caught_up`, and are an alert.
-        counts: That its messages are counted for a dataset of the state store, which a `state_table` declares.
+        counts: Counting of its messages for a dataset of the state store, which a `state_table` declares.
         cadence: When a chunk is expected; one that does not come raises an alert. Dagster's freshness policy is made
             of it.
         description: A description for the UI.
@@ -59,7 +59,7 @@ def kafka_topic(
 
     Raises:
         InvalidName: The name is none that a table can have.
-        InvalidDefinition: A value is of a wrong type, or out of its bounds, or the topic's name none.
+        InvalidDefinition: A value is of a wrong type, or out of its bounds, or the topic's name is none.
     """
     found = declared_feed(name)
     counted = (CountedTopic(topic, counts),) if counts else ()
@@ -80,9 +80,9 @@ def kafka_topic(
 
 
 def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable]:
-    """The tables that are Kafka topics, by the topic's name.
+    """Return the tables that are Kafka topics, by the topic's name.
 
-    Raises InvalidDefinition for two of one topic, and for one that the connector writes itself, of another one.
+    Raise InvalidDefinition for two of one topic, and for a topic that the connector itself writes for another one.
     """
     found: dict[str, EventTable] = {}
     for each in declarations:
@@ -99,7 +99,7 @@ def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable
 
 
 def _source_of(topic: str) -> str:
-    """The event source of a topic. Two topics that only differ in `.`, `-` and `_` would have the same one."""
+    """Return the event source of a topic. Topics that only differ in `.`, `-` and `_` would have the same one."""
     if not re.fullmatch(TOPIC_NAME, topic):
         raise InvalidDefinition(
             f"topic {topic!r}: expected up to 200 letters, digits, '_', '-' and '.', '.' not first."

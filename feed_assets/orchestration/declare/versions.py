@@ -1,4 +1,4 @@
-"""Versions of a feed side by side: the page of the older one says which is newer, and who is still to move there."""
+"""Versions of a feed side by side: the page of an older one links to the newest one and to its own readers."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ NEWER, READ_BY = "feed_assets/newer_version", "feed_assets/still_read_by"
 
 
 def with_versions(definitions: dg.Definitions) -> dg.Definitions:
-    """The definitions, in which each older version of a feed says who reads it and where the newest is."""
+    """Return the definitions with links to the readers and the newest version on each older version of a feed."""
     found = _Versions.of(specs_of(definitions))
     if not found.metadata:
         return definitions
@@ -25,7 +25,7 @@ def with_versions(definitions: dg.Definitions) -> dg.Definitions:
 
 @dataclass(frozen=True)
 class _Versions:
-    """By the key of an older version its metadata."""
+    """Metadata of older versions, by asset key."""
 
     metadata: Mapping[dg.AssetKey, Mapping[str, Any]]
 
@@ -44,7 +44,7 @@ class _Versions:
         )
 
     def said_of(self, asset: Any) -> Any:
-        """An asset or spec, with what is to be said of it."""
+        """Return an asset or spec with its metadata added."""
         if isinstance(asset, dg.AssetSpec):
             return self._with(asset)
         is_older = isinstance(asset, dg.AssetsDefinition) and self.metadata.keys() & {*asset.keys}
@@ -55,7 +55,7 @@ class _Versions:
 
 
 def _metadata(old: Set[dg.AssetKey], new: dg.AssetKey, specs: Sequence[dg.AssetSpec]) -> Mapping[str, Any]:
-    """Of an old version and its rejects, in one."""
+    """Return the metadata of an old version and its rejects, in one."""
     readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key in old} - old)
     links = [f"- [{key.to_user_string()}]({page_of(key)})" for key in readers]
     said = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")

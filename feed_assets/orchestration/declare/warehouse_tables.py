@@ -1,4 +1,4 @@
-"""Tables of a warehouse that follow a Kafka topic or a dataset, as a user declares them: each load is an event."""
+"""Declarations of warehouse tables that follow a Kafka topic or a dataset: each load is an event."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -45,7 +45,7 @@ def warehouse_table(
 
     Args:
         name: Its name here, such as `main/ads/clicks`.
-        topic: The topic, as `kafka_topic` declares it, or else
+        topic: The topic, as `kafka_topic` declares it; give either this or `dataset`.
         dataset: What `@feed_asset` gives: the table has the rows of each partition's newest valid update.
         warehouse: The warehouse's name, of those in `FEED_ASSETS_WAREHOUSES`.
         lag: Messages of one partition that may be without a row; more fail the check `caught_up`, and are an alert.
@@ -87,7 +87,7 @@ def warehouse_table(
 def _loaded(
     name: str, topic: dg.AssetSpec | None, dataset: dg.AssetSpec | dg.AssetsDefinition | None, warehouse: str
 ) -> tuple[dg.AssetSpec, LoadedTopic | LoadedDataset]:
-    """What a table is loaded from. Raises InvalidDefinition for neither of the two, both, and anything else."""
+    """Return what a table is loaded from. Raise InvalidDefinition for neither of the two, both, and anything else."""
     given = [each for each in (topic, dataset) if each is not None]
     if len(given) != 1:
         raise InvalidDefinition(f"{name}: expected one of topic and dataset, found {'both' if given else 'none'}.")
@@ -107,7 +107,7 @@ def _loaded(
 
 
 def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> dict[str, LoadedTopic | LoadedDataset]:
-    """What is loaded into a warehouse, by the names there. Raises InvalidDefinition for two tables of one name."""
+    """Return what is loaded into a warehouse, by names there. Raise InvalidDefinition for two tables of one name."""
     found: dict[str, EventTable] = {}
     loaded: dict[str, LoadedTopic | LoadedDataset] = {}
     for each in declarations:
