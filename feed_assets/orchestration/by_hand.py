@@ -1,7 +1,7 @@
 """Building by hand: which partitions, in which order, from what; then one run after the other in this process.
 
-It waits for inputs, and of history for a day that has room for it: neither for quality, late data and attempts, nor for
-a person. It may go on beside the daemon, as the ledger lets one run at a time build a partition.
+It waits for inputs, and with history for a day that has room for it: neither for quality, late data and attempts, nor
+for a person. It may run beside the daemon, as the ledger lets one run at a time build a partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -33,11 +33,11 @@ from feed_assets.settings import settings
 WITHOUT_INPUT = (State.WAITS_FOR_INPUT, State.WAITS_FOR_PROPAGATION)
 
 Run = Callable[[dg.RunRequest], bool]
-"""Makes the run of a request to its end, and says whether it succeeded."""
+"""A function that executes the run of a request to its end, and returns whether it succeeded."""
 
 
 class Chosen(StrEnum):
-    """Partitions that need not be named."""
+    """Groups of partitions that are chosen without their names."""
 
     FAILED = "failed"
     REFUSED = "refused"
@@ -55,20 +55,20 @@ class Planned:
 
     @property
     def output(self) -> Partition:
-        """The partition."""
+        """Return the partition."""
         return self.verdict.output
 
     @property
     def bytes(self) -> int:
-        """What it would read, in bytes."""
+        """Return the number of bytes that it would read."""
         return self.verdict.bytes
 
 
 def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Collection[Chosen]) -> set[Partition]:
-    """The partitions of some datasets whose last run failed or was refused, or that have no valid update.
+    """Return the partitions of some datasets whose last run failed or was refused, or that have no valid update.
 
-    Of what is missing those that an input is there of, or is missing itself and chosen. A tick may not have seen it:
-    foreign feeds are looked at first.
+    A missing one is returned if an input of it exists, or is missing itself and chosen. Ticks may not have seen that
+    input: foreign feeds are discovered first.
     """
     if Chosen.MISSING in which:
         read = {parent.feed for node in nodes for parent in graph.parents(node)}
@@ -79,7 +79,7 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
 
 
 def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
-    """Also of what is on no list: what is made again by hand can fail, and is current as it was."""
+    """Return partitions by their last attempt, also unlisted ones: one that is current stays so if a re-run fails."""
     tried = runs.last_attempts(connection, runs.attempted(connection, [node.feed for node in nodes]))
     known = {output for node in nodes if node.feed in {each.feed for each in tried} for output in node.partitions}
     left_out = closures.closed(connection, tried)
@@ -87,7 +87,7 @@ def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[C
 
 
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
-    """Found by what is there: the partitions that a calendar has may be without number."""
+    """Return missing partitions by the inputs that exist: those of a calendar may be without number."""
     found: dict[Feed, set[Partition]] = {}
     for node in sorted(nodes, key=lambda node: graph.own().index(node.feed)):
         below = {
@@ -100,9 +100,9 @@ def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> 
 
 
 def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> None:
-    """Look at the inputs of partitions on the blackboard: a run reads what is there, not what a tick has seen.
+    """Sync the inputs of partitions with the blackboard: a run reads what is there, not what a tick has seen.
 
-    The ledger then judges windows as they are declared now. Raises InvalidDefinition where it cannot.
+    The ledger judges windows as they are declared now. Raise InvalidDefinition if it cannot.
     """
     refused = declare(services.ledger, graph.tracked(), services.now())
     read = {parent.feed for each in outputs for parent in graph.parents(graph.node(each.feed))}
@@ -112,14 +112,14 @@ def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> No
 
 
 def plan(graph: Graph, services: Services, outputs: Collection[Partition], order: Order | None = None) -> list[Planned]:
-    """What each partition would be built from, as far as the ledger knows, inputs before what is made of them.
+    """Return what each partition would be built from, by the ledger, inputs before what is made of them.
 
-    What is new goes before history, and of that the oldest or the newest first; by default as the settings say.
+    What is new goes before history, which goes by `order`, the oldest or the newest first, by default by the settings.
     """
     now, chosen = services.now(), {*outputs}
     needs = {each: graph.need(each) for each in outputs}
     after = {each: chosen.intersection(need.partitions) - {each} for each, need in needs.items()}
-    feeds = {feed: number for number, feed in enumerate(graph.own())}  # Of what stands together inputs first.
+    feeds = {feed: number for number, feed in enumerate(graph.own())}  # At one place, inputs are first.
     line = in_order(after, lambda output: (*place(graph, output, now, order), feeds[output.feed]))
     with services.ledger.read() as connection:
         found = decide_needs(connection, [needs[each] for each in line], now)
@@ -137,7 +137,7 @@ def _lacks(need: Need, verdict: Verdict) -> frozenset[Partition | None]:
 
 
 def with_inputs(planned: Iterable[Planned]) -> list[Planned]:
-    """Those of a plan that lack nothing, or nothing but what is built before them."""
+    """Return those of a plan that lack nothing, or only what is built before them."""
     kept: dict[Partition, Planned] = {}
     for each in planned:
         if each.lacks <= kept.keys():
@@ -146,7 +146,7 @@ def with_inputs(planned: Iterable[Planned]) -> list[Planned]:
 
 
 def build(graph: Graph, services: Services, planned: Sequence[Planned], who: str, run: Run) -> dict[Partition, str]:
-    """Build one after the other; why what was not built was not, without what a run has said itself.
+    """Build one after the other; return why some were not built, without the reasons that runs report themselves.
 
     Each is decided about when it has its turn: what was built before it is among its inputs.
     """
@@ -167,9 +167,9 @@ def build(graph: Graph, services: Services, planned: Sequence[Planned], who: str
 
 
 def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
-    """Whether a run is one of history that a day has a limit of: not if it will find that it is done already.
+    """Return whether a run counts against a day's limit of history: not if it will find that it is done already.
 
-    So the same command goes on the next day where it stopped. What reads tables, or adds, is made anew each time.
+    So the same command continues the next day where it stopped. What reads tables, or is appendable, is made anew.
     """
     if not settings().history.is_limited or not is_history(graph, verdict.output, services.now()):
         return False
@@ -182,5 +182,5 @@ def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
 
 
 def _no_room(services: Services, verdict: Verdict) -> str | None:
-    """Why today has no room for one more run of history; else it is counted."""
+    """Return why today has no room for one more run of history; if it has, count the run and return None."""
     return history.spend(services.ledger, settings().history, verdict.bytes, services.now())

@@ -27,10 +27,10 @@ TOPIC = "feed_assets/topic"
 """The tag of a run with the name of its topic."""
 
 AGAIN_SECONDS = 600
-"""Seconds after which what a run did not take is requested again, where nothing was signalled since."""
+"""Seconds after which what a run did not take is requested again, if nothing was signalled since."""
 
 LOOK_SECONDS = 30
-"""From one tick to the next: chunks of a run come seldom, or a service makes them."""
+"""Seconds from one tick to the next: runs make chunks seldom, or a service makes them."""
 
 
 class CatchUp(dg.Config):
@@ -40,13 +40,13 @@ class CatchUp(dg.Config):
 
 
 def catch_up_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
-    """The job `catch_up` for the Kafka topics that are declared; none if none is."""
+    """Return the job `catch_up` for the Kafka topics that are declared; [] if there are none."""
     topics = _topics(declarations)
     return [_job(topics)] if topics else []
 
 
 def catch_up_sensors(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
-    """The sensor `catch_up` for the Kafka topics that are declared; none if none is."""
+    """Return the sensor `catch_up` for the Kafka topics that are declared; [] if there are none."""
     topics = _topics(declarations)
     return [_sensor(topics)] if topics else []
 
@@ -74,9 +74,9 @@ def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
 
 
 def catch_up(name: str, topic: Topic) -> list[str]:
-    """Take the lag of a topic that is found now; a line for each chunk. Raises what the connector raises.
+    """Take the present lag of a topic, and return a line for each chunk. Raise what the connector raises.
 
-    A large one is taken by Spark, in whose executors the settings of this process count.
+    A large lag is taken by Spark, whose executors use the settings of this process.
     """
     check_installed()
     from feed_assets.kafka.catch_up import catch_up as take
@@ -107,7 +107,7 @@ def _sensor(topics: Mapping[str, Topic]) -> dg.SensorDefinition:
 
 
 def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> dg.SensorResult:
-    """Request runs of the topics that can be looked at. Raises what is wrong where none can."""
+    """Request runs of the topics that can be checked. Raise dg.Failure with the reasons if none can."""
     problems, requests = dict[str, str](), list[dg.RunRequest]()
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         now = loading.effective_dt
@@ -123,9 +123,9 @@ def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> d
 
 
 def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: datetime) -> list[dg.RunRequest]:
-    """The run of a topic, once a limit is reached, unless there is one.
+    """Return the run of a topic, once a limit is reached, unless one is in progress.
 
-    Its key says where the signals end: what failed is requested again after a while, what got on at once.
+    Its key names where the signals end: after a failure it is requested again after a while, after progress at once.
     """
     check_installed()
     from feed_assets.kafka.lag import lag
@@ -144,6 +144,6 @@ def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: dateti
 
 
 def is_due(lag: "Lag", topic: Topic, now: datetime) -> bool:
-    """Whether a chunk of a partition is full, or its time over; of a message from the future nobody knows."""
+    """Return whether a chunk of a partition is full, or its time over; a message from the future counts as over."""
     is_over = lag.since is not None and not lag.since <= now < lag.since + timedelta(seconds=topic.seconds)
     return lag.behind >= topic.messages or is_over

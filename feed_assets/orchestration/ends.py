@@ -1,4 +1,4 @@
-"""How the runs of this process ended, partition by partition, without Dagster's words around it."""
+"""Ends of the runs of this process, partition by partition, without Dagster's words around them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ _MODULE = re.compile(r"^(?:[a-zA-Z_]\w*\.)+(?=\w+(?::|$))")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended with a partition; of a run of many that ended before the first one, with all of them."""
+    """The end of a run for a partition; for all of them if a run of many ended before the first one."""
 
     assets: tuple[str, ...]
     partition: str | None
@@ -29,18 +29,18 @@ class Ended:
     rows: int | None = None
     """Rows that it wrote; None if it wrote none, as where nothing has changed."""
     rejects: int | None = None
-    """Records that it turned away; None of a dataset that turns none away."""
+    """Records that it turned away; None for a dataset that turns none away."""
     seconds: float | None = None
-    """How long it took; None of what it did not begin."""
+    """Its duration; None if it was not begun."""
 
     @property
     def is_by_outage(self) -> bool:
-        """Whether a service was not there: that is no fault of the partition's."""
+        """Return whether a service was out, which is no fault of the partition's."""
         return is_outage((self.error or "").partition(":")[0])
 
 
 def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
-    """How a run ended with each partition that it began, or says that it did not begin."""
+    """Return how a run ended with each partition that it began, or that it reports as not begun."""
     run = result.dagster_run
     if RANGE_START in run.tags and (each := [*_ends_of_each(result)]):
         return each
@@ -55,7 +55,7 @@ Numbers = tuple[int | None, int | None, float | None]
 
 
 def _numbers(run_id: str) -> Numbers:
-    """Those of all builds of a run of Dagster together."""
+    """Return the numbers of all builds of a run of Dagster together."""
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, run_id)
         written = runs.records(connection, begun)
@@ -76,7 +76,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
-    """Of those that began the ledger knows; of the others the failures of the run's steps."""
+    """Yield the ends of partitions: of begun ones from the ledger, of others from the failures of the run's steps."""
     graph, selected = Graph(result.job_def.asset_layer.asset_graph), result.dagster_run.asset_selection or set()
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, result.run_id)
@@ -100,23 +100,23 @@ def _not_built(failure: dg.DagsterEvent) -> dict[str, str]:
 
 
 def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
-    """What stopped a run, without Dagster's words around it."""
+    """Return what stopped a run, without Dagster's words around it; None if nothing did."""
     error = _error(result)
     # The path of its module stands before the name of an error that is not Python's own, or ours.
     return _MODULE.sub("", error.message.strip()) if error else None
 
 
 def outage(result: dg.ExecuteInProcessResult) -> str | None:
-    """What stopped a run and would stop every other one: a service that is not there. None if it was nothing such."""
+    """Return the outage of a service that stopped a run and would stop every other one; None if there was none."""
     error = _error(result)
     if not error or not is_outage(error.cls_name):
         return None
-    # All of its line, which ends with what to do; what a run of many did not begin is noted below it.
+    # The whole first line, which ends with what to do; below it is what a run of many did not begin.
     return error.message.strip().splitlines()[0].partition(": ")[2]
 
 
 def _error(result: dg.ExecuteInProcessResult) -> Any:
-    """The error of a run's first step that failed, from under those that Dagster puts around it; None if none did."""
+    """Return the error of a run's first step that failed, without Dagster's errors around it; None if none did."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     error = errors[0] if errors else None
     while error and error.cause and (error.cls_name or "").startswith("Dagster"):
@@ -125,11 +125,11 @@ def _error(result: dg.ExecuteInProcessResult) -> Any:
 
 
 def trace_of(result: dg.ExecuteInProcessResult) -> str:
-    """The stack trace of a run's first step that failed; empty if none did."""
+    """Return the stack trace of a run's first step that failed; empty if none did."""
     error = _error(result)
     return error.to_string() if error else ""
 
 
 def names(keys: Iterable[dg.AssetKey]) -> tuple[str, ...]:
-    """The names of assets, as people know them."""
+    """Return the names of assets, as people know them."""
     return tuple(sorted(key.to_user_string() for key in keys))

@@ -35,14 +35,14 @@ ENTITIES = 500
 
 
 class LateDataSensor(dg.AutomationConditionSensorDefinition):
-    """Dagster's sensor of conditions, which asks for one run for each partition; here neighbours are one run.
+    """Dagster's sensor of conditions, which requests one run for each partition; here neighbours are one run.
 
     Dagster's own way to that is a backfill: one more daemon, one more wait. A copy that Dagster makes of the sensor, to
     give it other metadata, is of Dagster's class: then each partition has a run.
     """
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
-        """A tick of Dagster's, without the lines that it would say every five seconds, and with a message of ours."""
+        """Evaluate a tick of Dagster's, without the lines that it would log every five seconds, with our message."""
         context.log.addFilter(lambda record: "prefetching asset records" not in record.getMessage().lower())
         found = super().evaluate_tick(context)
         return found if found.run_requests else _records.copy(found, skip_message=NOTHING_LATE)
@@ -54,7 +54,7 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
         asset_selection: dg.AssetSelection | None,
         dynamic_partitions_requests: Sequence[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest],
     ) -> Sequence[dg.RunRequest]:
-        """What Dagster makes of the requests of a tick, which are fewer; what the UI shows of conditions stays."""
+        """Return what Dagster makes of a tick's requests, joined into fewer; the UI shows conditions as before."""
         if context.repository_def and run_requests:
             graph = Graph(context.repository_def.asset_graph)
             with dg.partition_loading_context(dynamic_partitions_store=context.instance):
@@ -64,7 +64,7 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
 
 @typed
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
-    """Add what makes datasets run by themselves: sensors, late re-runs, and an in-process executor by default.
+    """Add what runs datasets automatically: sensors, late re-runs, and an in-process executor by default.
 
     The job `prune_ledger` comes with them, the job `prune`, if any feed has a retention, and the job `catch_up`, if
     there is a Kafka topic.
@@ -89,7 +89,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
 
 
 def _late_data_sensors(definitions: dg.Definitions) -> list[dg.SensorDefinition]:
-    """The sensor `late_data`, and `late_data_2` and so on for what is more than one of them may evaluate.
+    """Return the sensor `late_data`, and `late_data_2` and so on for what is more than one of them may evaluate.
 
     The first has whatever no other has, so that assets which are added to the definitions later have one, too.
     """
@@ -104,7 +104,7 @@ def _late_data_sensor(number: int, target: dg.AssetSelection) -> dg.SensorDefini
             LATE_DATA if number == 1 else f"{LATE_DATA}_{number}",
             target=target,
             default_status=dg.DefaultSensorStatus.RUNNING,
-            minimum_interval_seconds=1,  # The daemon comes by every five: a moment less would be too early.
+            minimum_interval_seconds=1,  # The daemon ticks every five: a moment less would be too early.
             use_user_code_server=True,
             emit_backfills=False,
             run_tags=PRIORITY,
@@ -113,7 +113,7 @@ def _late_data_sensor(number: int, target: dg.AssetSelection) -> dg.SensorDefini
 
 
 def _beyond_the_first(definitions: dg.Definitions) -> list[list[dg.AssetKey]]:
-    """The assets with a condition by the sensor that evaluates them, without those of the first; sorted by name.
+    """Return the assets with a condition by the sensor that evaluates them, sorted, without those of the first sensor.
 
     A dataset and its rejects stay together: one run makes both.
     """

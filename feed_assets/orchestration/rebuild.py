@@ -12,7 +12,7 @@ from feed_assets.runs.services import Services
 
 
 def rebuild_ledger(graph: Graph, services: Services, now: datetime, *, rows: bool, trust: bool) -> Rebuilt:
-    """Rebuild what the ledger knew of this location's own feeds; `runs.rebuild` says what that is."""
+    """Rebuild the ledger for this location's own feeds, as far as `runs.rebuild` describes."""
     appendable = {node.feed for node in graph.datasets() if node.is_appendable}
     return rebuild(
         services,

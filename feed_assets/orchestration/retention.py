@@ -1,4 +1,4 @@
-"""The jobs `prune` and `prune_ledger`: they remove what is kept no longer, once they are told to."""
+"""The jobs `prune` and `prune_ledger`: they remove what is kept no longer, if `apply` is set."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,14 +22,14 @@ class Prune(dg.Config):
 
 
 def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
-    """The job `prune` for the feeds that declare a retention; none if none does."""
+    """Return the job `prune` for the feeds that declare a retention; [] if none does."""
     found = {each.feed: each.retention for each in declarations if not isinstance(each, EventTable | StateTable)}
     policies = {feed: policy for feed, policy in sorted(found.items()) if policy}
     return [_job(policies)] if policies else []
 
 
 def prune_ledger_job() -> dg.JobDefinition:
-    """The job `prune_ledger`: what the sensor `orphans` does once a day, seen before or done at once."""
+    """Return the job `prune_ledger`: what the sensor `orphans` does once a day, as a dry run or at once."""
 
     @dg.op(name="prune_old_rows")
     def prune_old_rows(context: dg.OpExecutionContext, config: Prune) -> None:

@@ -1,6 +1,6 @@
 """`run --until-idle`: sensors, automation conditions and the runs they request, in this process, until nothing is left.
 
-Cursors live in the Dagster instance, as the daemon's do: they belong to what this instance was told. Runs carry the
+Cursors are kept in the Dagster instance, as the daemon's are: they belong to the reports that it has. Runs carry the
 process that drives them, because a killed driver leaves them `STARTED` for ever, and their partitions in progress.
 """
 
@@ -40,10 +40,10 @@ from feed_assets.settings import settings
 
 RUN_KEY, SENSOR = "dagster/run_key", "dagster/sensor_name"
 LOGS = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""The run's whole log is in the instance, with stack traces; `on_run` says in a line how it ended."""
+"""Run configuration without a console log: the instance has all of it, and `on_run` reports the end in a line."""
 
 ALIVE_SECONDS = 120
-"""A daemon's heart beats each half minute. Dagster's own `healthy` holds for half an hour after its end."""
+"""Seconds for which a heartbeat counts; a daemon has one each half minute. Dagster's `healthy` lasts half an hour."""
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
@@ -51,44 +51,44 @@ BY_CONDITION = {"dagster/from_automation_condition": "true"}
 
 
 STARTING_SPARK = "starting Spark"
-"""What `on_step` hears before the run that Spark starts for."""
+"""The text that `on_step` gets before the run that Spark starts for."""
 
 
 def _ignore(_: object) -> None:
-    """Nobody wants to hear of it."""
+    """Ignore what is reported."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Drives the definitions of one code location on one instance.
+    """The driver of the definitions of one code location on one instance.
 
-    `on_run` hears of each run after it ended, `on_step` in words of what is done now.
+    `on_run` gets each run after it ended, `on_step` in words what is done now.
     """
 
     definitions: dg.Definitions
     instance: dg.DagsterInstance
     on_run: Callable[[dg.ExecuteInProcessResult], None] = _ignore
     now: Callable[[], datetime] = utc_now
-    """The clock by which partitions come into being and late data ripen."""
+    """The clock by which partitions begin to exist and late data ripen."""
     on_step: Callable[[str], None] = _ignore
     on_problems: Callable[[str, Mapping[str, str]], None] | None = None
-    """Hears after each evaluation of a sensor what that could not do, by whom it concerns; None: the log has it."""
+    """The receiver of each sensor's failures after its evaluation, by their subjects; None leaves them to the log."""
     _steps: Counter[str] = field(default_factory=Counter[str])
-    """How many ticks there were, how many runs were requested, and how many of these have begun."""
+    """Counts of ticks, of requested runs, and of those of these that have begun."""
     _in_vain: Counter[tuple[str, str | None]] = field(default_factory=Counter[tuple[str, str | None]])
-    """How often runs of some assets and a partition came to nothing here."""
+    """Counts of runs here that ended without an attempt, by assets and partition."""
 
     def run_once(self) -> int:
-        """One tick; how much was done. DaemonRunning beside a live daemon."""
+        """Tick once, and return how much was done. Raise DaemonRunning beside a live daemon."""
         self._begin()
         return self.tick()
 
     def run_until_idle(self, max_ticks: int = 1000) -> int:
-        """Tick until a tick does nothing; the number of ticks. DaemonRunning beside a live daemon, else NotIdle.
+        """Tick until a tick does nothing; return the number of ticks. Raise DaemonRunning beside a daemon, or NotIdle.
 
-        Ticks look at a few of the known partitions. Nobody may tick again for long, so here all are looked at before
-        it is over, and what waits after a run that came to nothing is requested once more; after the first idle tick,
-        because what is new comes first. `in_vain` says what was not built then.
+        Ticks check a few of the known partitions. The next tick may be far off, so here all are checked before the end,
+        and what waits after a run without an attempt is requested once more. This follows the first idle tick, because
+        what is new goes first. `in_vain` returns what was not built then.
         """
         self._begin()
         has_looked = False
@@ -103,21 +103,21 @@ class Runner:
         raise NotIdle(f"something is still requested after {max_ticks} ticks: look at the runs, then run it again.")
 
     def tick(self) -> int:
-        """Evaluate every sensor once, then the conditions once, and run what they request; how much was done."""
+        """Evaluate every sensor once, then the conditions, and run what they request; return how much was done."""
         sensors = [each for each in self._sensors() if not isinstance(each, dg.AutomationConditionSensorDefinition)]
         self._steps["tick"] += 1
         with dg.partition_loading_context(self.now(), self.instance):
             return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
 
     def in_vain(self) -> dict[Partition, str]:
-        """What is ready, and was requested and not built, each with the reason."""
+        """Return what is ready, and was requested and not built, each with the reason."""
         own = Graph(self.definitions.resolve_asset_graph()).by_feed
         with open_ledger(settings().ledger).read() as connection:
             left = [each for each in due.not_begun(connection) if each.partition.feed in own]
             return {each.partition: _why_in_vain(runs.last(connection, each.partition)) for each in left}
 
     def failing(self) -> dict[str, str]:
-        """What the last ticks could not do, with the reasons, by sensor and by whom it concerns."""
+        """Return what the last ticks could not do, with the reasons, by sensor and subject."""
         return self._failing([each.name for each in self._sensors()])
 
     def _failing(self, sensors: Iterable[str]) -> dict[str, str]:
@@ -125,7 +125,7 @@ class Runner:
         with ledger.read() as connection:
             opened = alerts.open_alerts(connection)
         found = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
-        if not found:  # As after almost every tick, and a graph costs more than a look.
+        if not found:  # This is usual after a tick, and a graph costs more than a query.
             return {}
         ours = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
         mine = [each for each, prefix in found if ours.has(each.name.removeprefix(prefix))]
@@ -139,14 +139,14 @@ class Runner:
         return {feed: opened[name] for text, feed in own.items() if (name := f"{UNDECIDED}:{text}") in opened}
 
     def waiting(self, state: State) -> dict[Partition, str]:
-        """What has this verdict, by the last decision about it, each with the reason."""
+        """Return what has this verdict, by the last decision about it, each with the reason."""
         own = Graph(self.definitions.resolve_asset_graph()).by_feed
         with open_ledger(settings().ledger).read() as connection:
             listed = due.in_state(connection, state.value)
         return {each.partition: each.reason or "" for each in listed if each.partition.feed in own}
 
     def refused(self) -> dict[Partition, str]:
-        """What waits because its own audit has failed, each with the reason: not because of what it would read."""
+        """Return what waits because its own audit has failed, and not its inputs' audits, each with the reason."""
         waiting = self.waiting(State.WAITS_FOR_QUALITY)
         with open_ledger(settings().ledger).read() as connection:
             last = runs.last_attempts(connection, waiting)
@@ -158,18 +158,18 @@ class Runner:
             discover_all(Services.of(settings(), elsewhere=graph.elsewhere), polled, graph.appendable())
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
-        """All but the one that is off until somebody says that no service makes chunks."""
+        """Return all sensors but `catch_up`, which is off until somebody decides that no service makes chunks."""
         return [each for each in self.definitions.get_repository_def().sensor_defs if each.name != CATCH_UP]
 
     def _tick_sensor(self, sensor: dg.SensorDefinition) -> int:
-        """The cursor moves after the work: what a kill interrupts is decided again, and run keys drop repeats."""
+        """Evaluate a sensor, and return how much was done. The cursor moves last: run keys drop what a kill repeats."""
         self.on_step(f"tick {self._steps['tick']}: sensor {sensor.name}")
         before = self._cursor(sensor.name)
         context = dg.build_sensor_context(
             instance=self.instance, cursor=before, definitions=self.definitions, sensor_name=sensor.name
         )
         done = 0
-        with context, suppress(SourceUnavailable):  # `failing` tells of it: it concerns nobody else.
+        with context, suppress(SourceUnavailable):  # `failing` returns it: it concerns nobody else.
             for result in self._evaluated(sensor, context):
                 for event in result.asset_events or ():
                     self.instance.report_runless_asset_event(event)
@@ -182,7 +182,7 @@ class Runner:
     def _evaluated(
         self, sensor: dg.SensorDefinition, context: dg.SensorEvaluationContext
     ) -> "Iterator[dg.SensorResult]":
-        """Return what a sensor returns, and let `on_problems` have its problems, also if it raises."""
+        """Return what a sensor returns, and pass its problems to `on_problems`, also if it raises."""
         if not self.on_problems:
             return _results(sensor(context))
         context.log.addFilter(_is_no_problem)
@@ -192,13 +192,13 @@ class Runner:
             self.on_problems(sensor.name, self._failing([sensor.name]))
 
     def _add_partitions(self, request: dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest) -> int:
-        """As the daemon does: after the events, before the runs."""
+        """Add partitions as the daemon does: after the events, before the runs."""
         if isinstance(request, dg.AddDynamicPartitionsRequest):
             self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
         return 1
 
     def _tick_conditions(self) -> int:
-        """The one condition is a level, so it needs no cursor. One run for each partition and dataset."""
+        """Evaluate the condition, a level that needs no cursor, and run its requests: neighbours are one run."""
         self.on_step(f"tick {self._steps['tick']}: late data")
         with without_dagsters_notes():
             found = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
@@ -212,15 +212,15 @@ class Runner:
         return self._run_all(joined(graph, open_ledger(settings().ledger), wanted, self.now()), LATE_DATA)
 
     def _run_all(self, requests: Iterable[dg.RunRequest], sensor: str) -> int:
-        """Run some requests, one after the other; how many runs that were."""
+        """Run some requests, one after the other, and return how many runs that were."""
         requests = [*requests]
         self.expect(len(requests))
         return sum(self._run(request, sensor) for request in requests)
 
     def _run(self, request: dg.RunRequest, sensor: str) -> int:
-        """Run a request here and now, unless its key was seen or it came to nothing often; how many runs that were.
+        """Run a request now, unless its key was seen or its runs were often in vain; return how many runs that were.
 
-        A tick may take longer than the longest wait between two requests: it would be run for ever.
+        A tick may take longer than the longest wait between two requests: otherwise it would be run for ever.
         """
         whose = (str(request.asset_selection), request.partition_key or str(request.partition_key_range))
         if self._in_vain[whose] >= settings().max_attempts:
@@ -236,7 +236,7 @@ class Runner:
         return 1
 
     def expect(self, count: int) -> None:
-        """Take note that so many runs come, of which `on_step` hears one after the other."""
+        """Add to the number of requested runs, which `on_step` gets with each run that begins."""
         self._steps["requested"] += count
 
     def _leave_out(self) -> int:
@@ -245,7 +245,7 @@ class Runner:
         return 0
 
     def _tell(self, request: dg.RunRequest) -> None:
-        """Say which run begins, and that it will take longer if Spark starts for it."""
+        """Report which run begins, and that it will take longer if Spark starts for it."""
         if will_start_spark(self.instance):
             self.on_step(STARTING_SPARK)
         self._steps["run"] += 1
@@ -256,7 +256,7 @@ class Runner:
 
     @cached_property
     def _job(self) -> dg.JobDefinition:
-        """What makes assets, without the checks that sensors tell of: in a run that fails these would fail, too."""
+        """Return the job that makes assets, without checks of sensors: in a run that fails these would fail, too."""
         known = self.definitions
         made = [each for each in known.asset_checks or () if not {key.name for key in each.check_keys} & {*WATCHED}]
         return dg.Definitions(
@@ -268,7 +268,7 @@ class Runner:
         ).resolve_implicit_global_asset_job_def()
 
     def execute(self, request: dg.RunRequest, tags: Mapping[str, str] = NO_TAGS) -> dg.ExecuteInProcessResult:
-        """Make the run of a request, to its end."""
+        """Execute the run of a request to its end."""
         refuse_what_is_missing(self.instance, settings())
         self._tell(request)
         result = self._job.execute_in_process(
@@ -283,7 +283,7 @@ class Runner:
         return result
 
     def _is_in_vain(self, dagster_run: str) -> bool:
-        """Whether a run has built nothing and tried nothing."""
+        """Return whether a run has built nothing and tried nothing."""
         with open_ledger(settings().ledger).read() as connection:
             begun = runs.of_dagster(connection, dagster_run)
         return all(run.state == ABANDONED for run in begun)
@@ -306,7 +306,7 @@ class Runner:
         due.end_waits(open_ledger(settings().ledger), self.now())
 
     def _refuse_a_daemon(self) -> None:
-        """Two loops on one instance would request the same late re-runs twice."""
+        """Raise DaemonRunning beside a live daemon: two loops would request the same late re-runs twice."""
         alive = alive_daemons(self.instance)
         if alive:
             raise DaemonRunning(
@@ -331,7 +331,7 @@ def _why_in_vain(last: runs.Run | None) -> str:
 
 
 def alive_daemons(instance: dg.DagsterInstance) -> list[str]:
-    """The kinds of Dagster's daemon whose heart beats on an instance, by name."""
+    """Return the kinds of Dagster's daemon with a recent heartbeat on an instance, by name."""
     beats = {name: status.last_heartbeat for name, status in instance.get_daemon_statuses().items()}
     oldest = utc_now().timestamp() - ALIVE_SECONDS
     return sorted(name for name, beat in beats.items() if beat and beat.timestamp > oldest)
@@ -342,7 +342,7 @@ def _is_no_problem(record: LogRecord) -> bool:
 
 
 def _results(returned: Any) -> Iterator[dg.SensorResult]:
-    """A sensor may return or yield results, requests, or a reason to skip."""
+    """Yield a sensor's results: it may return or yield results, requests, or a reason to skip."""
     is_one = isinstance(returned, (dg.SensorResult, dg.RunRequest, dg.SkipReason))
     items: Iterable[Any] = [returned] if is_one else returned or ()
     for item in items:

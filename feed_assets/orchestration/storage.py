@@ -1,7 +1,7 @@
 """Dagster's SQLite storage with connections that are kept: Dagster opens and closes a file for each few statements.
 
 The files are Dagster's own, at their places: a home may go from one storage to the other, and back, at any time.
-`synchronous` stays FULL: what the ledger believes Dagster to have been told must not go with a machine's power.
+`synchronous` stays FULL: reports that the ledger counts as stored in Dagster must survive a power failure.
 """
 
 import os
@@ -26,10 +26,10 @@ from dagster._serdes import ConfigurableClassData
 from sqlalchemy.exc import OperationalError
 
 MOST_FILES = 16
-"""Files that a storage keeps open in a process. Each run has one of its own."""
+"""Maximum number of files that a storage keeps open in a process. Each run has one of its own."""
 
 BUSY_SECONDS = 30
-"""How long a statement waits for another process that writes."""
+"""Seconds for which a statement waits for another process that writes."""
 
 _inherited: list[object] = []
 """Connections of the process that this one was forked from. SQLite forbids to use them here, and to close them is use:
@@ -50,16 +50,16 @@ class KeptFiles:
 
     @contextmanager
     def connect(self, path: str) -> Generator[sa.Connection]:
-        """A transaction in the file that is at this path now."""
+        """Yield a transaction in the file that is at this path now."""
         with self.engine(path).connect() as connection, connection.begin():
             yield connection
 
     def has(self, path: str) -> bool:
-        """Whether the file that is at this path now is kept."""
+        """Return whether the file that is at this path now is kept."""
         return self._process == os.getpid() and _file(path) in self._engines
 
     def engine(self, path: str) -> sa.Engine:
-        """What opens the file that is at this path now."""
+        """Return the engine of the file that is at this path now."""
         if self._process != os.getpid():
             _inherited.append(self._engines)
             self._begin()
@@ -78,7 +78,7 @@ class KeptFiles:
 
 
 def _file(path: str) -> _File:
-    """A file itself: what was removed and made anew is another one, whose number the kept one still holds."""
+    """Return a file's identity: one made anew at its path is another, as the kept one still holds its number."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def _opened(path: str) -> sa.Engine:
 
 
 class _OneFile:
-    """What a storage in one file has to do otherwise than Dagster's, so that it is kept open."""
+    """Overrides by which a storage in one file keeps it open, unlike Dagster's."""
 
     _conn_string: str
 
@@ -100,7 +100,7 @@ class _OneFile:
         return KeptFiles()
 
     def connect(self) -> Any:
-        """A transaction."""
+        """Return a transaction."""
         return self.files.connect(sa.make_url(self._conn_string).database or "")
 
     def dispose(self) -> None:
@@ -134,11 +134,11 @@ class KeptEventLogStorage(SqliteEventLogStorage):
                 yield connection
                 has_changed = _changes(connection) != before
             if has_changed and shard != INDEX_SHARD_NAME:
-                # Who watches a run hears of its file. Dagster's own closing writes to it, ours only to the log beside.
+                # Watchers of a run notice its file. Dagster's own closing writes to it, ours only to the log beside.
                 os.utime(path)
 
     def _make(self, path: str) -> None:
-        """Make the file of a run; one that was killed on the way to its tables goes the way that Dagster has."""
+        """Make the file of a run; if a kill left it without tables, initialize it as Dagster does."""
         if not Path(path).exists():
             self._copy(path)
         engine = self._files.engine(path)
@@ -146,18 +146,18 @@ class KeptEventLogStorage(SqliteEventLogStorage):
             self._initdb(engine)
 
     def _copy(self, path: str) -> None:
-        """Whole or not at all, and never over one that another process has made meanwhile."""
+        """Copy the template, whole or not at all, and never over a file that another process has made meanwhile."""
         with TemporaryDirectory(dir=self._base_dir) as folder:
             copy = Path(folder, "copy")
             with copy.open("wb") as file:
                 file.write(self._template().read_bytes())
                 file.flush()
                 os.fsync(file.fileno())
-            with suppress(OSError):  # It is there; or where links cannot be made, Dagster makes it in its own way.
+            with suppress(OSError):  # The file exists; or links cannot be made, and Dagster makes it in its own way.
                 os.link(copy, path)
 
     def _template(self) -> Path:
-        """An empty file of a run, of this Dagster: its name does not end as a run's does."""
+        """Return an empty file of a run, of this Dagster: its name does not end as a run's does."""
         template = Path(self._base_dir, f"empty.{dg.__version__}")
         if not template.exists():
             with TemporaryDirectory(dir=self._base_dir) as folder:
@@ -168,17 +168,17 @@ class KeptEventLogStorage(SqliteEventLogStorage):
         return template
 
     def has_table(self, table_name: str) -> bool:
-        """Whether the index has a table; without the lock, as Dagster asks this within a transaction, too."""
+        """Return whether the index has a table; without the lock, as Dagster calls this within a transaction, too."""
         with self._files.connect(self.path_for_shard(INDEX_SHARD_NAME)) as connection:
             return sa.inspect(connection).has_table(table_name)
 
     def wipe(self) -> None:
-        """Remove all; the files first let go."""
+        """Close the files, and remove all."""
         self._files.close()
         super().wipe()
 
     def dispose(self) -> None:
-        """Close the files, and end what watches."""
+        """End the watchers, and close the files."""
         super().dispose()
         self._files.close()
 
@@ -195,7 +195,7 @@ def _is_made(engine: sa.Engine) -> bool:
 
 
 class KeptSqliteStorage(DagsterSqliteStorage):
-    """The three together: `storage: custom:` in `dagster.yaml` names it."""
+    """The three storages together: `storage: custom:` in `dagster.yaml` names it."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         DagsterStorage.__init__(self)
@@ -203,11 +203,11 @@ class KeptSqliteStorage(DagsterSqliteStorage):
         self._run_storage = KeptRunStorage.from_local(str(Path(base_dir, "history")))
         self._event_log_storage = KeptEventLogStorage(str(Path(base_dir, "history", "runs")))
         ticks: Any = KeptScheduleStorage.from_local(str(Path(base_dir, "schedules")))
-        ticks.dispose()  # Of making the file; forgotten, it would stay open until Python's collector comes by.
+        ticks.dispose()  # Making the file opened it; forgotten, it would stay open until Python's collector runs.
         ticks.files = self._run_storage.files  # An instance that ends disposes of the storage of runs, and not of this.
         self._schedule_storage = ticks
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Any) -> "KeptSqliteStorage":
-        """As Dagster makes it from its configuration."""
+        """Make the storage from its configuration, as Dagster does."""
         return cls.from_local(inst_data=inst_data, **config_value)

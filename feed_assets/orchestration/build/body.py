@@ -143,7 +143,7 @@ class _Body:
         )
 
     def _place(self, key: str | None) -> tuple[Need, list[WindowAddress]]:
-        """Return what a partition needs, and the windows that it fills. Raise NoValidUpdate if an input does not exist."""
+        """Return what a partition needs, and the windows that it fills. Raise NoValidUpdate if an input is absent."""
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             output = self.node.partition(key)
             extent = extent_of(self.node.partitions_def, output.key)

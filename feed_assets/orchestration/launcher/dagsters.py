@@ -1,6 +1,6 @@
-"""What the launcher needs of Dagster's own that Dagster does not export: here, and nowhere else.
+"""Private names of Dagster that the launcher needs: here, and nowhere else.
 
-A test goes through these names, and says which of them a newer Dagster has moved.
+A test checks these names, and reports which of them a newer Dagster has moved.
 """
 
 import dagster as dg
@@ -34,13 +34,13 @@ def load(origin: RepositoryPythonOrigin) -> None:
 
 
 def variables(instance: InstanceRef, location: str) -> dict[str, str]:
-    """The variables that the instance adds to the environment of a code location."""
+    """Return the variables that the instance adds to the environment of a code location."""
     loader = instance.secrets_loader
     return dict(loader.get_secrets_for_environment(location)) if loader else {}
 
 
 def execute(run_id: str, instance: InstanceRef) -> int:
-    """Do what `dagster api execute_run` does; its exit code.
+    """Do what `dagster api execute_run` does, and return its exit code.
 
     Dagster does not begin a run that is being cancelled already, and would leave it so until a time-out.
     """

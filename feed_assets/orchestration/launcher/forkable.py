@@ -1,4 +1,4 @@
-"""Whether a process that has loaded a code location may be forked, and what its forks are not to end."""
+"""Checks that a process that has loaded a code location may be forked, and finalizers that its forks must not run."""
 
 import fcntl
 import gc
@@ -17,12 +17,12 @@ KNOW_OF_FORKS = {"jemalloc_bg_thd"}
 
 
 class NotForkable(FeedAssetsError):
-    """The code location leaves behind, where it is loaded, what a fork would lack or share."""
+    """A code location that leaves behind, where it is loaded, what a fork would lack or share."""
 
 
 def check_forkable(inherited: Collection[int]) -> None:
     """Raise NotForkable for threads that forks would lack, and for what they would share beside the files inherited."""
-    gc.collect()  # What nobody has any more is not open.
+    gc.collect()  # This closes what is not referenced any more.
     if threads := _python_threads() or _native_threads():
         raise NotForkable(f"the code location starts threads where it is loaded: {', '.join(threads)}")
     if files := _shared_files(inherited):
@@ -30,7 +30,7 @@ def check_forkable(inherited: Collection[int]) -> None:
 
 
 def forget_finalizers() -> None:
-    """Have this fork's end not finalize what was made before it, such as a temporary folder: others use it, too."""
+    """Keep this fork's end from finalizing what was made before it, such as a temporary folder: others use it, too."""
     for each in [*vars(weakref.finalize)["_registry"]]:
         each.atexit = False
 
@@ -40,7 +40,7 @@ def _python_threads() -> list[str]:
 
 
 def _native_threads() -> list[str]:
-    """What is left after a trial: libraries that know of forks end their threads before one, as OpenBLAS does."""
+    """Return the threads left after a trial fork: libraries that handle forks, as OpenBLAS does, end theirs before."""
     if not (child := os.fork()):
         os._exit(0)
     os.waitpid(child, 0)
@@ -55,14 +55,14 @@ def _is_other(task: Path) -> bool:
 def _shared_files(inherited: Collection[int]) -> list[str]:
     found: list[str] = []
     for handle in {int(each.name) for each in Path("/proc/self/fd").iterdir()}.difference(inherited):
-        with suppress(OSError):  # It is the one by which the others were listed.
+        with suppress(OSError):  # This one listed the others.
             if _is_shared(handle):
                 found.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
     return found
 
 
 def _is_shared(handle: int) -> bool:
-    """Whether forks would write it as one: a connection, a database. What is only appended to, as a log, may be."""
+    """Return whether forks would write it as one: a connection, a database. A log, only appended to, may be shared."""
     flags = fcntl.fcntl(handle, fcntl.F_GETFL)
     is_written = flags & os.O_ACCMODE != os.O_RDONLY and not flags & os.O_APPEND
     return is_written and not stat.S_ISCHR(os.fstat(handle).st_mode)

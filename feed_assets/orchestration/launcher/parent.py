@@ -1,7 +1,7 @@
 """The parent of runs: a process that has loaded a code location, and forks itself for each run.
 
-Whoever starts it holds the other end of its one socket: when that is closed, by whatever end of its process, it ends,
-and the runs go on. It opens nothing before a fork, no connection, session or thread, so a fork shares nothing with it.
+Its starter holds the other end of its one socket. When that is closed, however its process ends, the parent ends, and
+the runs go on. It opens nothing before a fork, no connection, session or thread, so a fork shares nothing with it.
 """
 
 import gc
@@ -32,7 +32,7 @@ from feed_assets.orchestration.ticks.holds import hold
 from feed_assets.runs.services import this_process
 
 READY, GO = b"ready", b"go"
-"""What a parent says that has loaded, and what a fork waits for."""
+"""The message of a parent that has loaded, and the one that a fork waits for."""
 
 MESSAGE_BYTES = 200_000
 """The longest message: Linux takes about as much in one piece."""
@@ -44,25 +44,25 @@ NEEDED_BY_CONNECT = ("feed_assets.spark.connect",)
 
 @dataclass(frozen=True)
 class Load:
-    """What a parent is started with."""
+    """Start arguments of a parent."""
 
     instance: InstanceRef
     origin: RepositoryPythonOrigin
     location: str
 
     def packed(self) -> bytes:
-        """As a message."""
+        """Return it as a message."""
         return dg.serialize_value([self.instance, self.origin, self.location]).encode()
 
     @classmethod
     def unpack(cls, message: bytes) -> "Load":
-        """From a message."""
+        """Read it from a message."""
         values = cast("list[Any]", dg.deserialize_value(message.decode()))
         return cls(*values)
 
 
 def main(ours: socket.socket) -> int:
-    """Load, say so, and fork until the socket is closed; in a fork, run. The exit code."""
+    """Load, report that, and fork until the socket is closed; in a fork, run. Return the exit code."""
     wanted = Load.unpack(ours.recv(MESSAGE_BYTES))
     try:
         _load(wanted)
@@ -87,7 +87,7 @@ def _load(wanted: Load) -> None:
 
 
 def _reach_the_folder() -> None:
-    """Have modules of this folder found as the code server finds them, but after what is installed.
+    """Make modules of this folder importable as in the code server, but after what is installed.
 
     Loading code, Dagster leaves out the first entry of `sys.path`, so one without a meaning comes first.
     """
@@ -97,7 +97,7 @@ def _reach_the_folder() -> None:
 
 
 def _serve(ours: socket.socket) -> tuple[str, socket.socket] | None:
-    """Fork for each run that is asked for: in a fork the run's id, and a socket to who asked; at the end None."""
+    """Fork for each requested run: in a fork return its id and a socket to the requester, at the end return None."""
     signal.signal(signal.SIGCHLD, _bury)
     while True:
         message, handles, *_ = socket.recv_fds(ours, MESSAGE_BYTES, 1)
@@ -112,14 +112,14 @@ def _serve(ours: socket.socket) -> tuple[str, socket.socket] | None:
 
 
 def _bury(_number: int, _frame: FrameType | None) -> None:
-    """Take note of forks that have ended, so that they do, and that their CPU time counts as this process's."""
+    """Reap forks that have ended, so that none stays a zombie, and that their CPU time counts as this process's."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
 
 
 def _run(run_id: str, theirs: socket.socket, instance: InstanceRef) -> int:
-    """Run, once who asked has written down which process does; a signal that comes before is an interrupt, too."""
+    """Run, once the requester has recorded which process does; a signal before that is an interrupt, too."""
     forget_finalizers()
     with capture_interrupts():
         hold(Path(instance.local_artifact_storage.storage_dir), run_id)
@@ -129,7 +129,7 @@ def _run(run_id: str, theirs: socket.socket, instance: InstanceRef) -> int:
 
 
 def _may_begin(theirs: socket.socket) -> bool:
-    """Whether who asked still wants it: they may have ended, or have had no patience and begun it elsewhere."""
+    """Return whether the requester still wants the run: it may have ended, or timed out and begun it elsewhere."""
     with theirs, suppress(OSError):
         theirs.send(this_process().encode())
         return theirs.recv(len(GO)) == GO

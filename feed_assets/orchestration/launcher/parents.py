@@ -1,4 +1,4 @@
-"""The parent of a code location's runs, as who launches them holds it."""
+"""The parent of a code location's runs, as their launcher holds it."""
 
 import os
 import socket
@@ -16,20 +16,20 @@ from feed_assets.orchestration.launcher.dagsters import DagsterGrpcClient
 from feed_assets.orchestration.launcher.parent import GO, MESSAGE_BYTES, READY, Load
 
 LAUNCH_SECONDS = 45
-"""Seconds in which there must be a fork for a run, all told: who launches runs launches no other meanwhile."""
+"""Total seconds within which there must be a fork for a run: the launcher launches no other run meanwhile."""
 
 AGAIN_SECONDS = 600
 """Seconds after which a load that gave no parent is tried again."""
 
 FORK_SECONDS = 10
-"""Seconds in which a fork must say who it is; one, if no more are left."""
+"""Seconds within which a fork must name its process; one, if no more are left."""
 
 _EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104
-"""Where a server listens that does so at each address of its host."""
+"""Addresses of a server that listens at each address of its host."""
 
 
 PROGRAM = "feed_assets.orchestration.launcher.parent"
-"""What a parent runs: with `-P`, so that no file of its folder stands in for a library."""
+"""The module that a parent runs, with `-P`, so that no file of its folder stands in for a library."""
 
 
 class NoParent(FeedAssetsError):
@@ -46,23 +46,23 @@ class Unloadable:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is time for another try: the machine may have been busy."""
+        """Return whether it is time for another try: the machine may have been busy."""
         return monotonic() > self.since + AGAIN_SECONDS
 
     def end(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
 class Fork:
-    """A process that is to make a run, and waits for the word."""
+    """A process that is to make a run, and waits for the message to begin."""
 
     name: str
-    """As the ledger names it."""
+    """Its name in the ledger."""
     channel: socket.socket
 
     def go(self) -> None:
-        """Have it begin. Raises NoParent if it has ended: it has begun nothing, and never will."""
+        """Let it begin. Raise NoParent if it has ended: it has begun nothing, and never will."""
         try:
             with self.channel:
                 self.channel.send(GO)
@@ -75,19 +75,19 @@ class Parent:
     """A process that has loaded a code location as it was at one moment."""
 
     load: str
-    """What tells this load from others of the location."""
+    """The id of this load among others of the location."""
     process: "subprocess.Popen[bytes]"
     channel: socket.socket
 
     @classmethod
     def start(cls, load: str, server: psutil.Process, wanted: Load, until: float) -> "Parent":
-        """Start one with the environment and in the folder of a code server. Raises NoParent if it cannot load by then.
+        """Start one with the environment and in the folder of a code server. Raise NoParent if it cannot load by then.
 
         Args:
-            load: What tells this load of the location from others.
+            load: The id of this load among others of the location.
             server: The process whose environment and folder it has.
-            wanted: What it loads.
-            until: The moment of the monotonic clock by which it must have.
+            wanted: The instance and code location that it loads.
+            until: The moment of the monotonic clock by which it must have loaded.
         """
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
@@ -97,7 +97,7 @@ class Parent:
                 pass_fds=[its.fileno()],
                 env=server.environ(),
                 cwd=server.cwd(),
-                start_new_session=True,  # A Ctrl-C is for who launches, not for runs.
+                start_new_session=True,  # A Ctrl-C is for the launcher, not for runs.
             )
         parent = cls(load, process, ours)
         try:
@@ -117,12 +117,12 @@ class Parent:
         except OSError:  # It ended before it had read what it is to load.
             answer = b""
         if not answer and self.process.wait() < 0:
-            return  # It was killed, which says nothing of what it loads: it is one that has ended, as any other may.
+            return  # It was killed, which shows nothing of its load: it is a parent that has ended, as any may.
         if answer != READY:
             raise NoParent(f"the code location cannot be loaded ({answer.decode() or 'its process ended'})")
 
     def fork(self, run_id: str, until: float) -> Fork:
-        """A process for a run, which begins nothing before `Fork.go`. Raises NoParent, and is one no more."""
+        """Return a process for a run, which begins nothing before `Fork.go`. If it cannot, end and raise NoParent."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
@@ -139,11 +139,11 @@ class Parent:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it can fork no more."""
+        """Return whether it can fork no more."""
         return self.process.poll() is not None
 
     def end(self) -> None:
-        """Let it end, which it does as soon as nobody holds its channel; what it has forked goes on."""
+        """Close its channel and kill it; what it has forked goes on."""
         self.channel.close()
         self.process.kill()
         self.process.wait()
@@ -154,7 +154,7 @@ def _left(until: float) -> float:
 
 
 def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
-    """The process that listens where a client reaches its code server: one of ours, on this host. Raises NoParent."""
+    """Return the process that listens where a client reaches its code server. Raise NoParent if it is not ours, here."""
     at, kind = (f"{client.host}:{client.port}", "tcp") if client.port else (client.socket, "unix")
     hosts = _addresses(client.host) if client.port else set[str]()
     found = {each.pid for each in psutil.net_connections(kind) if _is_at(each, client, hosts)} - {None}
@@ -167,7 +167,7 @@ def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
 
 
 def _why_not(server: psutil.Process, executable: str) -> str | None:
-    """Why a process is not one whose code another can load as it has: a tunnel to elsewhere listens here, too."""
+    """Return why another process cannot load a server's code as it has: a tunnel to elsewhere listens here, too."""
     command = server.cmdline()
     if server.uids().effective != os.geteuid():
         return f"is a process of another user ({server.username()})"
@@ -181,7 +181,7 @@ def _why_not(server: psutil.Process, executable: str) -> str | None:
 
 
 def _addresses(host: str | None) -> set[str]:
-    """The addresses that a name leads to. Raises NoParent unless each is one of this host: the port says nothing."""
+    """Return the addresses of a name. Raise NoParent unless each is one of this host: the port does not show that."""
     found = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
     ours = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
     if elsewhere := sorted(each for each in found - ours if not ip_address(each).is_loopback):

@@ -1,6 +1,6 @@
 """The run launcher that starts runs warm: each a fork of a process that has loaded the code location already.
 
-What it cannot start so, it starts as Dagster does. Its runs are told from those by a tag that names their process.
+It starts all other runs as Dagster does. A tag that names their process distinguishes its own runs from those.
 """
 
 import signal
@@ -25,7 +25,7 @@ from feed_assets.orchestration.ticks.left_runs import WORKER, gone, worker_of
 from feed_assets.runs.services import living
 
 NONE = "none"
-"""What the tag of a run's process says where there is none after all: a tag cannot be removed."""
+"""The value of the tag of a run's process if there is none after all: a tag cannot be removed."""
 
 
 class WarmRunLauncher(dg.DefaultRunLauncher):
@@ -46,16 +46,16 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
             super().launch_run(context)
 
     def _begin(self, run: dg.DagsterRun, fork: Fork) -> None:
-        """Have a fork begin a run, not before its tag is written. Raises NoParent if it has ended instead."""
+        """Let a fork begin a run, not before its tag is written. Raise NoParent if it has ended instead."""
         self._instance.add_run_tags(run.run_id, {WORKER: f"{run.run_id} {fork.name}"})
         try:
             fork.go()
         except NoParent:
-            self._instance.add_run_tags(run.run_id, {WORKER: NONE})  # Or the run would be taken for one that is gone.
+            self._instance.add_run_tags(run.run_id, {WORKER: NONE})  # Otherwise the run would count as gone.
             raise
 
     def _fork(self, context: LaunchRunContext) -> Fork:
-        """A process for a run, of another parent if the one that there was has ended. Raises NoParent."""
+        """Return a process for a run, of another parent if the one that there was has ended. Raise NoParent."""
         run_id, until = context.dagster_run.run_id, monotonic() + LAUNCH_SECONDS
         parent = self._parent(context, until)
         with suppress(NoParent):
@@ -63,7 +63,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return self._parent(context, until).fork(run_id, until)
 
     def _parent(self, context: LaunchRunContext, until: float) -> Parent:
-        """The parent of what the code server has loaded now. Raises NoParent."""
+        """Return the parent of what the code server has loaded now. Raise NoParent if there can be none."""
         location, wanted = self._wanted(context)
         load, key = location.client.get_server_id(LAUNCH_SECONDS), (wanted.location, wanted.origin.get_id())
         with self._starting:
@@ -94,7 +94,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return location, Load(self._instance.get_ref(), origin, location.name)
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupt a run, as a code server does its own; whether it ends. What hangs is killed later."""
+        """Interrupt a run, as a code server does its own, and return whether it ends. What hangs is killed later."""
         run = self._instance.get_run_by_id(run_id)
         worker = worker_of(run) if run and not run.is_finished else None
         if run is None or worker is None:
@@ -111,7 +111,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return True
 
     def _kill_later(self, process: psutil.Process) -> None:
-        """Kill a process that goes on when Dagster's monitoring calls its run canceled: another may begin then."""
+        """Kill a process that still runs when Dagster's monitoring ends its run as canceled: another may begin then."""
         if seconds := self._instance.run_monitoring_cancel_timeout_seconds:
             timer = Timer(seconds, _kill, [process])
             timer.daemon = True
@@ -119,11 +119,11 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """Dagster's monitoring may ask."""
+        """Return True: Dagster's monitoring may call the check below."""
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Whether the process of a run is surely gone; of a cold one, too, whose code server may have ended."""
+        """Return whether the process of a run is surely gone; also of a cold one, whose code server may have ended."""
         if process := gone(self._instance, run):
             return CheckRunHealthResult(WorkerStatus.FAILED, f"its process is gone ({process})")
         return CheckRunHealthResult(WorkerStatus.RUNNING)
@@ -144,7 +144,7 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _started(load: str, location: GrpcServerCodeLocation, wanted: Load, until: float) -> Parent | Unloadable:
-    """A parent that has loaded nothing older than what the code server has: its id is another after each load."""
+    """Return a parent that has loaded nothing older than the code server, whose id is another after each load."""
     try:
         server = server_behind(location.client, wanted.origin.executable_path)
         parent = Parent.start(load, server, wanted, until)

@@ -1,1 +1,1 @@
-"""What ticks: the sensors, each a list of steps."""
+"""The sensors, each a list of steps."""

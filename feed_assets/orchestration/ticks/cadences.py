@@ -1,7 +1,7 @@
-"""What is late by a cadence: partitions that should be there and are not, or the event of a tick.
+"""Partitions and events that are late by a cadence: they should exist, and do not.
 
-A look goes on where the last one ended, in the log and in time, and looks again at what was missing: so its work does
-not grow with history. What it has found is kept before its alerts are: killed in between, the next look begins there.
+A check continues where the last one ended, in the log and in time, and repeats what was missing: so its work does not
+grow with history. Its findings are kept before its alerts: after a kill in between, the next check begins there.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,26 +34,26 @@ from feed_assets.orchestration.declare.declarations import EventTable
 from feed_assets.orchestration.declare.partitions import ended_within, extent_of, still_partitions
 
 CHANGES_PER_LOOK = 10_000
-"""Changes of the log that one look reads: what comes after them the next one reads."""
+"""Maximum number of changes of the log that one check reads; the next one reads those after them."""
 
 
 def with_cadence(graph: Graph) -> list[Node]:
-    """What has a cadence."""
+    """Return the nodes that have a cadence."""
     return [node for node in graph.by_feed.values() if node.cadence]
 
 
 def by_events_alone(graph: Graph) -> list[Node]:
-    """What has a cadence that is about its events, and not about partitions."""
+    """Return the nodes whose cadence is about their events, and not about partitions."""
     return [node for node in with_cadence(graph) if not node.expects_partitions]
 
 
 def late(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """By feed what is late. `since`: by feed since when it is watched, of those whose events are expected."""
+    """Return what is late, by feed. `since` is when the watch of each feed with expected events began."""
     return late_events(graph, ledger, since, now) | late_partitions(graph, ledger, now)
 
 
 def late_events(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """By feed that no event has come for the last tick, of those that have no partitions to expect."""
+    """Return reasons by feed if no event arrived for the cron's last tick, for those without expected partitions."""
     nodes = by_events_alone(graph)
     with ledger.read() as connection:
         last = events.newest_of(connection, [node.feed for node in nodes])
@@ -75,25 +75,25 @@ def _why_late(node: Node, last: Recorded | None, since: datetime, now: datetime)
 
 @dataclass(frozen=True)
 class _Look:
-    """What one look at a feed has to find out: whether partitions are there."""
+    """One check of a feed: the partitions whose existence is to be checked."""
 
     node: Node
     cadence: Cadence
     expected: Expected
     ends: Mapping[str, datetime]
-    """By key the end of what was missing, of what is to be expected now, and of what may be missing again."""
+    """Ends by key of partitions that were missing, are expected now, or may be missing again."""
     reached: datetime
     due: datetime
 
     @property
     def asked(self) -> list[Asked]:
-        """The same as the ledger is asked for it."""
+        """Return the partitions as the ledger is queried for them."""
         is_table = isinstance(self.node.declaration, EventTable)
         return [Asked(Partition(self.node.feed, key), (), self.node.is_appendable, is_table) for key in self.ends]
 
 
 def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, str]:
-    """By feed the partitions that should be there and are not, after a look at what is new. Repeatable."""
+    """Return reasons by feed for partitions that should exist and do not, after a check of what is new. Repeatable."""
     watched = {node.feed: (node, cadence) for node in with_cadence(graph) if (cadence := _of_partitions(node))}
     with ledger.read() as connection:
         retired = closures.retired(connection) if watched else ()
@@ -121,7 +121,7 @@ def _of_partitions(node: Node) -> Cadence | None:
 
 
 def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[Feed, list[log.Numbered]], int]:
-    """By feed what may have made partitions come or go after a position, and up to which one that is."""
+    """Return changes after a position that may add or remove partitions, by feed, and the position they reach."""
     changes = log.after(connection, position, last, CHANGES_PER_LOOK) if position < last else ()
     found: dict[Feed, list[log.Numbered]] = {}
     for change in changes:
@@ -150,7 +150,7 @@ def _look(
 
 
 def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
-    """The time of a partition; None of what was one of other definitions."""
+    """Return the time of a partition; None if it was one of other definitions only."""
     with suppress(InvalidName):
         extent = extent_of(node.partitions_def, key)
         return (extent.start, extent.end) if extent.start and extent.end else None
@@ -158,7 +158,7 @@ def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
 
 
 def _there(connection: sa.Connection, looks: Iterable[_Look]) -> Collection[Partition]:
-    """What is there, or of what nothing is expected any more, as somebody has closed it."""
+    """Return the partitions that exist, or are not expected any more because somebody closed them."""
     asked = [each for look in looks for each in look.asked]
     if not asked:
         return ()

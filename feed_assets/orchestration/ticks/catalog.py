@@ -1,4 +1,4 @@
-"""What intake publishes as a catalog registers it: tables by feed, partitions by batch, as the ledger has them now."""
+"""Batches of intake as a catalog registers them: tables by feed, partitions by batch, as the ledger has them now."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,9 +25,9 @@ class Catalog:
     board: str
 
     def after(self, last: int, limit: int) -> list[tuple[int, Registered | None]]:
-        """The first changes of the log after a number: of a batch what it is now, of all else None.
+        """Return the first changes of the log after a number: batches as they are now, None for all else.
 
-        None, too, moves the subscriber on: the log is kept as long as somebody has not got it.
+        A None, too, moves the subscriber on: the log is kept as long as some subscriber has not read it.
         """
         with self.ledger.read() as connection:
             found = log.after(connection, last, _EVERYTHING, limit)
@@ -49,13 +49,13 @@ class Catalog:
         return Registered(table, values, f"{self.board}/{batch.path}/{row.id}/" if row else None)
 
     def _table_of(self, batch: Partition) -> Table | None:
-        """The table of a batch's feed; None of what is no batch of intake's."""
+        """Return the table of a batch's feed; None for what is no batch of intake."""
         node = self.graph.by_feed.get(batch.feed)
         return _table(node, self.board) if node and node.by_intake and "/" in batch.key else None
 
 
 def _start(partitions_def: Partitions, batch: Partition) -> datetime | None:
-    """When the partition of a batch begins (UTC), however its key is written; None if it is no key any more."""
+    """Return when the partition of a batch begins (UTC), however its key is written; None if it is no key any more."""
     times = times_of(partitions_def)
     try:
         return bounds(times, batch.key.partition("/")[0])[0] if times else None
@@ -64,7 +64,7 @@ def _start(partitions_def: Partitions, batch: Partition) -> datetime | None:
 
 
 def _beside(partitions_def: Partitions) -> list[str]:
-    """The names of the dimensions beside that of time."""
+    """Return the names of the dimensions beside that of time."""
     return [name for name, part in by_dimension(partitions_def).items() if part is not times_of(partitions_def)]
 
 

@@ -17,13 +17,13 @@ from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 
 def count(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Report what the partitions hold that have changed, and what their checks have found."""
+    """Report the counts of changed partitions, and the results of their checks."""
     if counted := counted_feeds(tick.graph, tick.now):
         tick.is_complete &= feeds.count(tick.ledger, counted, tick.now, out_of_time)
 
 
 def counted_feeds(graph: Graph, now: datetime) -> dict[Feed, CountedFeed]:
-    """The feeds with completeness of a code location."""
+    """Return the feeds with completeness of a code location."""
     nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, Foreign | Dataset)]
     return {
         node.feed: CountedFeed(
@@ -38,7 +38,7 @@ def counted_feeds(graph: Graph, now: datetime) -> dict[Feed, CountedFeed]:
 
 
 def _places(graph: Graph, node: Node, now: datetime) -> Callable[[Partition], str | None]:
-    """What says of which sub-partition a partition, or a batch, is: None of what can never be a partition."""
+    """Return a function from a partition or batch to its sub-partition; to None if it can never be a partition."""
 
     def place(updated: Partition) -> str | None:
         partition = graph.parent_partition(updated)

@@ -1,4 +1,4 @@
-"""Deadlines of partitions: an alert before, and one at the miss, also of what nothing has come for."""
+"""Deadlines of partitions: an alert before, and one at the miss, also for partitions without any arrival."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -19,22 +19,22 @@ DEADLINE = "deadline"
 """Kind of alerts. The names go on with the dataset, `|`, the partition, `|`, and `near` or `missed`."""
 
 LOOK_BACK = timedelta(days=7)
-"""How long ago a deadline may have been missed to raise an alert: what is open stays so until it is built."""
+"""Maximum age of a missed deadline that raises an alert; an open alert stays so until the partition is built."""
 
 PARTITIONS_WATCHED = 2000
-"""Partitions of a dataset that are watched at most, the newest."""
+"""Maximum number of partitions of a dataset that are watched, the newest."""
 
 ALERTS = 200
-"""Partitions of a dataset of which a tick tells, the newest; the oldest of these says how many more are late."""
+"""Maximum number of partitions of a dataset with new alerts, the newest; the oldest says how many more are late."""
 
 
 def with_deadlines(graph: Graph) -> list[Node]:
-    """The datasets whose partitions have a deadline."""
+    """Return the datasets whose partitions have a deadline."""
     return [node for node in graph.datasets() if (wait := _wait_of(node)) and wait.deadline is not None]
 
 
 def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], now: datetime) -> dict[str, str]:
-    """What is late, or soon will be, by the rest of the alert's name. `since`: by dataset when it was declared."""
+    """Return what is late, or soon will be, by the rest of the alert's name. `since` is when datasets were declared."""
     nodes = {node.feed: node for node in with_deadlines(graph)}
     opened = {at for each in alerts.open_alerts(connection) if (at := _partition_in(each.name)) and at.feed in nodes}
     due_now = {node.feed: _watched(node, since[str(node.feed)], now) for node in nodes.values()}
@@ -67,7 +67,7 @@ def _of(path: str) -> Partition:
 
 
 def _watched(node: Node, since: datetime, now: datetime) -> list[Partition]:
-    """The newest partitions whose deadline is over, but not for long, or of which it is time to warn."""
+    """Return the newest partitions whose deadline passed, but not long ago, or whose warning is due."""
     wait = _wait_of(node)
     if wait is None or wait.deadline is None:
         return []
@@ -79,7 +79,7 @@ def _watched(node: Node, since: datetime, now: datetime) -> list[Partition]:
 
 
 def _is_alarming(node: Node, output: Partition, now: datetime) -> bool:
-    """Whether its first alert is due: partitions that are near `now` may end after it."""
+    """Return whether its first alert is due: partitions that are near `now` may end after it."""
     waits = waits_for(node, output)
     first = waits.warn or waits.deadline
     return first is not None and first <= now

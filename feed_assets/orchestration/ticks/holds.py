@@ -1,7 +1,7 @@
-"""A file that the process of a run holds locked: who finds it let go knows that the process is gone.
+"""A file that the process of a run holds locked: once it is unlocked, the process is gone.
 
-Neither a host's name nor a pid says that of a container that comes back: its name may be new. A lock ends with its
-process, and is seen by all who have the home, in whichever container. Where there is no such file nobody knows.
+Neither a host's name nor a pid shows that of a container that is started again: its name may be new. A lock ends with
+its process, and is visible to all that share the home, in whichever container. Without such a file it is unknown.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ def hold(storage: Path, run_id: str) -> None:
 
 
 def is_let_go(storage: Path, run_id: str) -> bool:
-    """Whether a process has held the file of a run, and surely has ended."""
+    """Return whether a process has held the file of a run, and surely has ended."""
     try:
         with _file(storage, run_id).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""From the rows of an event source to events in the ledger: once, in their order, whoever is killed where."""
+"""Ingestion of an event source's rows as events of the ledger: once, in their order, despite any kill."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from feed_assets.sources.declared import EventSource
 from feed_assets.sources.state import record
 
 BUSY_FOR = timedelta(minutes=10)
-"""How long another process may have a source open until it is a problem: most hold it for moments."""
+"""Time for which another process may have a source open until it is a problem: most hold it for moments."""
 
 ROWS_PER_READ = 5000
 """Rows that are read and recorded at a time."""
@@ -35,9 +35,9 @@ ROWS_PER_READ = 5000
 
 @dataclass
 class Ingested:
-    """What a look at an event source gave: whether that was all, and how many rows are no events.
+    """The result of reading an event source: whether that was all, and how many rows are no events.
 
-    By part of the source `problems` says what could not be read, and `waits` what holds back more for now.
+    By part of the source, `problems` has the failures, and `waits` what delays the rest for now.
     """
 
     is_complete: bool = True
@@ -47,26 +47,26 @@ class Ingested:
 
 
 def sources_of(graph: Graph) -> dict[str, EventSource]:
-    """The event sources of a code location, by name."""
+    """Return the event sources of a code location, by name."""
     return declared_sources(node.declaration for node in graph.tables())
 
 
 @dataclass(frozen=True)
 class Naming:
-    """The events of a source under our names of its tables, whichever way they come."""
+    """The events of a source under our names of its tables, whichever way they arrive."""
 
     graph: Graph
     source: EventSource
 
     def of(self, event: WriteEvent, now: datetime) -> WriteEvent | Rejected:
-        """An event under our name of its table; rejected if it cannot be that table's."""
+        """Return an event under our name of its table; reject it if it cannot be that table's."""
         node = self._nodes.get(event.table_name)
         if reason := self._why_not(event, node, now):
             return Rejected(event_rejects.in_json(event), reason)
         return replace(event, table_name=str(node.feed)) if node else event
 
     def unborn(self, events: Sequence[WriteEvent], now: datetime) -> set[str]:
-        """The partitions of Kafka topics that Dagster does not have yet: only a tick adds them."""
+        """Return the partitions of Kafka topics that Dagster does not have yet: only a tick adds them."""
         found = {(event.table_name, event.partition_key) for event in events}
         mine = [(self._nodes[table], key) for table, key in found if table in self._nodes]
         absent = [(node, key) for node, key in mine if existence(node.partitions_def, key, now) is Existence.NOT_YET]
@@ -102,7 +102,7 @@ def ingest(
 ) -> Ingested:
     """Record what is new in an event source until the time is over. A part that cannot be read holds up no other.
 
-    `again`: from the beginning, as what is known stays as it is.
+    With `again`, read from the beginning: known events stay as they are.
     """
     naming, total = Naming(graph, source), Ingested()
     for number, part in enumerate(source.parts):
@@ -121,11 +121,11 @@ class Unread:
     source: str
     why: str
     as_of: datetime | None
-    """None if it never was."""
+    """The moment of the last reading (UTC); None if it was never read."""
 
 
 def ingest_for(graph: Graph, services: Services, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
-    """Record what is new in the event sources that some datasets read, as the next ticks do; what could not be read."""
+    """Record what is new in the event sources of some datasets, as the next ticks do; return what could not be read."""
     names = {parent.source for node in consumers for parent in graph.parents(node)}
     sources = [source for name, source in sorted(sources_of(graph).items()) if name in names]
     return tuple(unread for source in sources for unread in _unread(graph, services, source, now))
@@ -142,18 +142,18 @@ def _unread(graph: Graph, services: Services, source: EventSource, now: datetime
 
 
 def _names(source: EventSource, number: int) -> tuple[str, str]:
-    """A part of a source in words, and its cursor."""
+    """Return the name of a part of a source, and its cursor."""
     return f"part {number} of {source.name}", f"read {source.name}/{number}"
 
 
 def _waits_for(unborn: Collection[str]) -> str:
-    """Why nothing is recorded: consumers would get what comes later, once there is the partition, before it."""
+    """Return why nothing is recorded: consumers would get later events before those of an absent partition."""
     named = some(sorted(unborn), NAMED)
     return f"Dagster does not have {named} as partitions yet: the next tick of the sensor finds them there"
 
 
 def _read_at(cursor: str) -> str:
-    """The name under which the ledger has when a part was read last."""
+    """Return the name under which the ledger has the time of a part's last reading."""
     return f"{cursor} at"
 
 
@@ -210,22 +210,22 @@ class _Part:
                 return
 
     def _report(self, reports: Sequence[Mapping[str, Any]]) -> int:
-        """Counts, before the position moves: a kill repeats them, and they are known. How many were rejected.
+        """Record counts before the position moves, as a kill repeats them harmlessly; return how many were rejected.
 
-        They are judged as their datasets are declared now: the tick that tells the ledger so may come later.
+        They are judged as their datasets are declared now: the tick that records the declarations may follow later.
         """
         if not reports:
             return 0
         named = {each["dataset"] for each in reports}
         tracked = {feed: each for feed, each in self.naming.graph.tracked().items() if str(feed) in named}
-        declare(self.services.ledger, tracked, self.now)  # What it refuses is a problem of that tick.
+        declare(self.services.ledger, tracked, self.now)  # A refused declaration is a problem of that tick.
         by, lines = self.naming.source.name, map(as_text, reports)
         return sum(len(outcome.rejected) for outcome in record(self.services.ledger, lines, by))
 
     def _record(
         self, new: Sequence[WriteEvent], rejected: list[Rejected], before: str | None, after: str | None
     ) -> int:
-        """Events, rejects and position in one transaction: a kill repeats all of it or nothing."""
+        """Record events, rejects and position in one transaction, all or nothing; return how many were rejected."""
         named, source = [self.naming.of(event, self.now) for event in new], self.naming.source
         sound = [each for each in named if isinstance(each, WriteEvent)]
         rejected += [each for each in named if isinstance(each, Rejected)]

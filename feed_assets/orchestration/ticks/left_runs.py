@@ -1,8 +1,8 @@
 """Dagster runs that a kill left: they would stay unfinished, and their partitions in progress, for ever.
 
 Dagster's code server fails the run of a worker that dies. If the code server dies too, nobody does, unless Dagster's
-monitoring asks our launcher, by the same rule as here: the process that the run's tag, or else the run itself, named is
-looked for. A run still to begin has named none: that monitoring (in our `dagster.yaml`) fails it by its age.
+monitoring calls our launcher, by the same rule as here: the process that the run's tag, or else the run itself, named
+is checked. A run still to begin has named none: that monitoring (in our `dagster.yaml`) fails it by its age.
 """
 
 import json
@@ -29,11 +29,11 @@ WORKER = "feed_assets/worker"
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 CLOCK_SECONDS = 60
-"""A process of that pid which began so long after the run's was seen is another one; less may be the clock."""
+"""Seconds after which a process of the run's pid is another one if it began later; less may be the clock."""
 
 
 def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[FinishedRun, ...]:
-    """Finish the builds that ended without saying so, and fail Dagster's own runs whose process is gone."""
+    """Finish the builds that ended without recording it, and fail Dagster's own runs whose process is gone."""
     left = reconcile(services, has_ended=partial(has_ended, instance))
     for finished in left:
         if finished.run.dagster_run and is_dead(finished.run.process):
@@ -50,7 +50,7 @@ def fail_left_runs(instance: dg.DagsterInstance) -> None:
 
 
 def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
-    """Fail a run whose process is gone, unless it ended since that was seen; one that was to be canceled is."""
+    """Fail a run whose process is gone, unless it ended since that was seen; cancel one that was to be canceled."""
     found, why = instance.get_run_by_id(run_id), f"The process of this run is gone ({process})."
     if found and found.status is dg.DagsterRunStatus.CANCELING:
         instance.report_run_canceled(found, why)
@@ -59,7 +59,7 @@ def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
 
 
 def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
-    """The process of a run in words if it is surely gone; None if it lives, is on another host, or is unknown."""
+    """Return the process of a run in words if it is surely gone; None if it lives, is elsewhere, or is unknown."""
     if process := driver_of(run):
         return process if is_dead(process) else None
     if process := worker_of(run):
@@ -71,24 +71,24 @@ def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
 
 
 def driver_of(run: dg.DagsterRun) -> str | None:
-    """The process of `feed-assets run` that drives it: one made of another run has that one's tags, and no driver."""
+    """Return the process of `feed-assets run` that drives it; None for a run made of another one, with its tags."""
     return None if run.parent_run_id else run.tags.get(DRIVER)
 
 
 def worker_of(run: dg.DagsterRun) -> str | None:
-    """The process that was begun warm for this very run, whose tag may be copied to runs that are made of it."""
+    """Return the process that was begun warm for this very run, whose tag may be copied to runs made of it."""
     run_id, _, process = run.tags.get(WORKER, "").partition(" ")
     return process if run_id == run.run_id else None
 
 
 def _is_local(launched: str | None) -> bool:
-    """Whether the worker is on this host: its code server was reached by a socket or the loopback interface."""
+    """Return whether the worker is on this host: its code server was reached by a socket or the loopback interface."""
     info: dict[str, Any] = json.loads(launched) if launched else {}
     return "socket" in info or info.get("host") in LOOPBACK
 
 
 def _named(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
-    """The pid that the worker put into its run's log as the first thing, and when."""
+    """Return the pid that the worker put into its run's log as the first thing, and when."""
     for record in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         event = record.dagster_event
         pid = event.engine_event_data.metadata.get("pid") if event else None

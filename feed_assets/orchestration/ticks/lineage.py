@@ -1,7 +1,7 @@
 """Runs as events of OpenLineage: what each read and wrote, to the very update, and what its checks found.
 
 A dataset is a feed by its place on the blackboard; a partition is a subset of it, and an update a version. Lineage of
-columns is left out: what a function does with them is not known, and a guess would be taken for it.
+columns is left out: what a function does with them is not known, and a guess would be taken for knowledge.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ from feed_assets.orchestration.declare.partitions import Extent, by_dimension, e
 set_producer("urn:feed-assets")
 
 TABLES = "feed_assets"
-"""The namespace of tables that are on no blackboard: only events or reports tell of them."""
+"""The namespace of tables that are on no blackboard, and known only by events or reports."""
 
 _STATES = {
     runs.RUNNING: RunState.START,
@@ -55,16 +55,16 @@ _WAS_VALID = {PUBLISHED, INVALIDATED, PRUNED}
 
 @dataclass(frozen=True)
 class Lineage:
-    """Makes events of the runs of a blackboard; `jobs` are the names of Dagster's jobs by its runs."""
+    """The maker of events for runs of a blackboard; `jobs` are the names of Dagster's jobs by its runs."""
 
     graph: Graph
     board: str
     jobs: Mapping[str, str]
     others: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
-    """By feed the URL of the blackboard of others that it is on."""
+    """URLs of others' blackboards by feeds that are on them."""
 
     def event(self, each: RunChange) -> RunEvent:
-        """The event of a run that began or ended."""
+        """Return the event of a run that began or ended."""
         return RunEvent(
             eventType=_STATES[each.state],
             eventTime=each.at.isoformat(),
@@ -90,7 +90,7 @@ class Lineage:
         return {name: facet for name, facet in facets.items() if facet}
 
     def _inputs(self, each: RunChange) -> list[InputDataset]:
-        """One dataset for each feed, with the partitions that were read as a subset."""
+        """Return one dataset for each feed, with the partitions that were read as a subset."""
         by_feed: dict[Feed, list[Pin]] = {}
         for pin in each.read:
             by_feed.setdefault(pin.partition.feed, []).append(pin)
@@ -114,7 +114,7 @@ class Lineage:
         return InputDataset(*self._name(feed, on_board=bool(files)), facets, facets=about)
 
     def _outputs(self, each: RunChange) -> list[OutputDataset]:
-        """What it wrote; of a run that published nothing its dataset alone, without a version."""
+        """Return what it wrote; if it did not publish its dataset, also that, without a version."""
         valid = [row for row in each.written if row.state in _WAS_VALID]
         if any(row.partition == each.run.output for row in valid):
             return [self._output(row.partition, row, each) for row in valid]
@@ -131,7 +131,7 @@ class Lineage:
         return OutputDataset(*self._name(partition.feed, on_board=True), facets, facets=about)
 
     def _facets(self, feed: Feed, updates: list[tuple[Partition, str]], each: RunChange) -> dict[str, Any]:
-        """The version, if it is one, and the columns: as they were written, or of a foreign feed declared."""
+        """Return the version, if it is one, and the columns: as written, or as declared for a foreign feed."""
         facets: dict[str, Any] = {}
         if len(updates) == 1:
             version = "/".join(part for part in (updates[0][0].key, updates[0][1]) if part)
@@ -152,7 +152,7 @@ class Lineage:
         return base_subset_dataset.PartitionSubsetCondition(named)
 
     def _dimensions(self, partition: Partition) -> dict[str, str]:
-        """A partition's keys by dimension; of one that is none of its definition, such as a batch, the whole path."""
+        """Return a partition's keys by dimension; the whole path if its definition has none such, as for a batch."""
         node = self.graph.by_feed.get(partition.feed)
         names, keys = [*by_dimension(node.partitions_def)] if node else [], partition.key.split("/")
         return dict(zip(names, keys, strict=True)) if len(names) == len(keys) else {"partition": partition.key}
@@ -165,7 +165,7 @@ class Lineage:
             return None
 
     def _name(self, feed: Feed, *, on_board: bool) -> tuple[str, str]:
-        """Namespace and name of a dataset, as OpenLineage names places."""
+        """Return namespace and name of a dataset, as OpenLineage names places."""
         if not on_board:
             return TABLES, str(feed)
         namespace, prefix = _place(self.others.get(feed, self.board))
@@ -174,7 +174,7 @@ class Lineage:
 
 @cache
 def _place(url: str) -> tuple[str, str]:
-    """Namespace and prefix of what is on a blackboard."""
+    """Return namespace and prefix of what is on a blackboard."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return "file", unquote(parts.path).rstrip("/")
@@ -185,7 +185,7 @@ _JOB_TYPE = job_type_job.JobTypeJobFacet("BATCH", "FEED_ASSETS", "DATASET")
 
 
 def _test(found: Finding) -> test_run.TestExecution:
-    """A check of what the run wrote itself."""
+    """Return a check of what the run wrote itself."""
     is_good = found.state == quality.PASSED
     return test_run.TestExecution(
         found.check, "pass" if is_good else "fail", _severity(found), description=found.reason
@@ -193,7 +193,7 @@ def _test(found: Finding) -> test_run.TestExecution:
 
 
 def _assertion(found: Finding) -> data_quality_assertions_dataset.Assertion:
-    """A check of what the run read."""
+    """Return a check of what the run read."""
     is_good = found.state == quality.PASSED
     return data_quality_assertions_dataset.Assertion(
         found.check, is_good, severity=_severity(found), name=found.check, description=found.reason

@@ -1,4 +1,4 @@
-"""What stores tell through their queues: a step of a tick, and what goes on beside it while it listens."""
+"""Notifications of stores by their queues: a step of a tick, and threads beside it while it listens."""
 
 import logging
 from functools import partial
@@ -18,9 +18,9 @@ _log = logging.getLogger(__name__)
 
 
 def hear_stores(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Look at what the queues of our stores tell of; a queue out of reach is its own problem, as all is listed anyway.
+    """Check what the queues of our stores report; a queue out of reach is its own problem, as all is listed anyway.
 
-    Those that answer are listened to while the tick listens.
+    Those that answer are received from while the tick listens.
     """
     if not settings().queues:
         return
@@ -34,9 +34,9 @@ def hear_stores(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _listen(notified: "Notified", queue: "Queue", listening: Listening) -> None:
-    """Record what a queue tells while a tick listens, which hears of it by the log.
+    """Record what a queue reports while a tick listens, which finds it in the log.
 
-    Its last request may outlast the tick by a second: what that brings is recorded, and decided about by the next one.
+    Its last request may outlast the tick by a second: its messages are recorded, and decided about by the next one.
     """
     from feed_assets.runs.notified import received
 
@@ -45,5 +45,5 @@ def _listen(notified: "Notified", queue: "Queue", listening: Listening) -> None:
             messages, _ = received(queue, listening.is_over, ceil(left))
             with listening.recording:
                 notified.look(queue, messages, lambda: False)  # A few at most, which else would be hidden for a while.
-    except FeedAssetsError as error:  # The next tick tries again, and says so.
+    except FeedAssetsError as error:  # The next tick tries again, and reports it.
         _log.warning("%s is listened to no longer: %s", queue.url, error)

@@ -1,6 +1,6 @@
-"""What Dagster hears of windows and of quality: a partition whose data are there, or an observation of what is known.
+"""Reports to Dagster of windows and quality: a materialization of complete data, or an observation.
 
-Never a partitioned check result that no run made: Dagster stores only the first one of a partition.
+A partitioned check result that no run made is never reported: Dagster stores only the first one of a partition.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ _ORDINARY = {WindowState.OPEN, WindowState.COMPLETE}
 
 
 def partition_of(graph: Graph, change: Numbered) -> Partition | None:
-    """The asset's partition that a change is of: of a window that of its time, if there is one."""
+    """Return the asset's partition that a change is of; for a window that of its time, if there is one."""
     node = graph.node(change.partition.feed)
     if address_of(change.partition):
         return asset_partition(node, change.partition)
@@ -35,9 +35,9 @@ def partition_of(graph: Graph, change: Numbered) -> Partition | None:
 
 
 def unsaid(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> set[Numbered]:
-    """The changes that nobody is told of: what a run has found, which it reports itself, and feeds' ordinary windows.
+    """Return the changes that are not reported: results of runs, which report them, and ordinary windows of feeds.
 
-    Only of tables windows are all there is to tell.
+    Windows of tables are reported, as tables have nothing else to report.
     """
     who = {each.who for each in changes if each.who and each.kind == log.QUALITY}
     ours = runs.in_dagster(connection, sorted(who))
@@ -53,7 +53,7 @@ def _is_unsaid(graph: Graph, change: Numbered, ours: Mapping[str, str]) -> bool:
 
 
 def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
-    """One event for each transition; the data version of a partition of a table is a digest of what is in it."""
+    """Return one event for each transition; the data version of a table's partition is a digest of its content."""
     addresses = [at for each in changes if (at := address_of(each.partition))]
     data = {at.partition: row.data for at, row in windows.known(connection, addresses).items()} if addresses else {}
     nodes = {change: graph.node(change.partition.feed) for change in changes}
@@ -67,9 +67,9 @@ def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[Number
 def _window(
     node: Node, change: Numbered, at: Partition, data: int | None
 ) -> dg.AssetMaterialization | dg.AssetObservation:
-    """A window that opens again takes back no materialization: only the description tells it from one that is there.
+    """Return a transition's event. A window that opens again keeps its materialization: only the description shows it.
 
-    That of a feed is observed: its materializations are its updates.
+    A window of a feed is observed: its materializations are its updates.
     """
     told = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
     told |= {"why": change.why or "", "who": change.who or ""}
@@ -83,7 +83,7 @@ def _window(
 
 
 def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
-    """Results of the checks of assets, the newest of each; of others, of marks and waivers, an observation each."""
+    """Return the newest result of each asset check, and an observation for each other check, mark and waiver."""
     known = quality.known(connection, [each.partition for each in changes if each.subject in WATCHED])
     results = [
         dg.AssetCheckEvaluation(

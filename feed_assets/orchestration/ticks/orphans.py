@@ -1,4 +1,4 @@
-"""The slow sensor: once an hour it sweeps what attempts left, and looks for what nobody reads.
+"""The slow sensor: once an hour it sweeps what attempts left, and searches for what nobody reads.
 
 Once a day it prunes the ledger, and reads some newest updates of ours to the last byte.
 """
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from feed_assets.runs.bit_rot import Rotten
 
 PAUSE = timedelta(hours=1)
-"""From one complete look to the next, whoever drives the sensor: `feed-assets run` evaluates it at every tick."""
+"""Time from one complete sweep to the next, whoever drives the sensor: `feed-assets run` evaluates it at every tick."""
 
 PRUNE_PAUSE = timedelta(days=1)
-"""From one complete pruning of the ledger to the next: it looks at every row that is old, and stays."""
+"""Time from one complete pruning of the ledger to the next: each reads every old row that stays."""
 
 UNKNOWN = "unknown"
-"""The kind of alerts that say what on the blackboard nobody reads: `unknown:<feed>`."""
+"""The kind of alerts for what nobody reads on the blackboard: `unknown:<feed>`."""
 
 DAMAGED = "damaged"
 """The kind of alerts that name a published update whose bytes changed: `damaged:<feed>|<partition>/<update>`."""
 
 LINES_PER_MESSAGE = 20
-"""A tick's message has so many at most; all of them are in its log."""
+"""Maximum number of actions in a tick's message; all of them are in its log."""
 
 _LOOKED, _STOPPED = "looked for orphans", "stopped looking for orphans"
 _PRUNED, _PRUNED_UPTO = "pruned the ledger", "stopped pruning the ledger"
 
 
 def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """One tick: sweep until the time is over; what was done is the tick's message, which the UI shows."""
+    """Sweep until the time is over, and return what was done as the tick's message, which the UI shows."""
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError("The sensor 'orphans' needs definitions: build its context with them.")
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
@@ -89,7 +89,7 @@ orphans_sensor = dg.SensorDefinition(
 def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> PrunedLog | None:
     """Prune the ledger until the time is over, from where the last tick stopped; None if it was done today.
 
-    Killed before the cursors move, the next tick looks once more at what stays.
+    After a kill before the cursors move, the next tick reads once more what stays.
     """
     with ledger.read() as connection:
         known = get_cursors(connection, [_PRUNED, _PRUNED_UPTO])
@@ -104,7 +104,7 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
 
 
 def _look_for_bit_rot(services: Services, graph: Graph, ours: Ours) -> "Rotten | None":
-    """Read some newest updates, in time of its own: what is read slowly would have no turn at all."""
+    """Read some newest updates, within time of its own: otherwise slow ones would have no turn at all."""
     from feed_assets.runs.bit_rot import look_in_turn  # With pyarrow and numpy, a third of importing feed_assets.
 
     with services.ledger.read() as connection:
@@ -135,7 +135,7 @@ def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None", le
 
 
 def _cursors(ledger: Ledger) -> tuple[str, str]:
-    """When the last look was complete ('': one is under way), and the claim after which it goes on."""
+    """Return when the last sweep was complete ('' if one is under way), and the claim after which it continues."""
     with ledger.read() as connection:
         return get_cursor(connection, _LOOKED) or "", get_cursor(connection, _STOPPED) or ""
 

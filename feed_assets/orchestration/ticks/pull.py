@@ -22,10 +22,10 @@ from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 
 def pull_files(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Pull what is due until the time is over, one source at least; what is wrong with files is told at each tick.
+    """Pull what is due until the time is over, one source at least; problems with files are reported at each tick.
 
-    One process of a home pulls at a time. Dagster may give up a tick over a long copy, which goes on all the same: the
-    ticks after it have nothing to do until it has ended.
+    One process of a home pulls at a time. Dagster may give up a tick over a long copy, which continues all the same:
+    the ticks after it have nothing to do until it has ended.
     """
     sources = pulled(tick.graph, tick.now)
     try:
@@ -51,7 +51,7 @@ def _pull_due(tick: Tick, sources: Iterable[Source], out_of_time: OutOfTime) -> 
 
 
 def pulled(graph: Graph, now: datetime) -> list[Source]:
-    """What is pulled into the feeds of a code location."""
+    """Return the sources that are pulled into the feeds of a code location."""
     found = [(node, node.declaration) for node in graph.foreign()]
     return [
         Source(node.feed, declared.intake, partial(_key_of, node, now=now))
@@ -61,7 +61,7 @@ def pulled(graph: Graph, now: datetime) -> list[Source]:
 
 
 def _key_of(node: Node, moment: datetime, *, now: datetime) -> str | None:
-    """The partition that a moment is in, also one that is not over; None if the feed will never have it."""
+    """Return the partition that a moment is in, also one that is not over; None if the feed will never have it."""
     times = times_of(node.partitions_def)
     key = key_at(times, moment) if times else None
     if key is None or existence(node.partitions_def, key, now) is Existence.NEVER:

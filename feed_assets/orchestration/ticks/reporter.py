@@ -1,4 +1,4 @@
-"""What Dagster is told of by no run: one reporter, with a position in the log and the few changes that wait.
+"""Reports to Dagster that no run makes: one reporter, with a position in the log and the few changes that wait.
 
 | a change of | is reported as | waits while |
 |---|---|---|
@@ -10,9 +10,9 @@
 | a feed's window that is, or was, bad or backfilled, at the grain of its partitions | an observation | |
 | anything else, or of what can never be a partition | nothing | |
 
-A partition that does not exist yet waits, too. What a later change of the same partition has overtaken is not reported,
-but for events, unless hundreds of changes come at once. Each kind belongs to the sensor that brings it about, which
-reports before it requests: else a run would read what Dagster has not heard of, and look out of date. Each of these
+A change of a partition that does not exist yet waits, too. A change that a later one of its partition has overtaken is
+not reported, except events, unless there are hundreds at once. Each kind belongs to the sensor that causes it, which
+reports before it requests: otherwise a run would read what Dagster does not have, and look out of date. Each of these
 sensors has a position of its own.
 """
 
@@ -56,21 +56,21 @@ from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 from feed_assets.sources.declared import COLUMNS
 
 REPORTED = "feed_assets/reported"
-"""Where an instance keeps the position of a sensor, whichever program drives it; the name goes on with the sensor's."""
+"""Cursor of an instance for a sensor's position, whichever program drives it; the name goes on with the sensor's."""
 
 _LOG = "log"
 
 
 @dataclass(frozen=True)
 class Position:
-    """What an instance has of the log: every change up to `sequence`, but for those that wait."""
+    """Changes of the log that an instance has: all up to `sequence`, except those that wait."""
 
     sequence: int = 0
     waiting: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """Read what `str` wrote; of anything else the beginning."""
+        """Read what `str` wrote. Return the beginning for any other text."""
         kind, _, numbers = text.partition(":")
         if kind != _LOG:
             return cls()
@@ -99,7 +99,7 @@ def report_checks(tick: Tick, _: OutOfTime) -> None:
 def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
     """Report what has changed since Dagster's position, which moves with the tick's cursor: once it has stored all.
 
-    A tick that is killed before that is repeated: Dagster then hears of an equal data version twice.
+    A tick that is killed before that is repeated: Dagster then gets an equal data version twice.
     """
     limit = tick.budget.reports
     with tick.ledger.read() as connection:
@@ -124,13 +124,13 @@ _WINDOWS_OF: dict[str, tuple[type[Declaration], ...]] = {log.UPDATE: (StateTable
 
 
 def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
-    """Whose windows are reported with a kind of changes, each with the grain of its partitions, if it has one."""
+    """Return the feeds whose windows are reported with a kind of changes, with the grain of their partitions."""
     nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, _WINDOWS_OF.get(kind, ()))]
     return {node.feed: grain for node in nodes if node.tracked and (grain := own_grain(node))}
 
 
 def _confirmed(tick: Tick, last: int) -> Position:
-    """The last position whose reports this instance has stored; the beginning if the log was begun anew since."""
+    """Return the last position whose reports this instance has stored; the beginning if the log is a new one."""
     storage, key = tick.context.instance.daemon_cursor_storage, f"{REPORTED}/{tick.context.sensor_name}"
     known = storage.get_cursor_values({key}).get(key)
     given, _, _ = (tick.context.cursor or "").partition("/")
@@ -154,7 +154,7 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -
     rows = {each: newest[each.partition] for each in open_ones if _is_as_made(each, newest)}
     made_by = {each: by_run[row.run] for each, row in rows.items() if row.run in by_run}
     of_id = {run_id: tick.context.instance.get_run_by_id(run_id) for run_id in {*made_by.values()}}
-    told = _told(tick, made_by)  # after that: of a run that was over by then, Dagster has all that it ever will
+    told = _told(tick, made_by)  # read last: of a run that was over by then, Dagster has all that it ever will
     for each in open_ones:
         run = of_id.get(made_by.get(each, ""))
         is_told = run is not None and (_place(tick, each), run.run_id, rows[each].id) in told
@@ -163,20 +163,20 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -
 
 
 def _is_as_made(change: Numbered, newest: Mapping[Partition, updates.Row]) -> bool:
-    """Whether the newest update of a partition is still the last that Dagster heard of, if its run has told of it."""
+    """Return whether the newest update of a partition is still Dagster's last, if its run has reported it."""
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 
 
 def _uncovers(change: Numbered, newest: updates.Row) -> bool:
-    """Whether a newer update went, or this one is valid again: Dagster was told of another one since."""
+    """Return whether a newer update is invalid now, or this one valid again: Dagster got another one since."""
     if change.after == updates.INVALIDATED:
         return change.subject > newest.id
     return change.before == updates.INVALIDATED and change.subject == newest.id
 
 
 def _fate(tick: Tick, change: Numbered) -> Fate | None:
-    """What becomes of a change, whoever has made it; None if that depends on what its run has told."""
+    """Return the fate of a change, whoever made it; None if that depends on the reports of its run."""
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
         return "drop"
@@ -192,7 +192,7 @@ def _fate(tick: Tick, change: Numbered) -> Fate | None:
 
 
 def _fate_of_made(run: dg.DagsterRun | None, has_told: bool) -> Fate:
-    """What becomes of an update by the run that made it: None if it was none, or one of another instance."""
+    """Return the fate of an update by the run that made it; `run` is None if it was none of this instance."""
     if run is None:
         return "report"
     if has_told:
@@ -204,10 +204,10 @@ _Place = tuple[dg.AssetKey, str | None]
 
 
 def _told(tick: Tick, made: Iterable[Numbered]) -> set[tuple[_Place, str, str]]:
-    """What Dagster has of these: which run has told of which update where. By its index of assets.
+    """Return what Dagster has of these, by its index of assets: place, run, and the update that this run reported.
 
-    A run's own log may know of more, as Dagster writes the one after the other. What many others have told of since is
-    left out, and told once more.
+    A run's own log may have more, as Dagster writes the one after the other. A report that many others followed is left
+    out, and made once more.
     """
     keys = dict[dg.AssetKey, set[str | None]]()
     for asset, key in (_place(tick, each) for each in made):
@@ -247,7 +247,7 @@ def _update(node: Node, row: updates.Row) -> dg.AssetMaterialization:
 
 
 def _sets(graph: Graph, connection: sa.Connection, batches: Mapping[Partition, updates.Row | None]) -> list[Report]:
-    """One materialization of each partition whose batches have changed, however many: its data are the whole set."""
+    """Return one materialization of each partition with changed batches, however many: its data are the whole set."""
     by_set: dict[Partition, dict[str, str]] = {}
     for batch, row in batches.items():
         by_set.setdefault(graph.parent_partition(batch), {}).update({batch.name: row.id} if row else {})
@@ -295,9 +295,9 @@ def _event(graph: Graph, event: Recorded) -> dg.AssetMaterialization:
 
 
 def _columns(graph: Graph, node: Node, event: Recorded) -> Mapping[str, Any]:
-    """The columns of a warehouse's table, where they changed: Dagster shows the newest that were told.
+    """Return the columns of a warehouse's table, if they changed: Dagster shows the newest that were reported.
 
-    Each of a dataset's own comes from the column of that name.
+    Each of a dataset's own is derived from the column of that name.
     """
     columns = event.context.get(COLUMNS)
     if not isinstance(node.declaration, EventTable) or not node.declaration.loaded or not columns:

@@ -1,4 +1,4 @@
-"""Reports of re-runs: what late data have changed, for whoever owns the inputs that they came from."""
+"""Reports of re-runs: what late data have changed, for the owners of the inputs that they came from."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,16 +14,16 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Dataset
 
 UPDATES_PER_TICK = 100
-"""Updates that a tick reports at most; the rest follow in the next ones."""
+"""Maximum number of updates that a tick reports; the rest follow in the next ones."""
 
 TOLD = 10
-"""Updates of a dataset that one report tells in numbers."""
+"""Maximum number of updates of a dataset that one report gives in numbers."""
 
 
 def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Keep one report for each dataset that was made again of other inputs; no word of what was made of the same.
+    """Keep one report for each dataset that was made again of other inputs; equal inputs are not reported.
 
-    The notes go in the transaction that keeps the reports, so a kill repeats a report under its name, or nothing.
+    The notes are removed in the transaction that keeps the reports: a kill repeats a report under its name, or nothing.
     """
     with ledger.read() as connection:
         noted = [each for each in reruns.unreported(connection) if each.partition.feed in graph.by_feed]
@@ -36,7 +36,7 @@ def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 
 def _is_told(graph: Graph, partition: Partition) -> bool:
-    """Whether it is of a dataset: what became of its rejects is in the numbers of none."""
+    """Return whether it is of a dataset: rejects have no report of their own."""
     return isinstance(graph.by_feed[partition.feed].declaration, Dataset)
 
 

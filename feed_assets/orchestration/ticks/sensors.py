@@ -37,14 +37,14 @@ WATCHES = (SINK, TOPICS, FOLD, WATCH, REPORT_CHECKS)
 
 
 def sensors_of(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
-    """The sensors of a code location: `feeds`, `watch`, one for each event source, and `pull` if files are pulled."""
+    """Return the sensors of a code location: `feeds`, `watch`, one for each event source, `pull` for pulled files."""
     is_pulled = any(isinstance(each, Foreign) and isinstance(each.intake, Pull) for each in declarations)
     events = map(_events_sensor, sorted(declared_sources(declarations)))
     return [*([_pull_sensor()] if is_pulled else []), feeds_sensor(), *events, _watch_sensor()]
 
 
 def feeds_sensor() -> dg.SensorDefinition:
-    """The sensor of foreign feeds, and of every dataset that reads no event source."""
+    """Return the sensor of foreign feeds, and of every dataset that reads no event source."""
     return _sensor(
         "feeds",
         FEEDS,
@@ -65,7 +65,7 @@ def _events_sensor(source: str) -> dg.SensorDefinition:
 
 
 def _pull_sensor() -> dg.SensorDefinition:
-    """The sensor of partners' files: alone, as a long copy must not hold up what others wait for."""
+    """Return the sensor of partners' files: alone, as a long copy must not hold up what others wait for."""
     return _sensor(
         "pull",
         PULLS,
@@ -90,7 +90,7 @@ def _sensor(name: str, steps: Sequence[Step], description: str, source: str | No
     return dg.SensorDefinition(
         name=name,
         evaluation_fn=tick,
-        minimum_interval_seconds=1,  # The daemon comes by every five: a moment less would be too early.
+        minimum_interval_seconds=1,  # The daemon ticks every five: a moment less would be too early.
         default_status=dg.DefaultSensorStatus.RUNNING,
         asset_selection=dg.AssetSelection.all(),
         description=description,

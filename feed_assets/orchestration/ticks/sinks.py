@@ -1,4 +1,4 @@
-"""What the log tells, published also where the team chooses: our events and transitions, or lineage for a catalog."""
+"""The log, published also where the team chooses: our events and transitions, or lineage for a catalog."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ _Event = TypeVar("_Event")
 
 @dataclass(frozen=True)
 class _Outlet(Generic[_Event]):
-    """A sink, and what it takes of the log: after a number so many events at a time, in order."""
+    """A sink, and what it takes of the log: `after` returns up to `limit` events after a number, in order."""
 
     name: str
     sink: Sink[_Event]
@@ -51,7 +51,7 @@ class _Outlet(Generic[_Event]):
 def publish_events(
     services: Services, graph: Graph, instance: dg.DagsterInstance, out_of_time: Callable[[], bool]
 ) -> dict[str, str]:
-    """Publish to every sink what it has not, until the time is over; by sink, what was in the way."""
+    """Publish to every sink what it lacks, until the time is over, and return the problems by sink."""
     problems: dict[str, str] = {}
     for url in (each.get_secret_value() for each in settings().events_to):
         with failing_alone(problems, shown(url)):
@@ -68,9 +68,9 @@ def publish_events(
 
 
 def _publish_pipelines(sink: Sink[Any], graph: Graph, services: Services) -> None:
-    """Before the events: who reads that of a new table knows already which others it is to wait for.
+    """Publish pipelines before events, so that a reader of a new table's event has the tables that it waits for.
 
-    Events do not wait for this: that it could not be done is told, and readers go on with the version before.
+    Events do not wait for this: a failure is reported, and readers continue with the version before.
     """
     if beside := pipelines_beside(sink):
         with services.ledger.read() as connection:
@@ -79,13 +79,13 @@ def _publish_pipelines(sink: Sink[Any], graph: Graph, services: Services) -> Non
 
 
 def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
-    """Our write events, and the transitions of windows. The feeds live on the blackboard: no sink is in one of them."""
+    """Return the outlet of our write events and transitions of windows. No sink may be in a feed of the blackboard."""
     sink = open_sink(expand(url), services.board, graph.on_blackboard())
     return _Outlet(_name(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
 
 
 def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterInstance) -> _Outlet[Any]:
-    """What runs read and wrote. Only who has such a sink pays for its client."""
+    """Return the outlet of what runs read and wrote. Its client is imported only for such a sink."""
     from feed_assets.orchestration.ticks.lineage import Lineage
     from feed_assets.sources.openlineage import OpenLineageSink
 
@@ -102,7 +102,7 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
 
 
 def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> "_Outlet[Registered | None]":
-    """The batches that changed, as they are now. Only who has such a sink pays for its client."""
+    """Return the outlet of batches that changed, as they are now. Its client is imported only for such a sink."""
     from feed_assets.orchestration.ticks.catalog import Catalog
     from feed_assets.sources.glue import GlueSink
 
@@ -112,7 +112,7 @@ def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> 
 
 
 def _topic(url: str, services: Services, _graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
-    """The same events as messages. Only who has such a sink pays for its client."""
+    """Return the outlet of our events as messages. Its client is imported only for such a sink."""
     check_installed()
     from feed_assets.sources.topic_sink import topic_sink
 
@@ -128,9 +128,9 @@ def _name(url: str) -> str:
 
 
 def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
-    """Publish until there is nothing left or the time is over; what of others' lies in the way.
+    """Publish until there is nothing left or the time is over, and return what others wrote there.
 
-    It is looked for before, too: between two numbers of ours it would not be seen afterwards.
+    It is searched for before, too: between two numbers of ours it would not be found afterwards.
     """
     found = _strangers(services, outlet)
     published = 0
@@ -138,7 +138,7 @@ def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[
         published += count
         if count < outlet.limit or out_of_time():
             break
-    after = _strangers(services, outlet) if published else ()  # Else it would be the same look again.
+    after = _strangers(services, outlet) if published else ()  # Otherwise it would be the same search again.
     return sorted({*found, *after})
 
 
@@ -149,7 +149,7 @@ def _strangers(services: Services, outlet: _Outlet[_Event]) -> list[str]:
 
 
 def _publish_some(services: Services, outlet: _Outlet[_Event], taken: list[str]) -> int:
-    """The cursor moves after the sink has them: a kill in between repeats it, and a sink drops repeats."""
+    """Publish some events, and return how many. The cursor moves last: a sink drops what a kill repeats."""
     with services.ledger.read() as connection:
         last = subscriptions.position(connection, outlet.name)
     found = outlet.after(last)
@@ -161,7 +161,7 @@ def _publish_some(services: Services, outlet: _Outlet[_Event], taken: list[str])
 
 
 def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
-    """The first events and transitions of windows after a number, in order: of both as many as all that are taken."""
+    """Return the first events and transitions of windows after a number, in order, up to the limit of a write."""
     with services.ledger.read() as connection:
         written = [(each.sequence, _as_written(each)) for each in events.ours(connection, sequence, EVENTS_PER_WRITE)]
         crossed = [
@@ -171,7 +171,7 @@ def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
 
 
 def _as_event(transition: Transition) -> WriteEvent:
-    """A transition as an event of its dataset: nothing was written by it, its context says what became what."""
+    """Return a transition as an event of its dataset: it wrote no data, and its context has both states."""
     at, bounds = transition.address, {"start": transition.start, "end": transition.end}
     said = {name: getattr(transition, name) for name in ("why", "who") if getattr(transition, name)}
     states = {"grain": at.grain, "sub_partition": at.sub_partition, "from": transition.before, "to": transition.after}

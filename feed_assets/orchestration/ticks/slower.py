@@ -20,13 +20,13 @@ SLOWER = "slower"
 """Kind of alerts. The names go on with the dataset, `|`, and the table where its updates begin."""
 
 UPDATES_LOOKED_AT = 100
-"""The newest updates of a dataset: once so many are of the new code, that is how long it takes."""
+"""Number of newest updates of a dataset that are compared: once all are of the new code, its time is the norm."""
 
 
 def keep_slower(graph: Graph, ledger: Ledger, now: datetime, ours: Ours) -> None:
-    """Open and resolve these alerts: only datasets with an event since the last look are looked at, in one go.
+    """Open and resolve these alerts: only datasets with an event since the last check are checked, in one go.
 
-    Of the others what is open stays. The cursors move last: a kill before that repeats the look.
+    Open alerts of the others stay. The cursors move last: a kill before that repeats the check.
     """
     factor = settings().slower_factor
     pairs = {node.feed: [each.feed for each in graph.parents(node)] for node in graph.datasets() if node.by_events}
@@ -49,7 +49,7 @@ def _cursor(feed: Feed) -> str:
 
 
 def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
-    """By dataset what is open, by the rest of the alert's name."""
+    """Yield dataset, rest of the name, and reason of each open alert."""
     for each in opened:
         kind, _, key = each.name.partition(":")
         if kind == SLOWER:
@@ -57,7 +57,7 @@ def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
 
 
 def _slower(found: Mapping[tuple[Feed, Feed], Iterable[Duration]], factor: float) -> dict[str, str]:
-    """By the rest of the alert's name why it is open."""
+    """Return the reasons of open alerts by the rest of their names."""
     reasons: dict[str, str] = {}
     for (first, last), durations in found.items():
         seen = compared(trend(durations))

@@ -1,4 +1,4 @@
-"""The check `stale` of each dataset: whether what was built is up to date. It blocks nobody."""
+"""The check `stale` of each dataset: it passes if what was built is up to date, and blocks nobody."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,10 +13,10 @@ from feed_assets.ledger.status import Stale, stale
 from feed_assets.orchestration.declare.declarations import STALE
 
 NAMED = 5
-"""Partitions that the check's reason names; its table has more of them."""
+"""Maximum number of partitions that the check's reason names; its table has more of them."""
 
 ROWS = 100
-"""Rows of the table that the check's result has."""
+"""Maximum number of rows of the table in the check's result."""
 
 
 def stale_states(
@@ -24,9 +24,9 @@ def stale_states(
     feeds: Sequence[Feed],
     known: Mapping[tuple[Partition, str], CheckState],
 ) -> dict[tuple[Partition, str], CheckState]:
-    """The state of the check of each dataset that is out of date, and of those that were when it was judged last.
+    """Return the state of the check of each dataset that is out of date, or was when the check was judged last.
 
-    Of any other nothing is recorded: who has a thousand datasets has no thousand results of what was never the case.
+    Others are not recorded: a thousand datasets need no thousand results of what was never the case.
     """
     by_feed: dict[Feed, list[Stale]] = {}
     for each in stale(connection, feeds)[0]:
@@ -37,7 +37,7 @@ def stale_states(
 
 
 def _state(mine: Sequence[Stale]) -> CheckState:
-    """By names alone: it is told again when they are others, not whenever a reason has another figure."""
+    """Return the state by names alone: it is reported again when they change, not when a figure of a reason does."""
     named = some([each.partition.key or "it" for each in mine], NAMED)
     feed, is_one = mine[0].partition.feed, len(mine) == 1
     what = f"{len(mine)} partition{'s' * (not is_one)} {'is' if is_one else 'are'} out of date"
@@ -45,7 +45,7 @@ def _state(mine: Sequence[Stale]) -> CheckState:
 
 
 def stale_metadata(connection: sa.Connection, feed: Feed) -> dict[str, dg.MetadataValue]:
-    """What is out of date of a dataset, as a table; nothing if all of it is up to date."""
+    """Return what is out of date of a dataset, as a table; {} if all of it is up to date."""
     found, in_all = stale(connection, [feed], ROWS)
     if not found:
         return {}

@@ -1,4 +1,4 @@
-"""The steps that ticks are made of. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
+"""The steps of ticks. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
 
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.readiness import NAMED, State
@@ -23,17 +23,17 @@ from feed_assets.runs.verify import verify
 from feed_assets.settings import settings
 
 DECISIONS_PER_TICK = 1000
-"""Outputs that one tick decides about at most; the rest follow in the next ones."""
+"""Maximum number of outputs that one tick decides about; the rest follow in the next ones."""
 
 
 def _finish(tick: Tick, _: OutOfTime) -> None:
-    """End the runs that are over without having said so."""
+    """Finish the runs that ended without recording it."""
     for finished in finish_left(tick.context.instance, tick.services):
         tick.context.log.info(f"finished run {finished.run.id} of {finished.run.output}, which ended without saying so")
 
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Record the new valid updates of foreign feeds, and what is gone of our own."""
+    """Record the new valid updates of foreign feeds, and missing ones of our own."""
     found = discover(tick.services, tick.graph.polled(), out_of_time, tick.graph.appendable())
     tick.is_complete &= found.is_complete
     tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in found.failed.items()}
@@ -41,9 +41,9 @@ def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _verify(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Look whether some of our own updates are still there: what is gone is told once, and built again.
+    """Verify that some of our own updates still exist: a missing one is reported once, and built again.
 
-    What cannot be looked at now is in the log: an alert would end with the next tick, which looks at others.
+    Updates that cannot be checked now are in the log: an alert would end with the next tick, which checks others.
     """
     found = verify(tick.services, tick.graph.own(), tick.graph.by_feed, out_of_time)
     if found.is_other_blackboard:
@@ -70,30 +70,30 @@ def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _extend(tick: Tick, _: OutOfTime) -> None:
-    """Let Dagster have a partition for each of a Kafka topic's; of those that are there nothing goes."""
+    """Add a partition for each of a Kafka topic's to Dagster; existing ones are never removed."""
     for node in [each for each in tick.graph.tables() if each.partitioned_as and each.source == tick.source]:
         with failing_alone(tick.problems, str(node.feed)):
             tick.partitions = [*tick.partitions, *new_partitions(node)]
 
 
 def _declare(tick: Tick, _: OutOfTime) -> None:
-    """Tell the ledger how the windows of datasets are judged; only what differs is written."""
+    """Record in the ledger how the windows of datasets are judged; only what differs is written."""
     if tracked := tick.graph.tracked():
         refused = declare(tick.ledger, tracked, tick.now)
         tick.problems |= {str(feed): str(error) for feed, error in refused.items()}
 
 
 def _fan_out(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Put what the changes since the last time affect on the list of what is due."""
+    """Put what the changes since the last tick affect on the list of what is due."""
     datasets = tick.graph.datasets_of(tick.source)
     tick.is_complete &= fan_out_to(tick.graph, datasets, tick.ledger, tick.now, out_of_time)
 
 
 def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Decide about what is due; of what was built and can no longer be, the tick's log has a warning."""
+    """Decide about what is due, and log a warning for built outputs that can no longer be built."""
     datasets = tick.graph.datasets_of(tick.source)
     look_at_held(tick.graph, {node.feed for node in datasets}, tick.ledger, tick.now)
-    # Before: of what is built while it is decided about, the verdict is from before that, and not to be requested.
+    # This is read before: if an output is built meanwhile, its verdict is older and must not be requested.
     tick.busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
     decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time, tick.busy)
     tick.decided += decided.found
@@ -110,7 +110,7 @@ def _sink(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _fold(tick: Tick, _: OutOfTime) -> None:
-    """Make one row of some of the old reports of others."""
+    """Merge some of the old reports of others into one row."""
     fold(tick.ledger, tick.now, settings().state_report_days)
 
 
@@ -120,7 +120,7 @@ def _watch(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _request(tick: Tick, _: OutOfTime) -> None:
-    """Request the runs of what is ready; none in a tick that fails, as Dagster would not hear of them."""
+    """Request the runs of what is ready; none in a tick that fails, as Dagster would drop them."""
     if not tick.raised:
         tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, tick.busy, tick.now)
 

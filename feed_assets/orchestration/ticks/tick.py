@@ -1,7 +1,7 @@
 """One tick of a sensor: named steps one after the other, on one budget of time, with one result for Dagster.
 
-What fails for one dataset, source, feed or sink is a problem that its step notes, and an alert; the others go on. A
-step that raises has failed as a whole: the steps after it are taken all the same, but for the requests, and then the
+A failure of one dataset, source, feed or sink is a problem that its step notes, and an alert; the others continue. A
+step that raises has failed as a whole: the steps after it are taken all the same, except the requests, and then the
 tick fails, which the UI shows.
 """
 
@@ -29,28 +29,28 @@ from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 
 FAILING = "failing"
-"""The kind of alerts that say what a sensor's last tick could not do: `failing:<sensor>:<what>`."""
+"""The kind of alerts for failures of a sensor's last tick: `failing:<sensor>:<what>`."""
 
 PROBLEM = "problem_of"
-"""Under which name a record of a tick's log has whom its problem concerns: who drives the tick may print it itself."""
+"""Attribute of a tick's log record with the subject of its problem: a driver of the tick may print it itself."""
 
 REPORTS = 500
-"""Reports to Dagster that one tick makes at most."""
+"""Maximum number of reports to Dagster in one tick."""
 
 REPORT_SECONDS = 0.02
-"""What a report costs: half of it here, half of it Dagster after the sensor has returned."""
+"""Seconds that a report takes: half of it here, half of it in Dagster after the sensor has returned."""
 
 FEWEST_REPORTS = 10
-"""Reports that a tick makes even if its time is over: a tick that is always late must come to an end."""
+"""Reports that a tick makes even if its time is over: a tick that is always late must make progress."""
 
 LISTEN_SECONDS = 4.0
-"""Seconds from its start for which a tick with nothing to tell listens: Dagster's daemon comes by every five."""
+"""Seconds from its start for which a tick with nothing to report listens: Dagster's daemon ticks every five."""
 
 LOOKS_PER_SECOND = 10
-"""How often a tick that listens looks whether the log has a change: one statement, by the log's own index."""
+"""Frequency with which a listening tick checks the log for a change: one statement, by the log's own index."""
 
 REST_SECONDS = 0.5
-"""Seconds from one look of a tick to the next at least: what is recorded one after the other is looked at together."""
+"""Minimum seconds between two checks of a tick: changes that are recorded one after the other are handled together."""
 
 LISTENERS = BoundedSemaphore(2)
 """Ticks that listen at a time in one process: each keeps a thread of its code server, which may have six."""
@@ -68,21 +68,21 @@ class Budget:
     started: float = field(default_factory=monotonic)
 
     def out_of_time(self, share: float) -> OutOfTime:
-        """What tells whether this share of the time is over."""
+        """Return a function that tests whether this share of the time is over."""
         return lambda: monotonic() > self.started + share * self.seconds
 
     @property
     def reports(self) -> int:
-        """How many reports Dagster can store in the time that is left."""
+        """Return how many reports Dagster can store in the time that is left."""
         left = self.started + self.seconds - monotonic()
         return min(REPORTS, max(FEWEST_REPORTS, int(left / REPORT_SECONDS)))
 
 
 @dataclass(frozen=True)
 class Listening:
-    """What a tick that listens shares with the threads beside it, which record what they hear: the log tells the tick.
+    """State that a listening tick shares with the threads beside it: what they record, the tick finds in the log.
 
-    Who holds `recording` has more to record: the tick decides about all of it together.
+    A thread that holds `recording` has more to record: the tick decides about all of it together.
     """
 
     ends: float
@@ -90,11 +90,11 @@ class Listening:
     over: Event = field(default_factory=Event)
 
     def left(self) -> float:
-        """The seconds for which it still listens; 0 once it has ended."""
+        """Return the seconds for which it still listens; 0 once it has ended."""
         return 0 if self.over.is_set() else max(self.ends - monotonic(), 0)
 
     def is_over(self) -> bool:
-        """Whether it listens no longer."""
+        """Return whether it listens no longer."""
         return not self.left()
 
     def wait_for_all(self) -> None:
@@ -105,7 +105,7 @@ class Listening:
 
 @dataclass
 class Tick:
-    """What the steps of one tick share, and what they leave to those after them and to Dagster."""
+    """State that the steps of one tick share, and their results for later steps and for Dagster."""
 
     context: dg.SensorEvaluationContext
     graph: Graph
@@ -113,36 +113,36 @@ class Tick:
     now: datetime
     budget: Budget
     source: str | None
-    """The event source that the sensor looks after; None: it looks after all that no source's sensor does."""
+    """The event source of the sensor. None means all datasets and tables that no source's sensor covers."""
     decided: list[tuple[Listed, Verdict]] = field(default_factory=list[tuple[Listed, Verdict]])
     busy: Collection[Partition] = ()
-    """What was in progress when it was decided."""
+    """Outputs that were in progress when it was decided."""
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
     told: list[Listed] = field(default_factory=list[Listed])
-    """What waits and is among the reports: not told after all if the tick fails."""
+    """Waiting outputs among the reports; they count as unreported if the tick fails."""
     partitions: Sequence[dg.AddDynamicPartitionsRequest] = ()
-    """What Dagster is to have as partitions once the tick is over."""
+    """Partitions that Dagster is to add once the tick is over."""
     problems: dict[str, str] = field(default_factory=dict[str, str])
-    """What could not be done, by whom it concerns."""
+    """Failures by their subjects."""
     position: str = ""
-    """Up to where Dagster knows everything once it has stored this tick's reports."""
+    """The position up to which Dagster has everything once it has stored this tick's reports."""
     is_complete: bool = True
-    """Whether no step has left something to the next tick."""
+    """True if no step has left something to the next tick."""
     raised: Exception | None = None
-    """What the first step that failed as a whole has raised."""
+    """The error of the first step that failed as a whole."""
     heard: int = 0
     """The number of the last change before this look at the log."""
     beside: list[Callable[[Listening], None]] = field(default_factory=list[Callable[[Listening], None]])
-    """What goes on while the tick listens, each in a thread of its own."""
+    """Functions that run while the tick listens, each in a thread of its own."""
     unreadable: str = ""
-    """Why nothing of the event source could be read; empty if something could."""
+    """The reason why nothing of the event source could be read; empty if something could."""
 
     @property
     def may_listen(self) -> bool:
-        """Whether nothing is to be told to Dagster now, and the daemon has a thread for each sensor: none waits for it.
+        """Return whether there is nothing to report now, and the daemon has a thread for each sensor, so none waits.
 
-        Who drives a sensor without the daemon comes by as soon as there is something.
+        A driver other than the daemon evaluates a sensor again as soon as there is something.
         """
         has_something = self.has_effect or self.raised or self.unreadable
         is_by_daemon = self.context.last_sensor_start_time is not None
@@ -151,12 +151,12 @@ class Tick:
 
     @property
     def has_effect(self) -> bool:
-        """Whether there is something that Dagster would not hear of if the tick failed."""
+        """Return whether there is something that Dagster would drop if the tick failed."""
         return bool(self.requests or self.reports or self.partitions)
 
     @property
     def message(self) -> str:
-        """What a tick that requests nothing says of itself."""
+        """Return the message of a tick that requests nothing."""
         waiting = [verdict for _, verdict in self.decided if verdict.state in WAITING]
         if not waiting:
             return "Nothing new is to be run. `feed-assets explain` says what waits, and why."
@@ -165,12 +165,12 @@ class Tick:
 
     @cached_property
     def services(self) -> Services:
-        """The services, opened by the first step that needs the blackboard: alerts do without."""
+        """Return the services, opened by the first step that needs the blackboard: alerts do without."""
         return Services.of(settings(), elsewhere=self.graph.elsewhere)
 
     @property
     def cursor(self) -> str:
-        """The position, and how many ticks have left something to do: whoever drives the sensor sees that one has."""
+        """Return the position, and the number of ticks that left work: a change of it shows the driver that one did."""
         _, _, unfinished = (self.context.cursor or "").partition("/")
         return f"{self.position}/{int(unfinished or 0) + (not self.is_complete)}"
 
@@ -183,15 +183,15 @@ class Step:
     ends: float
     take: Callable[[Tick, OutOfTime], None]
     hears: bool = False
-    """Whether it is about changes of the log, and so is taken again when there is one."""
+    """True if it handles changes of the log, and so is taken again when there is one."""
 
 
 def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source: str | None) -> dg.SensorResult:
-    """Take these steps; what they request and report. Raises what a step has raised, after the last one.
+    """Take these steps, and return their requests and reports. Raise a step's error after the last one.
 
     Dagster drops requests, reports and cursor of a tick that fails. So an event source of which nothing can be read
-    fails the tick (SourceUnavailable) only if it has none of these to lose: else a later one. The moment is Dagster's
-    own: what is a partition and what is decided are of the same one.
+    fails the tick (SourceUnavailable) only if it has none of these to lose: otherwise a later one. The moment is
+    Dagster's own, so that partitions and decisions are of the same one.
     """
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError(
@@ -215,7 +215,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
 
 
 def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
-    """Take these steps at one moment, which is Dagster's own, too, and tell what they could not do."""
+    """Take these steps at one moment, which is Dagster's own, too, and report their problems."""
     with dg.partition_loading_context(dynamic_partitions_store=tick.context.instance) as loading:
         with tick.ledger.read() as connection:
             tick = replace(tick, now=loading.effective_dt, heard=log.last(connection))
@@ -226,7 +226,7 @@ def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
 
 
 def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
-    """The tick once it has listened, if it may and there is room: it takes these steps whenever it has heard."""
+    """Return the tick after listening, if it may and there is room: it takes these steps at each change of the log."""
     if not hearing or not tick.may_listen or not LISTENERS.acquire(blocking=False):
         return tick
     listening = Listening(tick.budget.started + LISTEN_SECONDS)
@@ -242,9 +242,9 @@ def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
 
 
 def _has_heard(tick: Tick, listening: Listening) -> bool:
-    """Wait for a change of the log since the tick looked last: whether there is one before the next tick is near.
+    """Wait for a change of the log since the last check; return whether there is one before the next tick is near.
 
-    The change itself is what wakes a tick, whoever records it in whichever process: nobody has to call.
+    The change itself is the signal, whichever process records it: no other one is needed.
     """
     try:
         sleep(REST_SECONDS)
@@ -254,7 +254,7 @@ def _has_heard(tick: Tick, listening: Listening) -> bool:
                     listening.wait_for_all()
                     return True
             sleep(1 / LOOKS_PER_SECOND)
-    except LedgerUnavailable as error:  # The tick has nothing to lose, and what to say of it the next one says.
+    except LedgerUnavailable as error:  # The tick has nothing to lose, and the next one reports the error.
         _logger.warning("the sensor %s listens no longer: %s", tick.context.sensor_name, error)
     return False
 
@@ -269,7 +269,7 @@ def _take(step: Step, tick: Tick) -> None:
 
 
 def _tell_problems(tick: Tick) -> None:
-    """Each tick tries everything that it looks after, so its problems are all there are: those of before are over."""
+    """Log the problems of a tick, and keep their alerts. It tries everything of its sensor, so former ones are over."""
     for whom, problem in tick.problems.items():
         tick.context.log.warning(f"{whom}: {problem}", extra={PROBLEM: whom})
     ours = Ours(tick.graph, tick.ledger, tick.now)

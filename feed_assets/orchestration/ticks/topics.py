@@ -1,4 +1,4 @@
-"""What ticks ask about Kafka topics and their tables: partitions, how far chunks and rows are behind, what is wrong."""
+"""Checks by ticks of Kafka topics and their tables: new partitions, lag of chunks and rows, problems."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from feed_assets.warehouse.state import TableState
 
 StatesOf = Callable[[str], "list[TableState]"]
-"""Gives the states of a warehouse's tables; within a tick it is asked once."""
+"""A function that returns the states of a warehouse's tables; within a tick each warehouse is queried once."""
 
 BEHIND, DEAD_LETTERS, NOT_LOADED = KINDS = "behind", "dead_letters", "not_loaded"
 """Kinds of alerts: the name goes on with the table's."""
 
 LETTERS_PER_TICK = 5000
-"""Dead letters of a topic that a tick counts at most; the rest follow in the next ones."""
+"""Maximum number of dead letters of a topic that a tick counts; the rest follow in the next ones."""
 
 ANSWER_SECONDS = 10
-"""Seconds in which the broker answers a tick."""
+"""Seconds within which the broker must answer a tick."""
 
 
 def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
-    """The partitions of a topic that Dagster does not have yet, to be added. Raises SourceUnavailable."""
+    """Return requests to add the partitions of a topic that Dagster does not have yet. Raise SourceUnavailable."""
     topic, parts = node.partitioned_as, node.partitions_def
     if not topic or not isinstance(parts, dg.DynamicPartitionsDefinition):
         return []
@@ -52,12 +52,12 @@ def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
 
 
 def topics_of(graph: Graph) -> dict[str, EventTable]:
-    """The Kafka topics of a code location, by the topic's name."""
+    """Return the Kafka topics of a code location, by the topic's name."""
     return declared_topics(node.declaration for node in graph.tables())
 
 
 def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Keep the alerts of topics and tables. What cannot be looked at now stays as it was, and is a problem."""
+    """Keep the alerts of topics and tables. Alerts of what cannot be checked now stay as they were: it is a problem."""
     tables, states_of = followers_of(tick.graph), _states_once()
     with tick.ledger.read() as connection:
         opened = alerts.open_alerts(connection)
@@ -77,7 +77,7 @@ def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def followers_of(graph: Graph) -> list[EventTable]:
-    """The Kafka topics, and the tables of warehouses, of a code location."""
+    """Return the Kafka topics, and the tables of warehouses, of a code location."""
     tables = [node.declaration for node in graph.tables()]
     return [each for each in tables if isinstance(each, EventTable) and (each.topic or each.loaded)]
 
@@ -90,7 +90,7 @@ def _alerts_of(table: EventTable) -> list[str]:
 def _look(
     ledger: Ledger, table: EventTable, states_of: StatesOf, known: Mapping[str, str], found: dict[str, str]
 ) -> None:
-    """Put what is wrong with a topic or a table into `found`, by the names of alerts; '' where nothing is."""
+    """Put what is wrong with a topic or a table into `found`, by the names of alerts; '' if nothing is."""
     if not isinstance(table.loaded, LoadedDataset):
         check_installed()
     if table.loaded:
@@ -105,7 +105,7 @@ def _look(
 
 
 def _states_once() -> StatesOf:
-    """Return what looks at each warehouse once: a busy one is waited for once, and not for each of its tables."""
+    """Return a function that queries each warehouse once: a busy one is waited for once, not for each of its tables."""
     from feed_assets.sources.warehouses import states
 
     busy: dict[str, SourceBusy] = {}
@@ -124,7 +124,7 @@ def _states_once() -> StatesOf:
 
 
 def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str:
-    """Why nothing is loaded yet, why a table has stopped, or how many rows its warehouse could not hold."""
+    """Return why nothing is loaded yet, why a table has stopped, or how many rows its warehouse could not hold."""
     mine = [each for each in states_of(loaded.warehouse) if each.topic == loaded.name]
     if not mine:
         return f"{NOT_YET}{_why_nothing(loaded)}"
@@ -184,7 +184,7 @@ def _behind(name: str, most: int) -> str:
 
 
 def _dead(ledger: Ledger, name: str) -> str:
-    """Count the letters that came since the last tick. What is counted moves with the position, so each counts once."""
+    """Count dead letters since the last tick; return a text if any are open. Count and position move together."""
     from feed_assets.kafka.dead_letters import Open, opened
     from feed_assets.sources.topics import clients_for, translated
 

@@ -1,4 +1,4 @@
-"""Why partitions wait, where people look for it: an observation on the page of each."""
+"""Reasons why partitions wait, as an observation on Dagster's page of each."""
 
 import dagster as dg
 
@@ -8,11 +8,11 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 TOLD = 100
-"""Observations of a tick at most; the rest follow in the next ones."""
+"""Maximum number of observations of a tick; the rest follow in the next ones."""
 
 
 def tell_waits(tick: Tick, _: OutOfTime) -> None:
-    """Observe each partition that waits for another reason than was told last; none in a tick that fails."""
+    """Observe each partition whose reason to wait changed since the last report; none in a tick that fails."""
     if tick.raised:
         return
     nodes, most = {node.feed: node for node in tick.graph.datasets_of(tick.source)}, min(TOLD, tick.budget.reports)

@@ -1,4 +1,4 @@
-"""What people have to look at: events that do not come, updates that are stuck, what cannot be decided about."""
+"""Alerts for people: missing events, stuck updates, undecidable outputs, deadlines and more."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,13 +45,13 @@ from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
 AUDIT, PERSON = "audit", "person"
-"""Kinds of alerts. The names go on with a table's or a dataset's name; two go on with `|` and what of it."""
+"""Kinds of alerts. The names go on with a table's or a dataset's name; two go on with `|` and a part of it."""
 
 Reasons = Mapping[str, str]
 
 
 def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
-    """Open and resolve alerts as of now, and deliver what is not delivered yet; what of that could not be done."""
+    """Open and resolve alerts as of now, deliver what is not delivered yet, and return what of that failed."""
     _first_seen(graph, ledger, now)
     ours = Ours(graph, ledger, now)
     with ledger.read() as connection:
@@ -74,13 +74,13 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
 
 
 def _refused(graph: Graph, connection: sa.Connection) -> Reasons:
-    """By dataset the partitions that their own audit refused, until they are published or current again."""
+    """Return texts by dataset of partitions that their own audit refused, until they are published or current again."""
     groups = [each for each in waiting.refused(connection) if each.feed in graph.by_feed]
     return {str(each.feed): _told("refused by the audit", each) for each in groups}
 
 
 def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
-    """By dataset the partitions that no tick starts any more; of one that is paused somebody knows."""
+    """Return texts by dataset of partitions that no tick starts any more, except those that somebody has paused."""
     groups = [each for each in waiting.by_state(connection) if each.state == State.WAITS_FOR_A_PERSON]
     mine = [each for each in groups if each.feed in graph.by_feed]
     paused = pauses.paused(connection, [each.feed for each in mine])
@@ -88,7 +88,7 @@ def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
 
 
 def _told(what: str, group: waiting.Group) -> str:
-    """One reason for a dataset, however many partitions it concerns."""
+    """Return one reason for a dataset, however many partitions it concerns."""
     named = "; ".join(f"{each.key} ({first_line(each.reason)})".lstrip() for each in group.examples)
     left = group.count - len(group.examples)
     partitions = f"{group.count} partition{'s' * (group.count > 1)}"
@@ -96,7 +96,7 @@ def _told(what: str, group: waiting.Group) -> str:
 
 
 def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
-    """With wrong settings nothing is delivered: they are in the log at each tick, and what is wrong in the checks."""
+    """Deliver alerts, or return wrong settings, which are logged at each tick; checks show the alerts anyway."""
     try:
         found = channels.channels(settings())
     except InvalidSetting as error:
@@ -110,14 +110,14 @@ def _seen(feed: Feed) -> str:
 
 
 def _since(connection: sa.Connection, nodes: Iterable[Node], now: datetime) -> dict[str, datetime]:
-    """By feed since when it is watched."""
+    """Return since when each feed is watched."""
     names = {str(node.feed): _seen(node.feed) for node in nodes}
     known = get_cursors(connection, names.values())
     return {feed: datetime.fromisoformat(known[name]) if name in known else now for feed, name in names.items()}
 
 
 def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """A table that is declared now is not late for what was before."""
+    """Record the start of the watch of new feeds: one that is declared now is not late for earlier times."""
     names = {_seen(node.feed) for node in [*by_events_alone(graph), *with_deadlines(graph)]}
     with ledger.read() as connection:
         new = names - get_cursors(connection, names).keys()
@@ -128,7 +128,7 @@ def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 @dataclass
 class _OnTheirWay:
-    """What is wrong with updates on their way to consumers, each kind by the rest of its alert's name."""
+    """Problems of updates on their way to consumers, each kind by the rest of its alert's name."""
 
     stuck: dict[str, str] = field(default_factory=dict[str, str])
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
@@ -136,7 +136,7 @@ class _OnTheirWay:
 
 
 def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> _OnTheirWay:
-    """Only of consumers that something waits for; of one that cannot be looked at what was open stays so."""
+    """Return the problems of consumers that something waits for. If one cannot be checked, its open alerts stay."""
     found, datasets = _OnTheirWay(), {node.feed: node for node in graph.datasets()}
     failed: dict[str, str] = {}
     with ledger.read() as connection:
@@ -172,7 +172,7 @@ def _look_at(
 
 
 def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
-    """By consumer one of each that waits, however many outputs it concerns."""
+    """Return, by consumer, each incomplete propagation once, however many outputs it concerns."""
     found: dict[Feed, dict[tuple[str, str, str], Propagation]] = {}
     for output, taken in due.items():
         mine = {(each.pipeline, each.correlation, each.partition_key): each for each in taken.incomplete}
@@ -181,7 +181,7 @@ def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
 
 
 def watch_checks(specs: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition]:
-    """The unpartitioned checks of tables with a cadence, and of datasets; a sensor tells their results."""
+    """Return the unpartitioned checks of tables and datasets, whose results a sensor reports."""
     declared = [(spec.key, found) for spec in specs if (found := declaration_of(spec))]
     keys, declarations = {each.feed: key for key, each in declared}, [each for _, each in declared]
     expected = [each for each in declarations if not isinstance(each, Rejects | StateTable) and _is_expected(each)]
@@ -197,13 +197,13 @@ def watch_checks(specs: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition
 
 
 def _is_expected(declared: Dataset | Foreign | EventTable) -> bool:
-    """Whether it is known when something of it is to be there."""
+    """Return whether it is known when something of it is expected."""
     has_deadline = isinstance(declared, Dataset) and declared.wait is not None and declared.wait.deadline is not None
     return declared.cadence is not None or has_deadline
 
 
 def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Record open alerts and what is out of date as the states of the checks that no run makes: warnings at most."""
+    """Record open alerts and stale partitions as the states of the checks that no run makes: warnings at most."""
     expected = {node.feed for node in [*with_cadence(graph), *with_deadlines(graph)]}
     checks = [(feed, ON_TIME) for feed in sorted(expected)]
     followers = followers_of(graph)
@@ -251,11 +251,11 @@ def _check(key: dg.AssetKey, feed: Feed, name: str) -> dg.AssetChecksDefinition:
 
 
 _ALERTS = {ON_TIME: LATE, CAUGHT_UP: BEHIND, NO_DEAD_LETTERS: DEAD_LETTERS, LOADED: NOT_LOADED}
-"""By check the kind of alerts that it tells; UNDECIDED of all others."""
+"""Kinds of alerts that checks report, by check; UNDECIDED for all others."""
 
 
 def _reasons(opened: Iterable[alerts.Alert], feed: Feed, check: str) -> list[str]:
-    """What is wrong with a table or a dataset now."""
+    """Return what is wrong with a table or a dataset now."""
     names = {f"{_ALERTS.get(check, UNDECIDED)}:{feed}"}
     starts = (f"{DEADLINE}:{feed}|",) if check == ON_TIME else (f"{STUCK}:{feed}|", f"{UNREACHABLE}:{feed}|")
     return [each.reason for each in opened if each.name in names or each.name.startswith(starts)]
