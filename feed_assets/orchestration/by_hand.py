@@ -114,7 +114,7 @@ def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> No
 def plan(graph: Graph, services: Services, outputs: Collection[Partition], order: Order | None = None) -> list[Planned]:
     """Return what each partition would be built from, by the ledger, inputs before what is made of them.
 
-    What is new goes before history, which goes by `order`, the oldest or the newest first, by default by the settings.
+    New partitions precede history, which is in `order` (oldest or newest first), by default that of the settings.
     """
     now, chosen = services.now(), {*outputs}
     needs = {each: graph.need(each) for each in outputs}
@@ -169,7 +169,7 @@ def build(graph: Graph, services: Services, planned: Sequence[Planned], who: str
 def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
     """Return whether a run counts against a day's limit of history: not if it will find that it is done already.
 
-    So the same command continues the next day where it stopped. What reads tables, or is appendable, is made anew.
+    So the same command continues the next day where it stopped. What reads tables or is appendable is made anew.
     """
     if not settings().history.is_limited or not is_history(graph, verdict.output, services.now()):
         return False

@@ -90,8 +90,8 @@ def feed_asset(
 
     The function takes one DataFrame for each input, by name, and returns the partition's rows; of an event table it
     gets the `Slice` to read. Parameters called `partition` and `run_spec` get the `Partition` that is built, and the
-    `RunSpec` that says what the run consumes and how. One called `previous` gets the rows that the dataset published
-    last of the partition, to be returned with an increment merged in, and None where everything is loaded; it needs
+    `RunSpec` with what the run consumes and how. One called `previous` gets the rows of the partition that the dataset
+    published last, to be returned with an increment merged in. It is None where everything is loaded, and needs
     `by_events`. Records of foreign feeds that do not parse never reach the function: they are published beside the
     dataset, as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
 
@@ -102,22 +102,21 @@ def feed_asset(
         deps: Inputs that are waited for and not read: the function has no parameter for them. A change of one builds
             the dataset again, as that of an input does.
         partitions_def: Dagster's partitions; without them the dataset is one partition.
-        checks: What must be true of the written rows before anybody sees them, made by `feed_assets.checks`.
-        profile: What is measured of the written rows, and compared with the partitions before: by time.
+        checks: Conditions on the written rows before anybody sees them, made by `feed_assets.checks`.
+        profile: Measures of the written rows, compared with the partitions before: by time.
         deep_checks: Checks that are run only if the profile is off, or has too little to be compared with.
-        late: What late data are worth a re-run; by default every change.
-        retention: How much history the job `prune` keeps of the dataset and its rejects; by default all of it.
+        late: Late data that are worth a re-run; by default every change.
+        retention: History of the dataset and its rejects that the job `prune` keeps; by default all of it.
         by_events: Build when an update has reached all that is read, instead of whenever an input is newer, after "Data
             Orchestration via Events" (2024). Required to read an event table.
-        appendable: Whether its partitions hold batches, as a foreign feed's may: an increment is a batch, whose rows
+        appendable: True if its partitions hold batches, as a foreign feed's may: an increment is a batch, whose rows
             the function returns; where all is loaded, one batch takes the place of all. Needs `by_events`, and event
             tables alone as inputs. Checks are made of the rows of each batch.
-        cadence: When its updates are expected; one that does not come raises an alert.
-        completeness: When its windows are complete: readers wait for a valid update and for these. Needs
-            `event_time`.
+        cadence: Schedule of its updates; a missing one raises an alert.
+        completeness: Rules for complete windows: readers wait for a valid update and for these. Needs `event_time`.
         regions: The regions that its other dimension of partitions has, each with its own midnight.
         event_time: A timestamp column, whose least and greatest values (UTC) are recorded with each update.
-        wait: What a partition waits for beside its inputs: a time, how many of its inputs are enough, and the deadline
+        wait: Conditions of a partition beside its inputs: a time, how many of its inputs are enough, and the deadline
             after which it raises an alert. Needs partitions of time.
         reprocess: When it is built again after a backfill of windows that it has read: `if_data_changed`, `always`, or
             `never`.
@@ -130,8 +129,8 @@ def feed_asset(
         kinds: Up to three kinds for the UI; by default `pyspark` and `parquet`.
         metadata: Metadata for the UI, by names that do not begin with `feed_assets/`.
         owners: Owners for the UI: `team:ads`, or an address of e-mail.
-        code_version: By default a digest of the function's source. A run on equal inputs with an equal code version
-            publishes nothing.
+        code_version: The code's version, by default a digest of the function's source. A run on equal inputs with an
+            equal code version publishes nothing.
         pool: Dagster's concurrency pool: no more of its runs are in progress at a time than its limit, the others are
             queued. A run of many partitions counts once.
         version_in_key: True if its asset key and that of its rejects have the version, as for a newer version beside an

@@ -125,18 +125,18 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
             declares it, and the arguments of `Input`; or `previous_bucket`.
         deps: Inputs that are waited for and not read, each as one of `inputs`.
         partitions: `start`, `every` and `tz` of its time, and `keys` of another dimension; without them it is one.
-        checks: What must be true of the written rows, each with `check` and its `arguments`, or an `aggregate` and the
+        checks: Conditions on the written rows, each with `check` and its `arguments`, or an `aggregate` and the
             numbers `within` which it passes.
-        profile: What is measured of the written rows.
+        profile: Measures of the written rows.
         deep_checks: Checks that are run if the profile is off.
-        late: What late data are worth a re-run.
-        retention: How much history is kept.
+        late: Late data that are worth a re-run.
+        retention: History that is kept.
         by_events: Build when an update has reached all that is read.
-        cadence: When its updates are expected.
-        completeness: When its windows are complete.
+        cadence: Schedule of its updates.
+        completeness: Rules for complete windows.
         regions: Time zones by region; its partitions then have the dimension `region`, too.
         event_time: A timestamp column.
-        wait: What a partition waits for beside its inputs.
+        wait: Conditions of a partition beside its inputs.
         reprocess: When it is built again after a backfill of windows that it has read.
         figures: Key figures, SQL aggregates of the written rows by name.
         chart: The path of a function from the written rows to Markdown.
@@ -146,7 +146,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         kinds: Up to three kinds for the UI.
         metadata: Metadata for the UI.
         owners: Owners for the UI.
-        code_version: By default a digest of the function's source.
+        code_version: The code's version, by default a digest of the function's source.
         pool: Dagster's concurrency pool of its runs.
         version_in_key: True if its asset key has the version, as for a newer one beside an older one.
         warehouses: Warehouses that its rows are loaded into, each by a table called `<warehouse>/<name>`.
@@ -241,7 +241,7 @@ def _once(context: dg.ComponentLoadContext) -> Generator[None]:
 
 
 def _asset_at(context: dg.ComponentLoadContext, key: str, folder: str) -> dg.AssetSpec:
-    """Return the asset of a key in a folder of `defs/`, which Dagster notes as read. Raise InvalidDefinition."""
+    """Return a key's asset in a folder of `defs/`, which Dagster notes as read. Raise InvalidDefinition if absent."""
     root = context.defs_module_path
     if not (root / folder).exists():
         known = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))

@@ -68,7 +68,7 @@ class Many:
             yield from _outputs(self.context)
 
     def _build(self, at_a_time: int, interrupted: Event) -> None:
-        """Build what no other run builds, so that two runs share the work; then wait for the other partitions."""
+        """Build what no other run builds, so that two runs share the work; then wait for the others' partitions."""
         busy = deque[str]()
         for waiting, waits in ((deque(self.context.partition_keys), self.in_order), (busy, True)):
             with closing(ends_of_each(partial(self._begin, waits), waiting, at_a_time, interrupted)) as ends:
@@ -140,7 +140,7 @@ def ends_of_each(build: Build, waiting: deque[str], at_a_time: int, interrupted:
 def _in_threads(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
     """Yield the same for `at_a_time` partitions at once. An interrupt is passed on to all threads, and waits for them.
 
-    One of their partitions may be published by then: it is reported to Dagster, too.
+    If a partition is published by then, it is reported to Dagster, too.
     """
     running: dict[Future[End], str] = {}
     with ThreadPoolExecutor(at_a_time) as pool:

@@ -25,7 +25,7 @@ class PartnerComponent(DeclaredComponent, CsvModel):
         every: `hour`, or `day`.
         format: `csv`, `json` or `parquet`; of what is pushed `json`.
         event_time: The column with the time of an event; what is pushed is sorted into hours by it.
-        completeness: When its windows are complete.
+        completeness: Rules for complete windows.
         description: A description for the UI.
         owners: Owners for the UI.
         delimiter: The delimiter of CSV; `quote`, `encoding`, `header` and `null_value` are its other options.

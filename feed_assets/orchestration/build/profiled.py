@@ -36,7 +36,7 @@ def profiled(
     retention: Retention | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetsDefinition:
-    """Declare that data of another team are measured as soon as they are complete, and checked if these are off.
+    """Declare that another team's data are measured as soon as they are complete, and checked if the profile requires it.
 
     It becomes a dataset, `<name>_profile/v1.0`, of the same partitions, with one row for each measure: what was found,
     the median of the baseline, its median absolute deviation, and whether it is an anomaly. Findings of the profile and
@@ -44,12 +44,12 @@ def profiled(
     blocks all readers.
 
     Args:
-        table: What `foreign_feed` or `state_table` gives, with partitions of time.
-        profile: What is measured of its rows, and compared with the partitions before.
+        table: The asset that `foreign_feed` or `state_table` gives, with partitions of time.
+        profile: Measures of its rows, compared with the partitions before.
         deep_checks: Checks that are run only if the profile is off, or has too little to be compared with.
         rows: A function from what is read to the rows as a DataFrame: required for a state table, of which it gets the
             `Span`; of a feed it gets the records that parse, which are the rows without it.
-        retention: How much history the job `prune` keeps of the profiles; by default all of it.
+        retention: History of the profiles that the job `prune` keeps; by default all of it.
         owners: Owners for the UI: `team:ads`, or an address of e-mail.
 
     Returns:

@@ -1,6 +1,6 @@
 """Late re-runs as an automation condition ("auto-materialize policy" by its older name).
 
-Staleness is a level: the condition asks the ledger what is stale now, and so cannot lose an edge.
+Staleness is a level: the condition reads from the ledger what is stale now, and so cannot lose an edge.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class _Stale:
     """Stale partitions of one evaluation that are not being built, and those that it requests, by dataset.
 
-    What is being built is left out: it is not requested, so a claim must not make it wait.
+    Partitions being built are left out: they are not requested, so a claim must not make them wait.
     """
 
     listed: Mapping[Feed, Sequence[Listed]]

@@ -49,7 +49,7 @@ _heard: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary(
 """The datasets whose current partitioning is recorded in the ledger, by their definitions."""
 
 _released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""The datasets for which this process has released what a day's limit held, by their definitions."""
+"""The datasets for which this process has put up for a new decision what a day's limit held, by their definitions."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def decide_due(
 
 
 def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
-    """Release stopped outputs for a new decision if what they are judged by is new to this process."""
+    """Put stopped outputs up for a new decision if what they are judged by is new to this process."""
     known = _known.setdefault(graph.assets, {})
     told = _told(graph, datasets, ledger)
     judged_by = {node.feed: told.get(node.feed, known.get(node.feed)) for node in datasets}
@@ -147,7 +147,7 @@ def _told(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, 
 
 
 def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
-    """Release what a day's limit holds, once in a process. Call only where it is then requested or held again."""
+    """Put what a day's limit holds up for a new decision, once a process: only where it is then requested or held."""
     if new := datasets - _released.setdefault(graph.assets, set()):
         due.look_at_held(ledger, new, now)
         _released[graph.assets] |= new

@@ -18,7 +18,10 @@ from feed_assets.orchestration.decide.nodes import Node
 
 
 def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
-    """Return a dataset as a consumer, or None if not by events. Raise SourceUnavailable, Blackboard* (lineage)."""
+    """Return a dataset as a consumer of events, or None if it is not built by them.
+
+    Raise SourceUnavailable or Blackboard* if its lineage table or file cannot be read.
+    """
     by_events = node.by_events
     if by_events is None:
         return None

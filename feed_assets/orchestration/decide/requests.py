@@ -40,7 +40,7 @@ Found = Sequence[tuple[Listed, Verdict]]
 def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
     """Return the outputs that are being built, and those that unfinished Dagster runs are still to make.
 
-    Dagster is asked about runs only. A run of many is over for a partition as soon as its build has ended, well or not:
+    Dagster is queried for runs only. A run of many is over for a partition as soon as its build has ended, well or not:
     it does not wait for its neighbours.
     """
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))

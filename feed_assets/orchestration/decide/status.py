@@ -175,7 +175,7 @@ def _shown(
 
 
 def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Partition, Shown]:
-    """Return partitions that missed a deadline, with it in the reason. What a person must mend keeps its own."""
+    """Return partitions that missed a deadline, with it in the reason. Those that a person must mend keep their own."""
     found: dict[Partition, Shown] = {}
     for each in unbuilt:
         node = graph.by_feed[each.partition.feed]
@@ -199,7 +199,7 @@ def _decided(
 ) -> dict[Partition, Shown]:
     """Return missing partitions of our datasets as they would be decided: what is not due has no verdict in the ledger.
 
-    Only the newest are decided. The error of a mapping that raises is reported when there is something to decide.
+    Only the newest ones are decided. The error of a mapping that raises is reported when there is something to decide.
     """
     ours = {node.feed for node in graph.datasets()}
     missing = [each for each in shown.values() if each.state is CellState.MISSING and each.partition.feed in ours]
@@ -277,7 +277,7 @@ def _start(row: Row, at: WindowAddress, key: str) -> datetime:
 
 
 def _hole_of(row: Row) -> WindowAddress | None:
-    """Return the first incomplete window between complete ones, or None. One before all complete ones has no name."""
+    """Return the first incomplete window between complete ones, or None. One before all of these has no name."""
     marks, tracked = row.marks, row.node.tracked
     if row.line is None or tracked is None or not marks.latest or not marks.contiguous:
         return None

@@ -140,7 +140,7 @@ def _values(name: str, found: Mapping[str, Any], again: Mapping[str, Any], at: s
 
 
 def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Return everything that a declaration was given, by name; the role first, as it says most."""
+    """Return everything that a declaration was given, by name; the role first, as it matters most."""
     more = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
     more |= {"group_name": spec.group_name, "kinds": spec.kinds, "tags": _without_kinds(spec), **_metadata(spec)}
     found = vars(declaration_of(spec)) if declaration_of(spec) else {}

@@ -18,7 +18,7 @@ Pipelines = Mapping[str, frozenset[Feed]]
 @typed
 @dataclass(frozen=True)
 class LineageTable:
-    """A table that says which tables each pipeline writes, a row for each.
+    """A table with the tables that each pipeline writes, a row for each.
 
     Args:
         url: Its database's URL in SQLAlchemy's form, or `env:NAME` for that of a variable.
@@ -41,7 +41,7 @@ class LineageTable:
 @typed
 @dataclass(frozen=True)
 class LineageFile:
-    """A file of JSON lines that says which tables each pipeline writes, an object for each.
+    """A file of JSON lines with the tables that each pipeline writes, an object for each.
 
     Args:
         key: Its key on the blackboard, such as `events_pipelines/newest.jsonl`.
@@ -73,10 +73,10 @@ class ByEvents:
     Args:
         wait_for: Build for `any` of the pipelines that has a complete update, or once `all` of them have one.
         on_incomplete: `skip` an incomplete update until it is complete, or let it `block` later ones.
-        merge: Whether one run may take several updates that wait together, or one of each pipeline.
-        pipelines: The tables that each pipeline writes, by its name, or the table or file that says so. By default they
+        merge: True if one run may take several updates that wait together, else one of each pipeline.
+        pipelines: The tables that each pipeline writes, by its name, or the table or file with these. By default they
             follow from the asset graph: inputs that are made of the same inputs.
-        plans: How a run processes its slices: the plan of the first rule that holds; without one, incrementally.
+        plans: Rules for processing slices: the plan of the first rule that holds; without one, incrementally.
         stuck_after: An update that is incomplete for longer raises an alert.
 
     Raises:

@@ -175,7 +175,7 @@ def dataset_of(
     reprocess: Reprocess,
     version_in_key: bool = False,
 ) -> Dataset:
-    """Return a dataset as its asset declares it. Raise InvalidDefinition if by_events is missing, or has at_least."""
+    """Return a dataset as its asset declares it. Raise InvalidDefinition if by_events is missing or has at_least."""
     if wait and wait.at_least and by_events:
         raise InvalidDefinition(
             f"{recipe.feed} has at_least and by_events: expected one of them, as an update is read when it has reached "

@@ -34,7 +34,7 @@ def event_table(
         source: The event source that reports its events.
         table_name: Its name in the source; by default its name here.
         partitions_def: Dagster's partitions, if its events name partitions.
-        cadence: When its events are expected; one that does not come raises an alert.
+        cadence: Schedule of its events; a missing one raises an alert.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an address of e-mail.
         version_in_key: True if its asset key has the version, as for a newer one beside an older, which keeps its key.

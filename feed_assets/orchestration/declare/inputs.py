@@ -119,8 +119,8 @@ def foreign_feed(
         feed: Name and version, such as `ads/shown/v1.0`; without a version if it has none on the blackboard.
         schema: The records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`.
         partitions_def: Dagster's partitions; without them the feed is one partition.
-        format: `csv` (RFC 4180, unless the last five arguments say otherwise), `json` (one object a line) or `parquet`.
-        appendable: Whether a partition holds batches; its data are then the newest valid update of every batch.
+        format: `csv` (RFC 4180, or as in the last five arguments), `json` (one object a line) or `parquet`.
+        appendable: True if a partition holds batches; its data are then the newest valid update of every batch.
         description: A description for the UI.
         group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
         tags: Dagster's tags, by which assets are selected.
@@ -128,23 +128,23 @@ def foreign_feed(
         metadata: Metadata for the UI, by names that do not begin with `feed_assets/`.
         owners: Owners for the UI, `team:ads`, or an address of e-mail. They get reports of what its late data have
             changed.
-        retention: How much history the job `prune` keeps, although the data are somebody else's; by default all of it.
-        cadence: When its updates are expected; one that does not come raises an alert.
-        completeness: When its windows are complete: readers wait for a valid update and for these.
+        retention: History that the job `prune` keeps, although the data are somebody else's; by default all of it.
+        cadence: Schedule of its updates; a missing one raises an alert.
+        completeness: Rules for complete windows: readers wait for a valid update and for these.
         regions: The regions that its other dimension of partitions has, each with its own midnight.
         event_time: A timestamp column of the schema. By it the first dataset that reads an update counts its records,
             unless the producer reports them; without it only the producer's reports count.
-        intake: How our own intake publishes what others send, as batches: `push`, through the receiver (JSON, with
-            `event_time`, hourly partitions in UTC, by themselves or with a static dimension of sources), or a `Pull` of
-            their files (days or hours in UTC). It is not polled on the blackboard: the ledger records each batch as
-            it is published. Such a feed is appendable.
+        intake: The way that our own intake publishes what others send, as batches: `push`, through the receiver (JSON,
+            with `event_time`, hourly partitions in UTC, by themselves or with a static dimension of sources), or a
+            `Pull` of their files (days or hours in UTC). It is not polled on the blackboard: the ledger records each
+            batch as it is published. Such a feed is appendable.
         blackboard: The name of the blackboard that it is on, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
             Nothing is ever written or removed there, so it has no retention.
         version_in_key: True if its asset key has the version, as for a newer one beside an older, which keeps its key.
         delimiter: The character between two fields of CSV, such as `;` or `\t`.
         quote: The character around fields of CSV that hold delimiters or line breaks; None if there is none.
         encoding: The encoding of CSV: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
-        header: Whether the first record of each CSV file names the columns.
+        header: True if the first record of each CSV file names the columns.
         null_value: A text in CSV that means NULL, quoted or not, such as `\N`. An empty field always does.
 
     Returns:
@@ -244,8 +244,8 @@ class Input:
     `Input.previous_bucket()` is what the dataset itself made of the time window before: None for the first one.
 
     Args:
-        feed: What `foreign_feed`, `event_table`, `state_table` or `@feed_asset` gives.
-        mapping: Which partitions of the input an output needs, if it is not Dagster's default: a mapping of Dagster's,
+        feed: The asset that `foreign_feed`, `event_table`, `state_table` or `@feed_asset` gives.
+        mapping: The mapping to partitions of the input, if it is not Dagster's default: a mapping of Dagster's,
             or across time zones `Within`, `BatchDate` or `DayToDate`. The rows then have a column `_partition`, the
             path of the partition that each is from.
         ignore_quality_issue: Go on although the input's last audit failed.

@@ -1,6 +1,6 @@
 """Windows of time that Dagster lists and cannot run, because they begin at a time that clocks leave out.
 
-Dagster's cron names such a time in some zones, such as 1:00 of Dublin on the last Sunday of March, and then knows no
+Dagster's cron names such a time in some zones, such as 1:00 of Dublin on the last Sunday of March, and then has no
 partition of that name: the data of that window would belong to no partition, in silence.
 """
 

@@ -189,7 +189,7 @@ def _is_by(partitions_def: Partitions, cron: str) -> bool:
 
 
 def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPartitionsDefinition:
-    """Return partitions of a grain (`10min`, `hour`, `day`) from a zone's day on. Raise InvalidDefinition if none."""
+    """Return partitions of a grain (`10min`, `hour`, `day`) from a zone's day on. Raise InvalidDefinition."""
     try:
         is_day = date.fromisoformat(start).isoformat() == start
     except ValueError:

@@ -36,7 +36,7 @@ def state_table(
         name: Its name here, such as `web/foo`.
         partitions_def: Dagster's partitions, with a dimension of time; another dimension is the sub-partition, of
             several levels their keys joined by `.`.
-        completeness: When its windows are complete; by default as `Completeness()` says.
+        completeness: Rules for complete windows; by default `Completeness()`.
         regions: Its regions, each with its own midnight.
         sub_partitions: Its sub-partitions, if they are no regions.
         description: A description for the UI.

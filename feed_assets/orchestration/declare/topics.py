@@ -44,13 +44,12 @@ def kafka_topic(
         topic: The topic's name at the broker of `FEED_ASSETS_KAFKA`.
         key: The fields that name a row, of the value or else of the message's key.
         messages: The message limit: chunks end on lines of a grid that are so many offsets apart.
-        seconds: The time limit: a chunk ends so many seconds after its first message came, at the latest.
+        seconds: The time limit: a chunk ends at the latest so many seconds after its first message arrived.
         operation: The place of a message's type: `header:NAME` or `field:NAME`; without it every one is an update.
-        gzip: Whether chunks are packed.
+        gzip: True if chunks are packed.
         lag: Messages of one partition that may be without a chunk; more fail the check `caught_up`, and are an alert.
         counts: Counting of its messages for a dataset of the state store, which a `state_table` declares.
-        cadence: When a chunk is expected; one that does not come raises an alert. Dagster's freshness policy is made
-            of it.
+        cadence: Schedule of chunks; a missing one raises an alert. Dagster's freshness policy is made of it.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an address of e-mail.
 

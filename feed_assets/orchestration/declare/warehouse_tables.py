@@ -49,8 +49,7 @@ def warehouse_table(
         dataset: What `@feed_asset` gives: the table has the rows of each partition's newest valid update.
         warehouse: The warehouse's name, of those in `FEED_ASSETS_WAREHOUSES`.
         lag: Messages of one partition that may be without a row; more fail the check `caught_up`, and are an alert.
-        cadence: When a load is expected; one that does not come raises an alert. Dagster's freshness policy is made
-            of it.
+        cadence: Schedule of loads; a missing one raises an alert. Dagster's freshness policy is made of it.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an address of e-mail; by default those of what is loaded.
 

@@ -154,7 +154,7 @@ def _left(until: float) -> float:
 
 
 def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
-    """Return the process that listens where a client reaches its code server. Raise NoParent if it is not ours, here."""
+    """Return our process on this host that listens where a client reaches its code server. Raise NoParent if none."""
     at, kind = (f"{client.host}:{client.port}", "tcp") if client.port else (client.socket, "unix")
     hosts = _addresses(client.host) if client.port else set[str]()
     found = {each.pid for each in psutil.net_connections(kind) if _is_at(each, client, hosts)} - {None}

@@ -1,7 +1,7 @@
 """A file that the process of a run holds locked: once it is unlocked, the process is gone.
 
 Neither a host's name nor a pid shows that of a container that is started again: its name may be new. A lock ends with
-its process, and is visible to all that share the home, in whichever container. Without such a file it is unknown.
+its process, and is visible to all that share the home, in whichever container. Without the file this is unknown.
 """
 
 import fcntl

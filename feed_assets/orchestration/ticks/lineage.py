@@ -1,7 +1,7 @@
 """Runs as events of OpenLineage: what each read and wrote, to the very update, and what its checks found.
 
 A dataset is a feed by its place on the blackboard; a partition is a subset of it, and an update a version. Lineage of
-columns is left out: what a function does with them is not known, and a guess would be taken for knowledge.
+columns is left out: what a function does with them is not known, and a guess would be taken for a fact.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

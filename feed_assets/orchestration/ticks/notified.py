@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 def hear_stores(tick: Tick, out_of_time: OutOfTime) -> None:
     """Check what the queues of our stores report; a queue out of reach is its own problem, as all is listed anyway.
 
-    Those that answer are received from while the tick listens.
+    Queues that answer are polled while the tick listens.
     """
     if not settings().queues:
         return

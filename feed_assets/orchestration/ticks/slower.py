@@ -24,7 +24,7 @@ UPDATES_LOOKED_AT = 100
 
 
 def keep_slower(graph: Graph, ledger: Ledger, now: datetime, ours: Ours) -> None:
-    """Open and resolve these alerts: only datasets with an event since the last check are checked, in one go.
+    """Open and resolve these alerts: only datasets with an event since the last check are checked, all at once.
 
     Open alerts of the others stay. The cursors move last: a kill before that repeats the check.
     """

@@ -132,7 +132,7 @@ class Tick:
     raised: Exception | None = None
     """The error of the first step that failed as a whole."""
     heard: int = 0
-    """The number of the last change before this look at the log."""
+    """The number of the last change before this check of the log."""
     beside: list[Callable[[Listening], None]] = field(default_factory=list[Callable[[Listening], None]])
     """Functions that run while the tick listens, each in a thread of its own."""
     unreadable: str = ""
