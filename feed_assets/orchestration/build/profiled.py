@@ -36,7 +36,7 @@ def profiled(
     retention: Retention | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetsDefinition:
-    """Declare that another team's data are measured as soon as they are complete, and checked if the profile requires it.
+    """Declare that another team's data are measured once they are complete, and checked if the profile requires it.
 
     It becomes a dataset, `<name>_profile/v1.0`, of the same partitions, with one row for each measure: what was found,
     the median of the baseline, its median absolute deviation, and whether it is an anomaly. Findings of the profile and

@@ -225,7 +225,7 @@ class _Part:
     def _record(
         self, new: Sequence[WriteEvent], rejected: list[Rejected], before: str | None, after: str | None
     ) -> int:
-        """Record events, rejects and position in one transaction, all or nothing; return how many were rejected."""
+        """Record events, rejects and position in one transaction, repeated whole by a kill. Return the reject count."""
         named, source = [self.naming.of(event, self.now) for event in new], self.naming.source
         sound = [each for each in named if isinstance(each, WriteEvent)]
         rejected += [each for each in named if isinstance(each, Rejected)]

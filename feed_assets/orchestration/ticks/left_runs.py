@@ -59,7 +59,7 @@ def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
 
 
 def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
-    """Return the process of a run in words if it is surely gone; None if it lives, is elsewhere, or is unknown."""
+    """Return a run's process in words if it is surely gone; None if it lives, is on another host, or is unknown."""
     if process := driver_of(run):
         return process if is_dead(process) else None
     if process := worker_of(run):

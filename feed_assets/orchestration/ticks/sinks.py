@@ -68,7 +68,7 @@ def publish_events(
 
 
 def _publish_pipelines(sink: Sink[Any], graph: Graph, services: Services) -> None:
-    """Publish pipelines before events, so that a reader of a new table's event has the tables that it waits for.
+    """Publish pipelines before events, so that a reader of a new table's event finds the others to wait for.
 
     Events do not wait for this: a failure is reported, and readers continue with the version before.
     """
