@@ -1,6 +1,6 @@
-"""How Spark reaches the buckets of others: each with the endpoint and the profile of its blackboard.
+"""Spark's configuration for other teams' buckets: each has the endpoint and the profile of its blackboard.
 
-s3a knows one user for each bucket, whoever asks (Hadoop's per-bucket configuration).
+s3a has one user for each bucket, for all callers (Hadoop's per-bucket configuration).
 """
 
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ from feed_assets.core.forms import Place
 from feed_assets.settings import Settings
 
 S3A = "spark.hadoop.fs.s3a"
-"""What the names of all options of s3a begin with."""
+"""Prefix of all option names of s3a."""
 
 CREDENTIALS = ",".join(
     [
@@ -24,7 +24,7 @@ _AWS = {"endpoint": "s3.amazonaws.com", "path.style.access": "false", "connectio
 
 
 def buckets(settings: Settings) -> dict[str, str]:
-    """The configuration of the buckets of others. Raises InvalidSetting for one that is reached in two ways."""
+    """Return the configuration of other teams' buckets. Raise InvalidSetting if one is reached in two ways."""
     ways = {bucket: (place.endpoint, place.profile) for bucket, place in _on_s3(settings.place(None))}
     values: dict[str, str] = {}
     for name, place in settings.blackboards.get_secret_value().items():
@@ -40,7 +40,7 @@ def buckets(settings: Settings) -> dict[str, str]:
 
 
 def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
-    """The options that reach an endpoint which is not AWS."""
+    """Return the options that reach an endpoint which is not AWS."""
     return {
         f"{prefix}.endpoint": endpoint,
         f"{prefix}.endpoint.region": "us-east-1",
@@ -50,7 +50,7 @@ def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
 
 
 def _bucket(prefix: str, place: Place, ours: str | None) -> dict[str, str]:
-    """The options of one bucket; of AWS itself they are said where ours is elsewhere."""
+    """Return the options of one bucket. AWS's own are set only if `ours` is another endpoint."""
     values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if ours else {}
     values |= at_endpoint(prefix, place.endpoint) if place.endpoint else {}
     if place.profile:
@@ -59,6 +59,6 @@ def _bucket(prefix: str, place: Place, ours: str | None) -> dict[str, str]:
 
 
 def _on_s3(place: Place) -> list[tuple[str, Place]]:
-    """The bucket of a blackboard, if it is on S3."""
+    """Return the bucket of a blackboard, if it is on S3."""
     parts = urlsplit(place.url)
     return [(parts.netloc, place)] if parts.scheme == "s3" else []

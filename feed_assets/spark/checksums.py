@@ -1,7 +1,6 @@
 """Checksums of Parquet's pages: in all that we write, and verified in all that Spark reads for us.
 
-They are said again with each read and each write: what a Connect server, a cluster or a user has configured would win
-otherwise.
+Each read and each write sets them again. Otherwise the configuration of a Connect server, a cluster or a user wins.
 """
 
 from collections.abc import Mapping
@@ -18,11 +17,11 @@ OF_SERVER = dict.fromkeys((_VERIFY, _WRITE), "true")
 """Configuration of a session of a Connect server, for what a dataset's function reads and writes itself."""
 
 OF_SESSION = {f"spark.hadoop.{name}": value for name, value in OF_SERVER.items()}
-"""The same for a session that is yet to start: later this form has no effect."""
+"""The same for a session that has not started yet: later this form has no effect."""
 
 
 def without_switches(values: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration without what says whether checksums are written or verified."""
+    """Return a configuration without the keys that switch checksums on or off."""
     return {key: value for key, value in values.items() if not _is_switch(key)}
 
 

@@ -1,7 +1,7 @@
-"""The session of a Connect server on this machine, to which a token may go without TLS.
+"""The session of a Connect server on this machine, which may receive a token without TLS.
 
-As a program, `python -m feed_assets.spark.connect sc://…`, it warms a server up: a process of its own, as PySpark would
-hold up the end of another one that is interrupted, by asking a server that has ended for ten minutes.
+The program `python -m feed_assets.spark.connect sc://…` warms a server up. It is a process of its own: in another one,
+PySpark would delay the end after an interrupt, by retrying an ended server for ten minutes.
 """
 
 import sys
@@ -13,19 +13,19 @@ from feed_assets.core.addresses import LOOPBACK
 
 
 class OnLoopback(DefaultChannelBuilder):
-    """PySpark sends a token without TLS to the name `localhost` only; this is that name, with one of its addresses."""
+    """Channel to LOOPBACK under the name `localhost`: PySpark sends a token without TLS to that name only."""
 
     def __init__(self, remote: str) -> None:
         super().__init__(remote.replace(LOOPBACK, "localhost", 1))
 
     @property
     def endpoint(self) -> str:
-        """Where the channel leads."""
+        """Return the address that the channel connects to."""
         return super().endpoint.replace("localhost", LOOPBACK)
 
 
 def connect(remote: str) -> SparkSession:
-    """The session of a Connect server at `sc://127.0.0.1:port`: this process's, or a new one."""
+    """Return the session of a Connect server at `sc://127.0.0.1:port`: this process's, or a new one."""
     return SparkSession.builder.channelBuilder(OnLoopback(remote)).getOrCreate()
 
 

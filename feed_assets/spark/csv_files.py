@@ -1,8 +1,8 @@
-"""CSV by RFC 4180, as text first: whatever a parser would guess, alter or drop becomes a reason.
+"""CSV by RFC 4180, read as text first: whatever a parser would guess, alter or drop is a reason to reject.
 
-Spark's parser cuts the records. Its schema has more columns than the files have, so that it hands out the raw text of
-each record besides the fields: a record is plain if its length is that of its fields and delimiters, and it holds no
-quote and no carriage return. Every other record is held against the grammar.
+Spark's parser cuts the records. Its schema has more columns than the files, so it returns each record's raw text
+besides the fields. A record is plain if its length is that of its fields and delimiters, and it holds no quote and no
+carriage return. Every other record is checked against the grammar.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from feed_assets.spark.tasks import in_one_task
 LineEnd = Literal["\n", "\r"]
 
 _OPTIONS: dict[str, bool | str] = {
-    "enforceSchema": True,  # headers are compared before: the schema has more columns than they
+    "enforceSchema": True,  # headers are compared before: the schema has more columns than they have
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "_corrupt",
     "multiLine": True,  # without it a line break in quotes splits a record; with it a file is one task
@@ -30,17 +30,17 @@ _OPTIONS: dict[str, bool | str] = {
     "ignoreMissingFiles": False,
 }
 MORE = 50
-"""Columns that are declared to Spark and not there: no record has so many, or its text is not known."""
+"""Columns that are declared to Spark in addition. Spark returns no raw text of a record that fills them all."""
 
 _NO_QUOTE = "\uffff"
-"""In place of a quote where there is none: no character of any text. Spark's own for that is NUL, which some have."""
+"""Quote character of a dialect without one: no text contains it. Spark's own is NUL, which some texts contain."""
 
 _CHARSETS = {"UTF-8": "UTF-8", "UTF-16": "UTF-16", "Latin-1": "ISO-8859-1"}
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A column of the schema, and where its text and its value are."""
+    """A column of the schema, and the names of the columns that hold its text and its value."""
 
     name: str
     kind: DataType
@@ -50,7 +50,7 @@ class _Field:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns that are made step by step; a step more where something is used twice."""
+    """Columns that are computed in steps. Whatever is used twice gets a step of its own."""
 
     scanned: StructType
     is_record: Column
@@ -65,7 +65,7 @@ def read_csv(
     file: Column,
     dialect: CsvDialect,
 ) -> DataFrame:
-    """Return the tagged frame of CSV files, by path what their records end with; `_raw` is the text of the record."""
+    """Return the tagged frame of CSV files; `paths` has the line end of each path, `_raw` is the record's text."""
     ends: list[LineEnd] = sorted({*paths.values()})
     alike: dict[LineEnd, list[str]] = {end: [path for path, other in paths.items() if other == end] for end in ends}
     frames = [_read(spark, some, schema, tuple(required), file, dialect, end) for end, some in alike.items()]
@@ -85,7 +85,7 @@ def _read(
     own = {"sep": dialect.delimiter, "quote": dialect.quote or _NO_QUOTE, "escape": dialect.quote or _NO_QUOTE}
     form = {"lineSep": line_end, "header": dialect.header, "encoding": _CHARSETS[dialect.encoding]}
     frame = spark.read.options(**_OPTIONS, **own, **form).schema(columns.scanned).csv(paths)
-    if len(paths) == 1:  # With `multiLine` no file is shared.
+    if len(paths) == 1:  # With `multiLine` each file is one task.
         frame = in_one_task(frame)
     frame = frame.select("*", file).where(columns.is_record)
     return reduce(lambda made, step: made.select(*step), columns.steps, frame)
@@ -95,7 +95,7 @@ def _read(
 def _columns(
     _session: SparkSession, schema: StructType, required: tuple[str, ...], dialect: CsvDialect, line_end: LineEnd
 ) -> _Columns:
-    """Return the columns of a schema: thousands of calls to the JVM, so they are kept, for each session its own."""
+    """Return the columns of a schema. They cost thousands of calls to the JVM, so they are cached for each session."""
     fields = [_Field(each.name, each.dataType, f"_text{n}", f"_value{n}") for n, each in enumerate(schema)]
     texts = [each.text for each in fields]
     more = [f"_more{n}" for n in range(MORE)]
@@ -118,23 +118,23 @@ def _columns(
 
 
 def _is_record() -> Column:
-    # A blank line that ends with CR and LF; a condition on `_corrupt` alone is none that Spark takes.
+    # A blank line that ends with CR and LF. Spark accepts no condition on `_corrupt` alone.
     is_blank = (sf.coalesce("_corrupt", sf.lit("?")) == "") & (sf.coalesce("_text0", sf.lit("")) == "\r")
-    # Of a file that is a byte order mark alone Spark makes a record with NUL.
+    # Spark reads a file that is a byte order mark alone as a record with NUL.
     is_mark = (sf.coalesce("_corrupt", sf.lit("?")) == "\ufeff") & (sf.coalesce("_text0", sf.lit("")) == "\0")
     return ~is_blank & ~is_mark
 
 
 def _opaque(column: Column) -> Column:
-    """Return an expression of all columns that Spark's optimizer draws no conclusions from.
+    """Return an expression of all columns from which Spark's optimizer infers nothing.
 
-    It would keep each conclusion under the old and the new name of each column: 2^n of them, which took for ever.
+    It would keep each inference under the old and the new name of each column: 2^n of them, which never ended.
     """
     return sf.when(sf.monotonically_increasing_id() >= 0, column)
 
 
 def _reasons(fields: Sequence[_Field], required: Sequence[str], grammar: Grammar) -> Column:
-    """Return the reasons, which are looked for in odd records only: one in which nothing is wrong costs a few looks."""
+    """Return the reasons. Only odd records are searched for them; a correct record costs a few checks."""
     typed = [each for each in fields if not isinstance(each.kind, StringType)]
     absent = [next(each for each in fields if each.name == name) for name in required]
     refused = [sf.col(each.text).isNotNull() & sf.col(each.value).isNull() for each in typed]

@@ -1,4 +1,4 @@
-"""The beginning of each CSV file, compared with its declaration before Spark reads, and ignores, it."""
+"""The beginning of each CSV file, compared with its declaration: Spark itself reads a header and ignores it."""
 
 import bz2
 import zlib
@@ -32,18 +32,18 @@ _UNPACKERS: Mapping[str, Callable[[], _Unpacker]] = {
     ".deflate": zlib.decompressobj,
     ".bz2": bz2.BZ2Decompressor,
 }
-"""Packings that are unpacked here; of the others Spark is asked for the first line."""
+"""Packings that are unpacked here. Spark reads the first line of files in other packings."""
 
 _BLOCK = 1 << 20
-"""Bytes that hold a whole block of bzip2, whatever is in it: nothing of a part of one is unpacked."""
+"""Bytes that hold a whole block of bzip2, whatever is in it: a part of a block unpacks to nothing."""
 
 
 def line_ends(
     spark: SparkSession, board: Blackboard, paths: Mapping[File, str], names: Sequence[str], dialect: CsvDialect
 ) -> Mapping[str, Literal["\n", "\r"]]:
-    """Return what the records of each file end with, by key.
+    """Return the line end of the records of each file, by key.
 
-    Raises UnreadableUpdate for a file that is not as declared, UpdateChanged for one that is not as listed.
+    Raise UnreadableUpdate for a file that is not as declared, UpdateChanged for one that is not as listed.
     """
 
     def beginning(file: File) -> Beginning:
@@ -79,7 +79,7 @@ def _head(spark: SparkSession, board: Blackboard, file: File, path: str) -> byte
 
 
 def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
-    """Return the first bytes of a packed file. Raises ValueError if it ends before there are any."""
+    """Return the first bytes of a packed file. Raise ValueError if it ends before there are any."""
     unpacker = _UNPACKERS[packing]()
     text = unpacker.decompress(data, size)
     while not text and unpacker.eof and (rest := unpacker.unused_data):  # An empty file before others.
@@ -91,9 +91,9 @@ def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
 
 
 def _first_line(spark: SparkSession, path: str) -> bytes:
-    """Return all up to the first LF, with any CR in it: Spark alone can unpack the file.
+    """Return the text up to the first LF, with any CR in it. Only Spark can unpack the file.
 
-    Where a CR is within it nobody knows whether LF follows: the file's records may end with CR alone.
+    If a CR is within it, whether LF follows is unknown: the file's records may end with CR alone.
     """
     lines = spark.read.option("lineSep", "\n").text(path).where("value != ''")
     begins = sf.substring("value", 1, HEAD_BYTES).alias("value")

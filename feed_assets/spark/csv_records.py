@@ -12,20 +12,20 @@ from pyspark.sql import functions as sf
 from feed_assets.core.csv_dialect import CsvDialect
 
 _PAIR = "\0"
-"""In place of a doubled quote while a record is held against the grammar; a record that holds it has a reason."""
+"""Placeholder of a doubled quote during the check against the grammar. A record with quotes and NUL is rejected."""
 
 _MARK = "\ufeff"
-"""The byte order mark: Spark takes it off the first record of a file in UTF-8, Java's decoder off one in UTF-16."""
+"""The byte order mark. Spark removes it from the first record of a file in UTF-8, Java's decoder in UTF-16."""
 
 _SIMPLE = 64
-"""Columns up to which one pattern is held against a record: Java's patterns call themselves for each column."""
+"""Most columns of a record that one pattern checks: Java's patterns recurse for each column."""
 
 _CONTROLS = "[\u0080-\u009f]"
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """What holds of a record, given its raw text and its fields as Spark's parser cut them, by the names of columns."""
+    """Rules for a record's raw text and its fields as Spark's parser cut them; `texts` names the fields' columns."""
 
     texts: Sequence[str]
     dialect: CsvDialect
@@ -34,32 +34,32 @@ class Grammar:
     def raw(self) -> Column:
         """Return the text of the record without its line end.
 
-        Spark gives none for a record that has as many fields as are declared to it: all that is known are the first.
+        Spark returns none for a record with as many fields as are declared to it; return its first fields, then `…`.
         """
         form = {"sep": self.dialect.delimiter, "quote": self._quote or "", "escape": self._quote or ""}
         as_is = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
         first = sf.concat(sf.to_csv(sf.struct(*self.texts), {**form, **as_is}), sf.lit(f"{self.dialect.delimiter}…"))
-        # Spark has taken off LF, and CR before it.
+        # Spark has removed LF, and CR before it.
         text = sf.col("_corrupt") if self.line_end == "\n" else self._without_line_end(sf.col("_corrupt"))
         return sf.coalesce(text, first)
 
     def last(self) -> Column:
         """Return the last field without the CR of a line that ends with CR and LF; NULL if nothing is left of it.
 
-        A CR within quotes stays. Where a record ends with a quote, its last field was in quotes if nothing is left of
-        it once all such fields are taken out.
+        A CR within quotes stays. If a record ends with a quote, its last field was in quotes if nothing is left of it
+        after all such fields are removed.
         """
         text, raw = sf.col(self.texts[-1]), sf.col("_raw")
         stripped = sf.nullif(_without_cr(text), sf.lit(""))
         if self._quote is None:
             return sf.when(text.endswith("\r"), stripped).otherwise(text)
-        # `_unquoted` stands here once: Spark makes what stands twice for every record, needed or not.
+        # `_unquoted` is used once here: Spark computes what is used twice for every record, needed or not.
         was_quoted = self._unquoted.rlike(rf"(?:\A|{self._delimiter})\z")
         is_fine = sf.when(~text.endswith("\r"), text).when(~raw.endswith(self._quote), stripped)
         return is_fine.when(was_quoted, text).otherwise(stripped)
 
     def is_plain(self) -> Column:
-        """Return whether the record is its fields with delimiters between: bytes are added up, few are looked at."""
+        """Return whether the record is its fields with delimiters between, mostly by adding up lengths."""
         lengths = " + ".join(f"coalesce(octet_length({text}), 0)" for text in self.texts)
         width = len(self.dialect.delimiter.encode()) * (len(self.texts) - 1)
         raw = sf.col("_raw")
@@ -69,12 +69,12 @@ class Grammar:
         return plain & ~raw.contains(self._quote) if self._quote else plain
 
     def nulled(self, text: str) -> Column:
-        """Return the field, NULL if it is the declared text for that."""
+        """Return the field, NULL if it is the declared text for NULL."""
         found = sf.col(text)
         return found if self.dialect.null_value is None else sf.nullif(found, sf.lit(self.dialect.null_value))
 
     def is_fine(self) -> Column:
-        """Return whether a look shows that the record is well-formed: it is plain, or no quote in it is doubled."""
+        """Return whether a quick check finds the record well-formed: it is plain, or no quote in it is doubled."""
         raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
         if self._quote is None or len(self.texts) > _SIMPLE:
             return is_plain
@@ -83,7 +83,7 @@ class Grammar:
     def reasons(self, every: Column) -> Column:
         """Return why the record is malformed, as an array of one; `every` if it is not.
 
-        Through arrays: what is used often is made once.
+        Arrays make Spark compute once what is used often.
         """
         raw = sf.col("_raw")
         unquoted = raw if self._quote is None else self._unquoted
@@ -99,11 +99,11 @@ class Grammar:
         return is_broken | odd
 
     def odd_texts(self, names: Sequence[str], forms: Sequence[str | None]) -> tuple[Column, Column]:
-        """Return what is wrong with texts whatever their type; NULL for each text with which nothing is.
+        """Return what is wrong with texts whatever their type; NULL for each text that is right.
 
-        The parser turns bytes of another encoding into U+FFFD, in silence: a real U+FFFD is refused with them. A quote
+        The parser silently turns bytes of another encoding into U+FFFD: a real U+FFFD is refused with them. A quote
         that is never closed may swallow the records after it up to the next quote: a field then holds a line that is
-        a record. A real text with such a line is refused, too: better a reject to look at than records lost.
+        a record. A real text with such a line is refused, too: a needless reject is better than lost records.
         """
         if self.dialect.encoding == "Latin-1":
             why = "holds control characters U+0080 to U+009F: is it Windows-1252?"
@@ -132,16 +132,16 @@ class Grammar:
 
     @cached_property
     def _simple(self) -> str:
-        """A pattern for records in which no quote is doubled, and without NUL."""
+        """Return a pattern for records without NUL in which no quote is doubled."""
         quoted = rf"{self._mark}[^{self._mark}{_PAIR}]*+{self._mark}"
         field = rf"(?:{quoted}|[^{self._mark}{self._delimiter}{_PAIR}\r\n]*+)"
         return rf"\A(?!{_MARK}){field}(?:{self._delimiter}{field}){{{len(self.texts) - 1}}}\z"
 
     @property
     def _unquoted(self) -> Column:
-        """The record without its well-formed quoted fields.
+        """Return the record without its well-formed quoted fields.
 
-        In what is left a field begins with a quote if that one is not closed, or text stands after the one that closes.
+        A field that still begins with a quote either never closes it, or has text after the closing quote.
         """
         pairs = sf.replace(sf.col("_raw"), sf.lit((self._quote or "") * 2), sf.lit(_PAIR))
         quoted = rf"{_PAIR}*+{self._mark}[^{self._mark}]*+{self._mark}|{_PAIR}++"
@@ -149,7 +149,7 @@ class Grammar:
         return sf.regexp_replace(pairs, sf.lit(pattern), sf.lit(""))
 
     def _without_line_end(self, raw: Column) -> Column:
-        """Return the text of a record that ends with CR. The LF at a file's end, which Spark took off, is put back."""
+        """Return the text of a record that ends with CR. Restore the LF at a file's end, which Spark removed."""
         last, raw = sf.col(self.texts[-1]), _without_cr(raw)
         is_without = last.endswith("\n") & ~raw.endswith("\n")
         if self._quote:
@@ -198,7 +198,7 @@ class Grammar:
         return reduce(lambda made, case: made.when(*case), others, sf.when(*first))
 
     def _wrong(self, names: Sequence[str], is_bad: Callable[[Column], Column], why: str) -> Column:
-        """Over arrays, not column by column: Java compiles what is done for each row the better the shorter it is."""
+        """Return `why` for each bad text, as an array: Java compiles that better than code for each column."""
         named, texts = sf.array(*map(sf.lit, names)), sf.array(*map(sf.col, self.texts))
         return sf.zip_with(named, texts, lambda name, text: sf.when(is_bad(text), sf.concat(name, sf.lit(f": {why}"))))
 

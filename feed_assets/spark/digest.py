@@ -13,7 +13,7 @@ from feed_assets.spark.parse import EXACT_JSON, column
 
 
 def parts(schema: StructType) -> dict[str, Column]:
-    """The aggregates that a digest is made of. Count and sums see what xor alone would not: two equal rows."""
+    """Return the aggregates of a digest. Count and sums detect what xor alone would not: two equal rows."""
     return parts_of(hash_of([(_hashable(field.name, field.dataType), column(field.name)) for field in schema]))
 
 
@@ -26,18 +26,18 @@ def parts_of(row: Column) -> dict[str, Column]:
 def hash_of(columns: Sequence[tuple[Column, Column]]) -> Column:
     """Return the hash of a row; each column is given as it is hashed, and as it is compared with NULL.
 
-    xxhash64 skips NULLs, so that (NULL, 'a') and ('a', NULL) are one: each column brings its own flag.
+    xxhash64 skips NULLs, so (NULL, 'a') and ('a', NULL) would be equal: each column adds its own flag.
     """
     return sf.xxhash64(*[part for hashed, each in columns for part in (hashed, each.isNull())])
 
 
 def digest(schema: StructType, values: Mapping[str, Any]) -> str:
-    """The digest: 32 hexadecimal digits of the schema (names, types, order) and the aggregates' values."""
+    """Return the digest: 32 hexadecimal digits of the schema (names, types, order) and the aggregates' values."""
     return data_version([(field.name, field.dataType.simpleString()) for field in schema], values)
 
 
 def measured(frame: DataFrame) -> tuple[int, str]:
-    """The records of a frame and its digest, as `write` had them: one Spark job, to be wrapped in `reading`."""
+    """Return a frame's number of records and its digest, as `write` does: one Spark job, to be wrapped in `reading`."""
     row = frame.agg(*[found.alias(name) for name, found in parts(frame.schema).items()]).collect()[0]
     values = row.asDict()
     return values["_records"], digest(frame.schema, values)

@@ -34,7 +34,7 @@ from feed_assets.core.places import raised_at, users_place, with_notes
 from feed_assets.core.words import excerpt, text_of
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
-"""What an action raises: a job that failed on a classic session is a bare Py4JJavaError."""
+"""Errors of an action: a job that failed on a classic session raises a bare Py4JJavaError."""
 
 _LASTING = (
     AnalysisException,
@@ -44,19 +44,19 @@ _LASTING = (
     NumberFormatException,
     SparkRuntimeException,
 )
-"""Spark's words for an expression that it cannot resolve, or compute of these rows: it says the same each time."""
+"""Errors of an expression that Spark cannot resolve, or compute from these rows: they are the same each time."""
 
 _MAY_PASS = re.compile(
     r"\[(?:TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND|USER_RAISED_EXCEPTION"
     r"|UNABLE_TO_INFER_SCHEMA|FAILED_JDBC|UNABLE_TO_FETCH_HIVE_TABLES)|HiveException|MetaException"
 )
-"""What a function looks up elsewhere, or judges by itself, may be there the next time.
+"""Errors about what a function reads elsewhere, or judges by itself: they may be over the next time.
 
 A folder of another team has no files yet, or a database or a metastore does not answer.
 """
 
 UNREADABLE = "feed_assets cannot read "
-"""How the text begins with which an action fails for a value that it could not read; the file's key follows."""
+"""Beginning of the text with which an action fails on a value that it cannot read; the file's key follows."""
 
 _OURS = re.compile(rf"\[USER_RAISED_EXCEPTION\] {UNREADABLE}(.+?) SQLSTATE")
 _REFUSED = re.compile(r"AccessDenied|Status Code: 40[13]\b|Permission denied")
@@ -78,9 +78,9 @@ _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 def reading(updates: Sequence[Update]) -> Generator[None]:
     """Wrap every action on frames that `read` made: Spark reads when an action runs.
 
-    Raises UpdateChanged for a file that is gone, UnreadableUpdate for another header, a damaged file or a wrong
-    format, BlackboardRefused and BlackboardUnavailable for a store that says no or nothing. What has nothing to do
-    with reading goes through as it is.
+    Raise UpdateChanged for a file that is gone, UnreadableUpdate for another header, a damaged file or a wrong format,
+    BlackboardRefused and BlackboardUnavailable for a store that refuses access or does not answer. Other errors pass
+    unchanged.
     """
     try:
         yield
@@ -93,7 +93,7 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
 def of_function(error: Exception, declared_at: str | None) -> Exception | None:
     """Return an error of Spark's with the line of the user's code that it is about; None if it is about no line.
 
-    `declared_at` is the line of the function itself, of which Spark computes after it has returned. An error of a
+    `declared_at` is the line of the function itself: Spark computes its result after it has returned. An error of a
     Python worker that counts as no attempt is returned as itself, as if the driver had raised it.
     """
     text = text_of(error)
@@ -112,7 +112,7 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
 
 
 def _not_counted(text: str) -> Exception | None:
-    """Return the error of ours that a Python worker raised, if it is one that counts as no attempt."""
+    """Return our error that a Python worker raised, if it counts as no attempt; else None."""
     raised = [*_RAISED.finditer(text)]
     if not raised or raised[-1]["module"] != f"{errors.__name__}.":
         return None
@@ -122,7 +122,7 @@ def _not_counted(text: str) -> Exception | None:
 
 
 def is_lasting(error: Exception) -> bool:
-    """Return whether Spark refuses an expression, or computing it of these rows, each time that it is asked."""
+    """Return whether Spark fails each time to resolve an expression, or to compute it from these rows."""
     return isinstance(error, _LASTING) and not _MAY_PASS.search(text_of(error))
 
 
@@ -131,18 +131,18 @@ def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
         return UnreadableUpdate(ours[1])
     named = _named(said, updates)
     file = named or f"A file of {', '.join(update.path for update in updates)}"
-    # First, because Spark says of these too that a file cannot be read, or is not there.
+    # First, because Spark reports these, too, as a file that cannot be read or is not there.
     if _REFUSED.search(said):
         return BlackboardRefused(f"{file}: Spark is refused access ({cause(said)}). Check the credentials it finds.")
     if _DOWN.search(said):
         return BlackboardUnavailable(f"{file}: the store does not answer ({cause(said)}). Check it, then try again.")
     if named is None and not _HEADER.search(said):
-        return None  # It is about what a function reads by itself: an input is not to be blamed, and invalidated.
+        return None  # It is about what a function reads by itself: no input is to be blamed, and invalidated.
     return _of_file(said, file)
 
 
 def _of_file(said: str, file: str) -> FeedAssetsError | None:
-    """Return what is wrong with a file of an input."""
+    """Return what is wrong with a file of an input; None if the text names no such problem."""
     if _GONE.search(said):
         return UpdateChanged(f"{file} is gone or altered since it was listed: pin the newest and read again.")
     if _HEADER.search(said):
@@ -162,20 +162,20 @@ def _of_file(said: str, file: str) -> FeedAssetsError | None:
 
 
 def _named(said: str, updates: Sequence[Update]) -> str | None:
-    """Return the key of the file that Spark speaks of, as a URL or as a path; None if it is none of these updates."""
+    """Return the key of the file that Spark names, as a URL or a path; None if it is in none of these updates."""
     texts = (said, unquote(said))
     named = [file.key for update in updates for file in update.files if any(file.key in text for text in texts)]
     return max(named, key=len, default=None)
 
 
 def _header(said: str) -> str:
-    """Spark's lines about the header in one: what it expected and what it found."""
+    """Return Spark's lines about the header in one: what it expected and what it found."""
     wanted = re.findall(r"^\s*(Header(?: length)?:.*|Schema:.*|Expected:.*)$", said, re.MULTILINE)
     return "; ".join(dict.fromkeys(line.strip() for line in wanted)) or cause(said)
 
 
 def cause(said: str) -> str:
-    """What a text of Spark's names as the first cause: the line of a Python function's error, or of Java's."""
+    """Return the first cause that a text of Spark's names: the line of a Python function's error, or of Java's."""
     if raised := [*_RAISED.finditer(said)]:
         return str(raised[-1]["error"] or raised[-1]["end"]).rstrip(".")
     causes: list[str] = _CAUSE.findall(said)

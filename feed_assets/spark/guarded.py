@@ -1,4 +1,4 @@
-"""Whether Spark is still there after an error, and its end when what it works for is interrupted."""
+"""Detection of a Spark that has ended, after an error; and Spark's end when the run that uses it is interrupted."""
 
 import errno
 import re
@@ -32,10 +32,10 @@ SECONDS_TO_CANCEL = 5
 
 @contextmanager
 def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
-    """Tell what Spark's end or a full disk makes of a run from what its function does; an interrupt ends Spark's work.
+    """Separate errors caused by Spark's end, its memory or a full disk from others; an interrupt ends Spark's work.
 
-    `size` are the bytes that the run reads. Raises SparkDied, OutOfMemory or DiskFull for whatever was raised because
-    of them.
+    `size` is the number of bytes that the run reads. Raise SparkDied, OutOfMemory or DiskFull for whatever was raised
+    because of them.
     """
     heap = _heap(spark)
     try:
@@ -58,7 +58,7 @@ def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
 def refuse_an_ended_one() -> None:
     """Raise SparkUnavailable if this process's session has ended.
 
-    None takes its place: what user code keeps of it, such as functions of its own, would not work there.
+    No other session replaces it: what user code keeps of it, such as functions of its own, would not work there.
     """
     context = getattr(SparkContext, "_active_spark_context", None)
     if context and _is_stopped(context):
@@ -78,7 +78,7 @@ def _needs_more(heap: str, size: int) -> str:
 
 
 def _heap(spark: object) -> str:
-    """Return the heap of the session's JVM, while it can be asked."""
+    """Return the heap of the session's JVM, in words. The JVM must still run."""
     context = _context(spark)
     if context is None:
         return "its server's size"
@@ -87,7 +87,7 @@ def _heap(spark: object) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error of Spark's tells of too little memory."""
+    """Return whether an error of Spark's is about too little memory."""
     return isinstance(error, SPARK_ERRORS) and bool(_NO_MEMORY.search(text_of(error)))
 
 
@@ -103,16 +103,16 @@ def _ended_for_memory(spark: object) -> bool:
 
 
 def _has_ended(spark: SparkSession, error: BaseException) -> bool:
-    """Whether a session is gone: its JVM can be asked, of a Connect server only the errors tell.
+    """Return whether a session is gone, by its JVM; of a Connect server only the error shows it.
 
-    With a JVM they do not count: another service that a function asks says the same.
+    With a JVM the error does not count: another service that a function uses may raise the same.
     """
     context = _context(spark)
     return _is_stopped(context) if context else bool(_SERVER_IS_GONE.search(text_of(error)))
 
 
 def _is_stopped(context: SparkContext) -> bool:
-    """Whether a JVM is gone, or has stopped its context."""
+    """Return whether a JVM is gone, or has stopped its context."""
     try:
         java: Any = getattr(context, "_jsc", None)
         return java is None or bool(java.sc().isStopped())
@@ -121,20 +121,20 @@ def _is_stopped(context: SparkContext) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error is that of a full disk, Python's or one of the JVM's in words."""
+    """Return whether an error is that of a full disk: Python's by its number, the JVM's by its text."""
     return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or bool(_FULL.search(text_of(error)))
 
 
 def _context(spark: object) -> SparkContext | None:
-    """The context of a session with a JVM of its own; a Connect server's is of another class in truth."""
+    """Return the context of a session with its own JVM; None for a Connect server's, which really is another class."""
     return spark.sparkContext if isinstance(spark, SparkSession) else None
 
 
 def _halt(spark: SparkSession) -> None:
     """End all that Spark does for this process, so that nothing is written after its parts were swept.
 
-    Our own connection to the JVM has half an answer in it: another thread has its own. The JVM is ended, since a job
-    that is cancelled may go on for a while.
+    This thread's connection to the JVM holds half an answer: another thread has its own. The JVM is ended, since a job
+    that is cancelled may run on for a while.
     """
     thread = threading.Thread(target=_cancel, args=(spark,), daemon=True)
     thread.start()

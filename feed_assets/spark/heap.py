@@ -1,4 +1,4 @@
-"""Memory of a Spark that works on this machine, unless the user names it."""
+"""Memory of a Spark that runs on this machine, unless the user sets it."""
 
 import os
 import re
@@ -9,23 +9,23 @@ import psutil
 
 HEAP = "spark.driver.memory"
 _SHARE = 4
-"""A heap is the machine's memory divided by this, as the JVM's own default is: Python and other runs need some, too."""
+"""Divisor of the machine's memory that gives a heap, as in the JVM's own default: Python and other runs need some."""
 
 _LEAST_BYTES, _MOST_BYTES = 1 << 30, 16 << 30
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
-"""The limit of a container, which sees the memory of the whole machine otherwise."""
+"""The file with a container's memory limit: otherwise a container sees the memory of the whole machine."""
 
 
 def default_heap() -> dict[str, str]:
-    """Return the heap that fits this machine as configuration.
+    """Return the heap that fits this machine, as configuration.
 
-    Nothing if `SPARK_DRIVER_MEMORY` or `spark-defaults.conf` names one.
+    Return an empty one if `SPARK_DRIVER_MEMORY` or `spark-defaults.conf` names a heap.
     """
     return {} if os.environ.get("SPARK_DRIVER_MEMORY") or _is_in_defaults() else {HEAP: f"{_bytes() >> 20}m"}
 
 
 def in_words(values: Mapping[str, str]) -> str:
-    """Return the heap of a configuration, and where another one is set."""
+    """Return in words the heap of a configuration, and the setting that changes it."""
     size = values.get(HEAP) or os.environ.get("SPARK_DRIVER_MEMORY") or "1g"
     return f"a heap of {size} ({HEAP} in FEED_ASSETS_SPARK_CONF sets another)"
 

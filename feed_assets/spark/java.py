@@ -1,4 +1,4 @@
-"""The Java that Spark would start on: found as Spark's own scripts find it, and asked for its version."""
+"""The Java that Spark would start on, found as Spark's own scripts find it, and its version."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _DO = (
 
 
 def java() -> str:
-    """The Java that Spark starts on, with its version. Raises SparkUnavailable if there is none, or one too old."""
+    """Return the Java that Spark starts on, with its version. Raise SparkUnavailable if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if path is None:
@@ -35,7 +35,7 @@ def java() -> str:
 
 @cache
 def _version(path: str) -> int:
-    """The version of a java. What is raised is not kept: a machine that was too busy is asked again."""
+    """Return the version of a java. Errors are not cached: a machine that was too busy is tried again."""
     found = _VERSION.search(_said(path))
     if found is None:
         raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and {path} does not say its version. {_DO}")

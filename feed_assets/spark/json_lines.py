@@ -12,7 +12,7 @@
 A whole line is rejected if it is not UTF-8, not one object, holds a field that the schema does not, a field twice, or
 half of a surrogate pair. Blank lines are no records. Nested values are not read: publish Parquet.
 
-Of plain lines all of that is known by one pattern (`plain_json`); the others are taken apart here.
+One pattern (`plain_json`) proves all of that for plain lines; the others are parsed here.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def read_json(
     file: Column,
     order: Sequence[str],
 ) -> DataFrame:
-    """The tagged frame of JSON lines; `_raw` is the line, with U+FFFD for bytes that are not UTF-8.
+    """Return the tagged frame of JSON lines; `_raw` is the line, with U+FFFD for bytes that are not UTF-8.
 
     Lines with the fields in `order` may be plain.
     """
@@ -60,8 +60,8 @@ def read_json(
 
 
 def _lines(spark: SparkSession, paths: list[str], file: Column, is_plain: Column) -> DataFrame:
-    """`_raw`, `_file`, and whether the line is UTF-8 (`_utf8`), and plain (`_is_plain`)."""
-    # What begins as an object needs no pattern to be no blank line.
+    """Return `_raw`, `_file`, and whether the line is UTF-8 (`_utf8`), and plain (`_is_plain`)."""
+    # A line that begins like an object is not blank: it needs no pattern.
     is_record = sf.col("value").startswith("{") | ~sf.col("value").rlike(r"\A\s*\z")
     lines = spark.read.options(**_OPTIONS).text(paths).where(is_record)
     is_utf8 = sf.is_valid_utf8("value")
@@ -75,7 +75,7 @@ def _value(field: st.StructField) -> Column:
 
 
 def _judged(raw: Column, is_utf8: Column, schema: st.StructType, required: Sequence[str]) -> Column:
-    """The `values` of a line, and the `reasons` against it."""
+    """Return the `values` of a line, and the `reasons` against it."""
 
     def result(line: Column, wrong: Column, texts: Column, values: Column) -> Column:
         reasons = _reasons(line, wrong, texts, values, schema, required)
@@ -98,7 +98,7 @@ def _judged(raw: Column, is_utf8: Column, schema: st.StructType, required: Seque
 
 
 def _parsed(raw: Column) -> Column:
-    """The `keys` of a line and its `record`, which is NULL unless the line is one JSON value.
+    """Return the `keys` of a line and its `record`, which is NULL unless the line is one JSON value.
 
     The parser stops after the first value and ignores the rest. Only a line that ends there can be parsed both as the
     element of an array and as a member of an object: what may follow in the one may not in the other.
@@ -118,7 +118,7 @@ def _text(line: Column, wrong: Column, field: st.StructField) -> Column:
 
 
 def _wrong_kind(line: Column, field: st.StructField) -> Column:
-    """The reason if there is a value of another JSON type. JSON's null is `VOID`, and missing."""
+    """Return a reason if the value has another JSON type, else NULL. JSON's null is `VOID`, and missing."""
     kinds = next((found for types, found in _KINDS.items() if isinstance(field.dataType, types)), "STRING")
     kind = sf.schema_of_variant(_item(line, field.name, "variant"))
     is_wrong = ~kind.rlike(rf"\A(VOID|{kinds})\z")

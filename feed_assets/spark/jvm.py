@@ -1,4 +1,4 @@
-"""The JVM of a session in this process: who may speak to it, and what it is told where others cannot read it."""
+"""The JVM of a session in this process: who may connect to it, and settings that others cannot read."""
 
 import os
 import re
@@ -19,30 +19,30 @@ from feed_assets.core.addresses import LOOPBACK
 from feed_assets.spark.scratch import UMASK, make_scratch, remove_at_exit
 
 ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
-"""For a master on this machine: the executors of another one must reach the driver and its blocks."""
+"""Configuration for a master on this machine: executors of another one must reach the driver and its blocks."""
 
 AUTHENTICATED = {"spark.authenticate": "true"}
-"""For executors within the JVM: Spark makes a secret of its own at each start, and tells nobody."""
+"""Configuration for executors within the JVM: Spark makes a secret at each start, and shares it with nobody."""
 
 _WORKERS = {"spark.python.daemon.module": "feed_assets.spark.python_workers"}
 
 
 def of_python_workers() -> dict[str, str]:
-    """The configuration of Python workers, unless they are another Python, which may be one without feed_assets."""
+    """Return the configuration of Python workers; an empty one for another Python, which may lack feed_assets."""
     return _WORKERS if os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable else {}
 
 
 def environment_of(values: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a JVM with a configuration: our Python workers import nothing from the current folder.
+    """Return the environment of a JVM with a configuration: our Python workers start without the current folder.
 
-    Nothing, that is, before `python_workers` puts that folder behind what is installed.
+    They import nothing from it until `python_workers` puts it behind what is installed.
     """
     return {"PYTHONSAFEPATH": "1"} if _WORKERS.items() <= values.items() else {}
 
 
 @contextmanager
 def properties_file(values: Mapping[str, str], folder: Path | None = None) -> Generator[Path]:
-    """A file with a Spark configuration, until the block ends; only its owner may read it (as `mkstemp` makes it)."""
+    """Yield a file with a Spark configuration until the block ends. Only its owner may read it (by `mkstemp`)."""
     lines = [f"{_escaped(key)}={_escaped(value)}\n" for key, value in values.items()]
     with NamedTemporaryFile("w", encoding="ascii", prefix="feed-assets-", suffix=".properties", dir=folder) as file:
         file.writelines(lines)
@@ -51,7 +51,7 @@ def properties_file(values: Mapping[str, str], folder: Path | None = None) -> Ge
 
 
 def _escaped(text: str) -> str:
-    """A text as `java.util.Properties` reads it unaltered, in whatever encoding: all but plain characters by number."""
+    """Return a text that `java.util.Properties` reads unaltered in any encoding: all but plain characters by number."""
     return re.sub(r"[^\w./-]", lambda found: _numbers(found[0]), text, flags=re.ASCII)
 
 
@@ -64,7 +64,7 @@ _BANNER = re.compile(
     r"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting (default|Spark) log level to|"
     r"To adjust logging level use|.* WARN (Utils: (Your hostname,|Set SPARK_LOCAL_IP)|NativeCodeLoader: Unable to load)"
 )
-"""What Spark says on stderr at each start, whoever starts it, and nobody can act on."""
+"""Lines that Spark prints to stderr at each start, whoever starts it, and that nobody can act on."""
 
 _ENTRY = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ (?P<logger>[\w.$]+): ")
 _FAILED_TASKS = {
@@ -75,7 +75,7 @@ _FAILED_TASKS = {
     "TaskSetManager",
     "Utils",
 }
-"""Loggers by which Spark says of one failed task what the error of its run says, too."""
+"""Loggers whose entries about a failed task repeat the error of its run."""
 _EXCEPTION = re.compile(r"\s*(Caused by: |Suppressed: )?([a-z]\w*\.)+[\w$]*(Exception|Error|Throwable)\b")
 _ENDS = re.compile(r"Error: (Could not create the Java Virtual Machine|A fatal exception has occurred)")
 _FRAME = re.compile(r"\s+(at [\w.$/<>]+[(.]|\.\.\. \d+ more)")
@@ -83,13 +83,13 @@ _FRAME = re.compile(r"\s+(at [\w.$/<>]+[(.]|\.\.\. \d+ more)")
 _HIDES: set[str] = set()
 
 SECONDS_TO_END = 5
-"""Seconds that a JVM which has not started may take to close its stderr, and one that is to end until it has."""
+"""Seconds that a JVM which has not started may take to close its stderr, and that one may take to end."""
 
 
 def hide_banner(*, keeps_traces: bool = False) -> None:
-    """Have a Spark that this process starts say nothing of its start, and unless it is to, print no stack traces.
+    """Hide the start messages of a Spark that this process starts, and its stack traces unless `keeps_traces`.
 
-    What else it says goes to stderr.
+    Its other output goes to stderr.
     """
     _HIDES.add("banner")
     if not keeps_traces:
@@ -98,9 +98,9 @@ def hide_banner(*, keeps_traces: bool = False) -> None:
 
 @contextmanager
 def _output() -> Generator[dict[str, int]]:
-    """Yield where the JVM is to write what it says: a thread passes it on to stderr, if the banner is hidden.
+    """Yield the streams for the JVM's output. If the banner is hidden, a thread passes the output on to stderr.
 
-    Raises ChildProcessError with what the JVM said, and nobody has read yet, if it does not start.
+    Raise ChildProcessError with the JVM's output, which nobody has read yet, if it does not start.
     """
     if not _HIDES:
         yield {}
@@ -119,7 +119,7 @@ def _output() -> Generator[dict[str, int]]:
 
 
 class _Listener(threading.Thread):
-    """Reads what a JVM says: holds it while that starts, and prints it afterwards."""
+    """Reader of a JVM's output: holds it while the JVM starts, and prints it afterwards."""
 
     def __init__(self, reads: int) -> None:
         super().__init__(daemon=True)
@@ -134,7 +134,7 @@ class _Listener(threading.Thread):
                     _ = sys.stderr.write(line) if self._is_up else self.held.append(line)
 
     def pass_on(self) -> None:
-        """Print what was held, and from now on each line as it comes."""
+        """Print what was held, and from now on each line as it arrives."""
         with self._lock:
             sys.stderr.writelines(self.held)
             self._is_up = True
@@ -145,9 +145,9 @@ def _without_banner(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _plain(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out Java's stack traces, and entries of failed tasks, of which the run's own error tells.
+    """Leave out Java's stack traces, and entries of failed tasks, which the run's own error repeats.
 
-    What a function prints may look like the text of an exception: that has frames below it, or stands in an entry.
+    A function's output may look like the text of an exception: a real one has frames below it, or is in an entry.
     """
     held: list[str] = []
     is_hidden = has_frames = False
@@ -182,14 +182,14 @@ def start_context(values: Mapping[str, str]) -> None:
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
             submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values), **made.environment}
             with _environment(submit), _output() as output:
-                how = {**output, "umask": UMASK, "pass_fds": made.locks}  # Of the JVM alone: ours may be a user's.
+                how = {**output, "umask": UMASK, "pass_fds": made.locks}  # For the JVM: our process may be a user's.
                 gateway = java_gateway.launch_gateway(None, how)  # pyright: ignore[reportUnknownMemberType]
-        given = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # Of the file Spark has taken blanks at the ends.
+        given = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # In the file Spark strips blanks at the ends.
         SparkContext(gateway=gateway, conf=given)
 
 
 def _end_jvm() -> None:
-    """Let the JVM end as it does with this process, and wait: it stops Spark, which removes and writes files."""
+    """End the JVM as the end of this process would, and wait: it stops Spark, which removes and writes files."""
     process: Any = getattr(vars(SparkContext)["_gateway"], "proc", None)
     if process is not None:
         process.stdin.close()

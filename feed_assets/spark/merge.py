@@ -1,7 +1,7 @@
-"""Rows of an increment merged into those that are there, by key.
+"""Merge of an increment's rows into the existing ones, by key.
 
-The rows of the increment are evaluated once, and kept: what is read of somebody's table may be others the next time,
-and a row that is replaced in one reading and not found in the other would be lost.
+The rows of the increment are evaluated once, and kept: a second reading of somebody's table may return other rows.
+A row that is replaced in one reading and missing in the other would be lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.spark.parse import column
 
 SMALL = 500_000
-"""Rows of an increment that each task holds in memory, so that what is there is not sorted for them."""
+"""Most rows of an increment that each task holds in memory, so that the existing rows are not sorted for them."""
 
 _AT, _DELETED, _ROWS = "_merge_at", "_merge_deleted", "_merge_rows"
 
@@ -29,27 +29,27 @@ def merge_by_key(
 ) -> DataFrame:
     """Merge the rows of an increment into the dataset's previous ones: an upsert, with deletes.
 
-    A row of `new` takes the place of the one with its key; equal rows are one. To merge the same rows once more changes
-    nothing. A NULL in one of several columns of a key is a value as any other.
+    A row of `new` replaces the one with its key; equal rows are one. Merging the same rows once more changes nothing.
+    A NULL in one of several columns of a key is a value as any other.
 
     Args:
-        previous: The rows that are there, as a function's parameter `previous` gets them; None if all is loaded.
+        previous: The existing rows, as a function's parameter `previous` gets them; None if all is loaded.
         new: The rows of the increment, with the columns of `previous`.
         key: The column or columns of the key.
-        deletes: The keys that are gone: the columns of the key, and that of `newest_by` with when they went. Without
-            `newest_by` a key that is in `new`, too, is there.
+        deletes: The deleted keys: the columns of the key, and `newest_by` with the moment of the delete. Without
+            `newest_by` a key that is also in `new` stays.
         newest_by: The column that orders the rows of a key, such as a moment or an offset; NULL comes first. The
-            greatest stays, so that what is read late, or again, replaces nothing newer; of equals that of `new`, and of
-            these a delete. A delete leaves nothing behind: an older row that comes after it is there again.
+            greatest stays, so that a row read late, or again, replaces nothing newer. Of equals that of `new` stays,
+            and of these a delete. A delete leaves no trace: an older row that is merged after it is back.
 
     Returns:
         The merged rows, in no order.
 
     Raises:
-        InvalidDefinition: What is to be a DataFrame is none, `previous` has other columns than `new`, or `deletes`
-            other types, or a column that is named is not there.
+        InvalidDefinition: An argument is not a DataFrame, `previous` has other columns than `new`, or `deletes` other
+            types, or a named column is missing.
         SparkRuntimeException: A key is NULL as a whole, or two different rows of `new` have one key, and `newest_by`,
-            if it is there, does not say which is the newer one. If all is loaded, as the rows are written.
+            if given, does not order them. If all is loaded, it is raised when the rows are written.
     """
     keys = [key] if isinstance(key, str) else [*key]
     named = [*keys, newest_by] if newest_by else keys
@@ -71,7 +71,7 @@ def merge_by_key(
 
 
 def _rows(changes: DataFrame, new: DataFrame) -> DataFrame:
-    """The changes that are rows."""
+    """Return the changes that are rows."""
     return changes.where(~column(_DELETED)).select(*map(column, new.columns))
 
 
@@ -80,7 +80,7 @@ def _as_it_is(frame: DataFrame) -> DataFrame:
 
 
 def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], newest_by: str | None) -> DataFrame:
-    """The last change of each key: one of its rows, or its delete, of which the other columns are NULL."""
+    """Return the last change of each key: one of its rows, or its delete, whose other columns are NULL."""
     at = column(newest_by) if newest_by else sf.lit(None)
     found = new.dropDuplicates().withColumns({_AT: at, _DELETED: sf.expr("false")})
     if deletes is not None:
@@ -94,7 +94,7 @@ def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], new
 
 
 def _is_one(keys: Sequence[str], newest_by: str | None) -> Column:
-    """True, or the error that names the key."""
+    """Return a condition that is true, or fails with an error that names the key."""
     shown = sf.to_json(sf.struct(*map(column, keys)))
     lacks = f"{newest_by} does not say which" if newest_by else "newest_by=… would say which"
     said = sf.concat(sf.lit("merge_by_key: different rows of an increment have the key "), shown, sf.lit(f": {lacks}."))
@@ -115,7 +115,7 @@ def _same_key(keys: Sequence[str]) -> Column:
 
 
 def _comes_later(newest_by: str | None) -> Column:
-    """Whether a change comes after the row that is there, or with it."""
+    """Return whether a change is newer than the existing row, or as new."""
     if newest_by is None:
         return sf.expr("true")
     known = _of("known", newest_by)
@@ -127,7 +127,7 @@ def _of(frame: str, name: str) -> Column:
 
 
 def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None, named: Sequence[str]) -> None:
-    """Raise InvalidDefinition for what is no DataFrame, and columns that do not fit."""
+    """Raise InvalidDefinition for arguments that are no DataFrames, and for columns that do not fit."""
     if not named:
         raise InvalidDefinition("merge_by_key: the key has no column: expected one or more. Name those of the key.")
     for what, frame in (("previous", previous), ("new", new), ("deletes", deletes)):
@@ -157,6 +157,6 @@ def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None
 
 
 def _others(known: Mapping[str, str], there: str, found: Mapping[str, str], here: str) -> str:
-    """The columns that two frames do not have alike, with their types; '' if there are none."""
+    """Return the columns that differ between two frames, with their types; '' if there are none."""
     names = sorted(name for name in known.keys() | found.keys() if known.get(name) != found.get(name))
     return "; ".join(f"{each}: {known.get(each, 'none')} {there}, {found.get(each, 'none')} {here}" for each in names)

@@ -1,7 +1,7 @@
-"""Parquet against a declared schema: Spark would fill a missing column with NULLs and hide an added one, in silence.
+"""Parquet checked against a declared schema: Spark silently fills a missing column with NULLs and hides an added one.
 
-Footers are read on the driver, and Spark is given the types that it has to ask for: it would believe what a writer
-noted beside the columns, and end with errors of Java's for types that it lacks.
+Footers are read on the driver, and Spark gets the types to read. By itself it would follow a writer's notes beside the
+columns, and end with Java's errors for types that it lacks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ OPTIONS: dict[str, bool | str] = {
     "mergeSchema": False,
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,
-    "datetimeRebaseMode": "CORRECTED",  # of files that name no version of Spark, whatever a session is set to
+    "datetimeRebaseMode": "CORRECTED",  # for files that name no version of Spark, whatever the session's setting
     "int96RebaseMode": "CORRECTED",
     **VERIFIED,
 }
@@ -39,9 +39,9 @@ def read_parquet(
     required: Sequence[str],
     file: Column,
 ) -> DataFrame:
-    """The tagged frame of Parquet files (columns and path by key); `_raw` is the row as JSON.
+    """Return the tagged frame of Parquet files (columns and path by key); `_raw` is the row as JSON.
 
-    Raises UnreadableUpdate for a file whose columns or types differ; their order may.
+    Raise UnreadableUpdate for a file whose columns or types differ; their order may.
     """
     _check(columns, schema)
     names = [column(field.name) for field in schema]
@@ -84,7 +84,7 @@ def rows_by_file(
 ) -> dict[str, int]:
     """Return the rows that Spark finds in each file, by its key, in a job that reads footers and no data.
 
-    `key` makes the key of a URL: of one for each file, and not for each row.
+    `key` turns a URL into a key, once for each file and not for each row.
     """
     rows = spark.read.options(**OPTIONS).schema(schema).parquet(*paths.values())
     counts = rows.groupBy(sf.col("_metadata.file_path").alias("url")).count()

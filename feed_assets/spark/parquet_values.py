@@ -1,4 +1,4 @@
-"""Values of Parquet columns in Spark, exactly as `feed_assets.read` has them without Spark.
+"""Values of Parquet columns in Spark, exactly as `feed_assets.read` returns them without Spark.
 
 A value that one of the two could not hold fails the action with a text that `errors.reading` turns into
 UnreadableUpdate: Parquet feeds have no rejects.
@@ -62,12 +62,12 @@ _TYPES: dict[str, Callable[[], st.DataType]] = {
     "binary": st.BinaryType,
     "date32[day]": st.DateType,
 }
-"""By Arrow's names."""
+"""Spark's types by Arrow's names."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A column as Spark reads it: its name, the type that is asked for, and whether it is in Spark's old calendar."""
+    """A column as Spark reads it: its name, the type that Spark reads, and whether it is in Spark's old calendar."""
 
     name: str
     kind: st.DataType
@@ -75,7 +75,7 @@ class Stored:
     is_nested: bool = False
 
     def value(self, kind: st.DataType, file: Column) -> Column:
-        """Return the column with values of `kind`; the action fails for a value that all readers cannot have."""
+        """Return the column with values of `kind`. The action fails on a value that not all readers can hold."""
         return _value(column(self.name), self, kind, file).alias(self.name)
 
 
@@ -92,7 +92,7 @@ def _value(found: Column, stored: Stored, kind: st.DataType, file: Column) -> Co
             checked = sf.transform_values(found, lambda _, each: _value(each, values, kind.valueType, file))
             if not _is_checked(keys, kind.keyType):
                 return checked
-            # The keys' types are the same in both, so they are looked at alone: Spark makes no map with a key twice.
+            # The keys' types are the same in both, so they are only checked: Spark makes no map with a key twice.
             fine_keys = sf.transform(sf.map_keys(found), lambda each: _value(each, keys, kind.keyType, file))
             return sf.when(found.isNull() | (sf.size(fine_keys) >= 0), checked)
         case _:
@@ -133,7 +133,7 @@ def _is_checked(stored: Stored, kind: st.DataType) -> bool:
 
 
 def _leaf(found: Column, stored: Stored, kind: st.DataType, file: Column) -> Column:
-    """Return the values of a leaf, by the first rule that it falls under."""
+    """Return the values of a leaf, by the first rule that applies."""
     if not _is_checked(stored, kind):
         return found
     if isinstance(kind, st.StringType):
@@ -157,7 +157,7 @@ def _decimal(found: Column, stored: Stored, kind: st.DecimalType, file: Column) 
 
 
 def _moment(nanoseconds: Column, kind: st.DataType) -> Column:
-    """Return moments of whole microseconds; those without a zone by an interval, which no session's zone moves."""
+    """Return moments of whole microseconds; without a zone, from an interval, which no session's zone moves."""
     microseconds = sf.call_function("div", nanoseconds, sf.lit(_NANOSECONDS))
     if isinstance(kind, st.TimestampType):
         return sf.timestamp_micros(microseconds)
@@ -166,6 +166,6 @@ def _moment(nanoseconds: Column, kind: st.DataType) -> Column:
 
 
 def _checked(found: Column, is_fine: Column, value: Column, stored: Stored, why: str, file: Column) -> Column:
-    """Return the value where there is none, or it is fine; else fail the action."""
+    """Return `value` where `found` is NULL or fine; else fail the action."""
     message = sf.concat(sf.lit(UNREADABLE), file, sf.lit(f": column {stored.name} {why}"))
     return sf.when(found.isNull() | is_fine, value).otherwise(sf.raise_error(message))

@@ -1,4 +1,4 @@
-"""From text to a typed value, strictly: what is not exactly the declared type becomes a reason, never NULL or a guess.
+"""Strict conversion of text to values: a text not exactly of the declared type is a reason, never NULL or a guess.
 
 | declared type | accepted text | refused, with a reason |
 |---|---|---|
@@ -34,7 +34,7 @@ EXACT_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:m
 _REASONS = "coalesce(_reasons, cast(array() AS array<string>))"  # As text: one call to the JVM in place of twenty.
 
 SCHEMAS = 128
-"""Schemas of a session that are kept, with what is made of them alone."""
+"""Schemas of a session that are cached, with what depends on them alone."""
 
 _FORMS: dict[type[st.DataType], str] = {
     st.IntegralType: text_forms.INTEGER,
@@ -53,12 +53,12 @@ def column(name: str) -> Column:
 
 
 def matches(text: Column, pattern: str) -> Column:
-    r"""Whether the whole text is of this form: `$` would let a line break at the end pass, `\z` does not."""
+    r"""Return whether the whole text is of this form: `$` would accept a line break at the end, `\z` does not."""
     return text.rlike(rf"\A(?:{pattern})\z")
 
 
 def value(text: Column, kind: st.DataType) -> Column:
-    """The typed value; NULL if the text is NULL or not exactly of this type."""
+    """Return the typed value; NULL if the text is NULL or not exactly of this type."""
     form = form_of(kind)
     if form is None:
         return text
@@ -72,25 +72,25 @@ def value(text: Column, kind: st.DataType) -> Column:
 
 
 def converted(text: Column, kind: st.DataType) -> Column:
-    """The value of a text that is of the form of this type; NULL if there is none, as for a day that does not exist."""
+    """Return the value of a text in the form of this type; NULL if it has none, as a day that does not exist."""
     moment = sf.when(_has_offset(text), text).otherwise(sf.concat(text, sf.lit("Z")))
     return (moment if _is_moment(kind) else text).try_cast(kind)
 
 
 def complaint(name: str, text: Column, kind: st.DataType, found: Column) -> Column:
-    """Why the text is not of this type (`found` is its `value`), as `<column>: …`; NULL if it is, or without a text."""
+    """Return why the text is not of this type (`found` is its `value`), as `<column>: …`; NULL if it is, or is NULL."""
     fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
     wrong = sf.coalesce(fine, sf.lit(f"{name}: not {with_article(kind.simpleString())}"))
     return sf.when(text.isNotNull() & found.isNull(), wrong)
 
 
 def missing(name: str, text: Column) -> Column:
-    """A reason where a required value is not there."""
+    """Return a reason where a required value is missing, else NULL."""
     return sf.when(text.isNull(), sf.lit(f"{name}: missing"))
 
 
 def collected(complaints: Sequence[Column]) -> Column:
-    """The complaints that are not NULL; an empty array, never NULL, if there are none, as for most rows."""
+    """Return the complaints that are not NULL; an empty array, never NULL, if there are none, as for most rows."""
     none = sf.array().cast("array<string>")
     if not complaints:
         return none
@@ -98,21 +98,20 @@ def collected(complaints: Sequence[Column]) -> Column:
 
 
 def once(column: Column, use: Callable[[Column], Column]) -> Column:
-    """What `use` makes of a column, which is computed once and only where its result is needed.
+    """Return the result of `use` on a column, which is computed once and only where its result is needed.
 
-    Through an array. Besides, it keeps what is rare out of the code that Java compiles for each row: if that is long,
-    Java does not compile it.
+    An array does that. It also keeps rare code out of what Java compiles for each row: Java does not compile long code.
     """
     return sf.get(sf.transform(sf.array(column), use), sf.lit(0))
 
 
 def reasons() -> Column:
-    """A tagged frame's reasons, never NULL."""
+    """Return a tagged frame's reasons, never NULL."""
     return sf.expr(_REASONS)
 
 
 def is_clean() -> Column:
-    """Whether a row of a tagged frame has no reason against it; never NULL.
+    """Return whether a row of a tagged frame has no reason against it; never NULL.
 
     Returns:
         The condition.
@@ -130,7 +129,7 @@ def _is_moment(kind: st.DataType) -> bool:
 
 
 def _has_offset(text: Column) -> Column:
-    """Whether a text in the form of a moment names its offset; not by a pattern, which takes ten times as long."""
+    """Return whether a text in the form of a moment names its offset. A pattern would take ten times as long."""
     return text.endswith("Z") | text.contains("+") | (sf.locate("-", text, len("YYYY-MM-DD ")) > 0)
 
 
@@ -139,7 +138,7 @@ def _digits(kind: st.DataType) -> int:
 
 
 def _too_fine(text: Column, kind: st.DataType) -> Column:
-    """Whether there are more digits after the point than the type keeps: both casts would round, or cut, in silence."""
+    """Return whether there are more digits after the point than the type keeps: both casts silently round or cut."""
     if isinstance(kind, st.DecimalType):
         return sf.length(sf.regexp_extract(text, r"\A-?[0-9]+\.([0-9]*?)0*\z", 1)) > kind.scale
     if isinstance(kind, (st.TimestampType, st.TimestampNTZType)):

@@ -1,4 +1,4 @@
-"""Plain lines of JSON: those of which one pattern shows that they are clean. They cost a third of what others do.
+"""Plain lines of JSON: one pattern shows that they are clean. They cost a third of what others do.
 
 A line is plain if its fields stand in a known order and each value is written as most programs write it. The pattern
 leaves nothing to be found out later: no field twice, no unknown one, no number that a type cannot hold, and no day that
@@ -19,10 +19,10 @@ from feed_assets.feeds.text_files import first_part
 from feed_assets.spark.parse import converted
 
 _SIMPLE = 64
-"""Fields up to which one pattern is held against a line: Java's patterns call themselves for each field."""
+"""Most fields of a line that one pattern checks: Java's patterns recurse for each field."""
 
 _HEAD_BYTES = 65_536
-"""Bytes of a file in which its first line is looked for."""
+"""Bytes of a file that are searched for its first line."""
 
 _LONGEST = 1 << 22
 """Bytes of a plain line at most: Spark's parser refuses texts of 20 million characters."""
@@ -45,21 +45,21 @@ _FORMS: dict[type[st.DataType], str] = {
     st.TimestampNTZType: f'"{_DAY}{_TIME}"',
 }
 _DIGITS: dict[type[st.DataType], int] = {st.ByteType: 2, st.ShortType: 4, st.IntegerType: 9, st.LongType: 18}
-"""Decimal digits of which any number fits."""
+"""Decimal digits with which every number fits the type."""
 
 _FROM_TEXT = (st.DateType, st.TimestampType, st.TimestampNTZType)
-"""Types of which Spark's parser hands out the text. Never of a number: it would make that text of a double."""
+"""Types that Spark's parser returns as text. Numbers are not among them: it would make their text from a double."""
 
 _OPTIONS = {
-    "mode": "FAILFAST",  # What the pattern takes and the parser does not ends the run: it is never NULL in silence.
+    "mode": "FAILFAST",  # A line that only the pattern accepts ends the run: it is never silently NULL.
     "columnNameOfCorruptRecord": "\0",  # No column of any schema has that name.
 }
 
 
 def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
-    """The fields of the first line that can be had without unpacking; none if it is no object, or a long one.
+    """Return the fields of the first line that needs no unpacking; none if there is none, or it is no object, or long.
 
-    Raises UpdateChanged for a file that is not as listed, UnreadableUpdate for one that is not what its name says.
+    Raise UpdateChanged for a file that is not as listed, UnreadableUpdate for one that does not fit its name.
     """
     file = next((each for each in files if each.size and not ending_of(each.key)), None)
     if file is None:
@@ -73,7 +73,7 @@ def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
 
 
 def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order: Sequence[str]) -> Column:
-    """Whether a text is a plain line, with all or some of the schema's fields in this order; never true of NULL."""
+    """Return whether a text is a plain line, with all or some of the schema's fields in this order; not for NULL."""
     forms = {field.name: _form(field.dataType) for field in schema}
     if len(forms) > _SIMPLE or None in forms.values():
         return sf.lit(False)
@@ -84,29 +84,29 @@ def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order
 
 
 def values(line: Column, schema: st.StructType) -> Column:
-    """The values of a plain line, as a struct of the schema's columns; NULL for NULL."""
+    """Return the values of a plain line, as a struct of the schema's columns; NULL for NULL."""
     kinds = [st.StringType() if isinstance(each.dataType, _FROM_TEXT) else each.dataType for each in schema]
     texts = st.StructType([st.StructField(each.name, kind) for each, kind in zip(schema, kinds, strict=True)])
     return sf.from_json(line, texts, _OPTIONS)
 
 
 def typed(found: Column, field: st.StructField) -> Column:
-    """A column of what `values` has found."""
+    """Return one column of the struct that `values` returned."""
     inner = found.getField(field.name)
     made = converted(inner, field.dataType) if isinstance(field.dataType, _FROM_TEXT) else inner
-    # A sum is never -0.0: `json_lines` does not tell it from 0.
+    # A sum is never -0.0: `json_lines` does not distinguish it from 0.
     return made + sf.lit(0).cast(field.dataType) if isinstance(field.dataType, (st.DoubleType, st.FloatType)) else made
 
 
 def _field(name: str, form: str, *, is_required: bool) -> str:
-    """A pattern of a field with what follows: a comma and another field, or the end of the object."""
+    """Return a pattern of a field with what follows: a comma and another field, or the end of the object."""
     value = form if is_required else rf"(?:{form}|null)"
     text = rf'"\Q{name}\E"{_BLANKS}:{_BLANKS}{value}{_BLANKS}(?:,{_BLANKS}(?=")|(?=\}}))'
     return text if is_required else f"(?:{text})?+"
 
 
 def _form(kind: st.DataType) -> str | None:
-    """A pattern of values; None for a type that only `json_lines` judges."""
+    """Return a pattern of values; None for a type that only `json_lines` judges."""
     if isinstance(kind, st.DecimalType):
         number = rf"-?{_whole(kind.precision - kind.scale)}{_fraction(kind.scale)}"
         return rf'(?:{number}|"{number}")'

@@ -1,4 +1,4 @@
-"""The first rows of what is written, taken on the way: a Markdown table for the UI."""
+"""The first rows of a written update, observed during the write: a Markdown table for the UI."""
 
 import re
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from feed_assets.core.schemas import quoted
 ROWS = 5
 """Rows that are shown at most."""
 SHOWN = "_feed_assets_shown"
-"""A column with the number and the texts of the first rows of each task, until they were observed; else NULL."""
+"""A column with the number and the texts of each task's first rows, else NULL; dropped once it was observed."""
 _ROWS_OF_A_TASK = 1 << 33
 _LONGEST, _FETCHED = 60, 500
-"""Characters of a text that are shown, and that come from Spark at most: white space in it is shown as one blank."""
+"""Most characters of a text that are shown, and that Spark returns: white space in it is shown as one blank."""
 
 
 def with_shown(frame: DataFrame) -> DataFrame:
@@ -39,7 +39,7 @@ def first_rows() -> Column:
 def _shown(schema: StructType) -> str:
     """Return SQL, which is one call to the JVM in place of ten for each column.
 
-    As text from Spark: Python would show timestamps in its own process's time zone.
+    Spark makes the texts: Python would show timestamps in its own process's time zone.
     """
     texts = ", ".join(map(_text, schema))
     shown = f"named_struct('number', {SHOWN}, 'texts', array({texts}))"
@@ -47,7 +47,7 @@ def _shown(schema: StructType) -> str:
 
 
 def markdown(schema: StructType, found: Sequence[Any]) -> str:
-    """The first of all these rows as a Markdown table; long values are cut."""
+    """Return the first of all these rows as a Markdown table; long values are cut."""
     rows = [each["texts"] for each in sorted(found, key=lambda each: each["number"])[:ROWS]]
     lines = [schema.names, ["---"] * len(schema), *([_cell(text) for text in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -61,7 +61,7 @@ def _text(field: StructField) -> str:
 
 
 _MARKDOWN = re.compile(r"[\\`\[\]!|<>]")
-"""What Markdown would take for more than text: an image, whose address a browser would ask, above all."""
+"""Characters that Markdown does not take for text: above all an image's, whose address a browser would fetch."""
 
 
 def _cell(text: str | None) -> str:

@@ -16,9 +16,9 @@ from feed_assets.spark.session import conf, session
 from feed_assets.spark.sizing import SMALL, conf_for
 
 _SIZES: list[int] = []
-"""Bytes that the runs read which work on this process's session now: it follows the largest of them."""
+"""Bytes that each run on this process's session reads now: the session is sized for the largest."""
 _UNSIZED: dict[str, str] = {}
-"""What the session has of SMALL while none does."""
+"""The session's values of the keys in SMALL while no run uses it."""
 _SIZING = RLock()
 
 
@@ -26,17 +26,17 @@ _SIZING = RLock()
 def profiled(
     settings: Settings, profile: Mapping[str, str], *, may_start: bool, size: int = 0
 ) -> Generator[SparkSession]:
-    """The process's session as a run over so many bytes has it, with a profile's configuration.
+    """Yield the process's session, sized for a run over `size` bytes, with a profile's configuration.
 
-    Both are taken back at the end, also of a run that fails. What Spark takes only when it starts has an effect where
-    this starts the session, if it `may_start` one for the profile: a process that is one run's. Raises InvalidSetting
-    where a session without it lives already.
+    Both are undone at the end, also if the run fails. What Spark takes only when it starts has an effect if this call
+    starts the session for the profile: it `may_start` one in a process of a single run. Raise InvalidSetting if a
+    session without it is running already.
     """
     refuse_an_ended_one()
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
     own = {*settings.spark_conf.get_secret_value(), *profile}
     with _SIZING:
-        # A session that lives already would take what it can of it, and keep that.
+        # A session that is running already would take what it can of the profile, and keep that.
         spark = session(settings, profile if starts else None, is_in_use=bool(_SIZES))
     before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
     _refuse_what_came_too_late(spark, profile)
@@ -54,7 +54,7 @@ def profiled(
 
 @contextmanager
 def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[None]:
-    """Have the session follow the bytes of a run while that works; an interrupt ends Spark, which is asked no more."""
+    """Size the session for a run until the block ends. Leave it alone after an interrupt, which ends Spark."""
     with _SIZING:
         if not _SIZES:
             _UNSIZED.update({key: spark.conf.get(key) or "" for key in SMALL})
@@ -74,7 +74,7 @@ def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[No
 
 
 def _follow_the_largest(spark: SparkSession, own: Collection[str]) -> None:
-    """Set the session to the most bytes that a run reads which works on it; to what it had if there is none."""
+    """Size the session for the largest run on it; set it to its own values if there is none."""
     with _SIZING:
         sized = {**_UNSIZED, **(conf_for(max(_SIZES), _UNSIZED, own) if _SIZES else {})}
         for key, value in sized.items():
@@ -102,7 +102,7 @@ def _set(spark: SparkSession, key: str, value: str) -> None:
 
 
 def _restore(spark: SparkSession, keys: Iterable[str], before: Mapping[str, str]) -> None:
-    """Take a profile back, but not after an interrupt, which ends this process's Spark."""
+    """Undo a profile. Callers do not after an interrupt, which ends this process's Spark."""
     for key in keys:
         value = before.get(key)
         if value is None:

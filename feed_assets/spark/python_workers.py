@@ -1,4 +1,4 @@
-"""The daemon of Spark's Python workers, which finds modules of the current folder after what is installed.
+"""The daemon of Spark's Python workers, which finds modules of the current folder after installed ones.
 
 PySpark's own is started in that folder with `python -m`: a file there called like a library would run in its place.
 """

@@ -41,14 +41,14 @@ def read(
     required: Sequence[str] = (),
     dialect: CsvDialect = RFC_4180,
 ) -> DataFrame:
-    """The tagged frame of some updates: the schema's columns in its order, then `_raw`, `_file`, `_reasons`.
+    """Return the tagged frame of some updates: the schema's columns in its order, then `_raw`, `_file`, `_reasons`.
 
     `schema` is DDL; `parse` has the table of what each type accepts; timestamps are UTC. A NULL in a `required` column
-    is a reason. `dialect` is how CSV is written. Raises UnreadableUpdate for files that Spark would skip, or that are
+    is a reason. `dialect` is how CSV is written. Raise UnreadableUpdate for files that Spark would skip, or that are
     not as declared, UpdateChanged for one that is not as listed. Spark reads at the action: wrap that in
     `reading(updates)`. A CSV file and a .gz file are one task each, so big feeds want files of some hundred megabytes.
 
-    The rows of Parquet files, as Spark counts them by the footers alone, are compared with those that they announce.
+    The rows of Parquet files, as Spark counts them by the footers alone, are compared with those that these announce.
     """
     declared = ddl(spark, schema)
     if unknown := sorted(set(required) - set(declared.fieldNames())):
@@ -56,7 +56,7 @@ def read(
     keys = _keys(updates, format)
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     files = {file.key: file for update in updates for file in update.files}
-    # Of one file the key is known: Spark adds no URL to each row. Of several it is made of the URL where it is used.
+    # The key of a single file is known: Spark adds no URL to each row. With several it is made of the URL where used.
     file = (sf.lit(keys[0]) if len(keys) == 1 else sf.col(_URL)).alias("_file")
     key_of_file = sf.col("_file") if len(keys) == 1 else _key(board, sf.col("_file"))
     with reading(updates):
@@ -78,12 +78,12 @@ def read(
 
 
 def clean(tagged: DataFrame) -> DataFrame:
-    """The rows without reasons, without the three columns that reading added."""
+    """Return the rows without reasons, without the three columns that reading added."""
     return tagged.where(is_clean()).drop(*META)
 
 
 def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: StructType | None = None) -> DataFrame:
-    """The rows of an update that `write` made, sealed or not yet, by its exact files; nothing is tagged.
+    """Return the rows of an update that `write` made, sealed or not yet, by its exact files; nothing is tagged.
 
     Without a schema Spark takes it from one footer: all parts of such an update are one job's, and alike.
     """
@@ -95,7 +95,7 @@ def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: Str
 
 
 def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update], schema: Any) -> DataFrame:
-    """The columns of a `pyarrow.Schema` of Parquet updates, NULL where a part lacks one; nothing is tagged."""
+    """Return the columns of a `pyarrow.Schema` of Parquet updates, NULL where a part lacks one; nothing is tagged."""
     keys = _keys(updates, "parquet")
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     columns = columns_of(board, updates)
@@ -107,8 +107,8 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
 
 
 def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, Columns]":
-    """Return the columns of Parquet files by key. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
-    # Here, not above: who reads CSV and JSON alone does not pay for it.
+    """Return the columns of Parquet files by key. Raise UnreadableUpdate, UpdateChanged or BlackboardError."""
+    # Here, not above: a process that reads only CSV and JSON does not pay for it.
     from feed_assets.feeds.parquet_columns import read_columns
 
     files = {file.key: file for update in updates for file in update.files}
@@ -116,19 +116,19 @@ def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, Colum
 
 
 def ddl(spark: SparkSession, schema: str) -> StructType:
-    """A schema of DDL, such as `id string, at timestamp`, as a value."""
+    """Return a schema of DDL, such as `id string, at timestamp`, as a value."""
     return _ddl(spark, schema, spark.conf.get("spark.sql.timestampType"))
 
 
 @lru_cache(SCHEMAS)
 def _ddl(spark: SparkSession, schema: str, _timestamp: str | None) -> StructType:
-    """The same, which is kept while `timestamp` means the same: a profile may say what it means."""
+    """Return the same, cached while `timestamp` means the same: a profile may change its meaning."""
     # pyspark's stubs name pandas and pyarrow, which have no complete types.
     return spark.createDataFrame([], schema).schema  # pyright: ignore[reportUnknownMemberType]
 
 
 def _keys(updates: Sequence[Update], form: Format) -> list[str]:
-    """The keys to read, each once and sorted, after a look for what Spark would take for nothing."""
+    """Return the keys to read, each once and sorted. Raise UnreadableUpdate for files that Spark would skip."""
     if not updates:
         raise UnreadableUpdate("No updates to read: expected at least one pinned update.")
     for update in updates:
@@ -141,7 +141,7 @@ def _keys(updates: Sequence[Update], form: Format) -> list[str]:
 def _key(board: Blackboard, url: Column) -> Column:
     """Return the key under the blackboard from a row's URL: `file:/a%20b` or `file:///a%20b`, `+` left alone.
 
-    It is taken of each row, so that only odd ones are decoded.
+    It runs for each row, so only odd URLs are decoded.
     """
     decoded = sf.url_decode(sf.replace(url, sf.lit("+"), sf.lit("%2B")))
     path = sf.when(url.contains("%"), decoded).otherwise(url)

@@ -1,9 +1,9 @@
 """Tagged frames: rows that carry the reasons why they are not clean, until they are split in two.
 
 A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (its file's key under
-the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows: the clean rows are
-written first, and the digest of the others is observed on the way, with some of them, KEPT at most. If these are not
-all, they are made once more and must have that digest.
+the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows. While the clean rows
+are written, the digest of the others is observed, and some of them are collected, KEPT at most. If these are not all,
+the rejected rows are computed once more and must have that digest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,23 +31,23 @@ from feed_assets.spark.write import write, written
 REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
 """Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""
 KEPT = 10_000
-"""Rejected records that the pass that writes the clean rows brings along at most."""
+"""Most rejected records that the pass that writes the clean rows collects."""
 _OF_ALL_TASKS = 100_000
-"""The same from all tasks together, before those of most hashes are left out."""
+"""Most of them from all tasks together, before only those with the least hashes are kept."""
 _TASK_BYTES = 64 << 20
-"""Bytes that a task reads at least, of large data."""
+"""Fewest bytes that a task reads of large data."""
 _LONGEST = 400
-"""Bytes of a rejected record that it brings along, with its reasons and its file."""
+"""Most bytes of a record that the pass collects, with its reasons and its file."""
 _REJECT = "_feed_assets_reject"
 """A column with a rejected record and its hash; NULL for a clean one."""
 _RECORD = dict(zip(REJECTS.names, ("array_join(_reasons, '; ')", "_file", "_raw"), strict=True))
-"""SQL of the columns of REJECTS, of a tagged frame. As text, and kept: each part of a column is a call to the JVM."""
+"""SQL of a tagged frame for the columns of REJECTS. It is a text, made once: each part of a column is a JVM call."""
 _NAMED = [f"{sql} AS {name}" for name, sql in _RECORD.items()]
 _NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # as Spark writes a frame of this schema without rows
 
 
 def is_tagged(frame: DataFrame) -> bool:
-    """Whether the frame carries `_raw`, `_file` and `_reasons`."""
+    """Return whether the frame carries `_raw`, `_file` and `_reasons`."""
     return set(META) <= set(frame.columns)
 
 
@@ -76,7 +76,7 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
     Args:
         tagged: A tagged input, with the columns `_raw`, `_file` and `_reasons`.
         key: The columns of the key.
-        order: What comes first; of equals, the lesser `_raw`, then `_file`.
+        order: The order in which the first row stays; of equals, the lesser `_raw`, then `_file`.
 
     Returns:
         The frame with its reasons.
@@ -90,10 +90,10 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
 
 @dataclass(frozen=True)
 class Rejected:
-    """Rejected rows, with the columns REJECTS, and what the pass that wrote the clean rows has counted of them.
+    """Rejected rows, with the columns REJECTS, and their counts by the pass that wrote the clean rows.
 
-    If that has not brought all along, the rows are read or made again to be written, and must then have the same
-    digest: no frame is kept for them.
+    If that pass did not collect all of them, the rows are read or computed again to be written, and must then have the
+    same digest: no frame is cached for them.
     """
 
     rows: DataFrame
@@ -110,14 +110,14 @@ class Rejected:
 
     @classmethod
     def on_the_way(cls, tagged: DataFrame, kept: int = KEPT) -> tuple[DataFrame, "Rejected"]:
-        """Split what a function made: (clean rows, rejected rows). Who writes all clean rows has counted the others."""
+        """Split a function's result: (clean rows, rejected rows). Writing all clean rows counts the others."""
         observation = Observation()
         counts = reject_counts(tagged.sparkSession, kept).values()
         records = apart(tagged)
         counted = records.observe(observation, *counts)
 
         def found() -> Mapping[str, Any]:
-            # Of a frame without clean rows the optimizer removes the observation: then it has seen nothing.
+            # If a frame has no clean rows, the optimizer removes the observation, which then has no values.
             return seen(observation) or records.agg(*counts).collect()[0].asDict()
 
         return without_rejects(counted), cls(rejected_rows(tagged), found)
@@ -136,9 +136,9 @@ def _reject(_session: SparkSession) -> Column:
 
 
 def kept_of(updates: Sequence[Update]) -> int:
-    """Return how many rejected records may come along from each task that reads some updates.
+    """Return how many rejected records each task that reads some updates may collect.
 
-    The driver keeps those of every task until the job ends, several times: 40 MB at most, each time.
+    The driver keeps those of every task until the job ends, in several copies of 40 MB at most.
     """
     tasks = 1 + sum(len(update.files) for update in updates) + bytes_of(updates) // _TASK_BYTES
     return max(min(KEPT, _OF_ALL_TASKS // tasks), 1)
@@ -146,7 +146,7 @@ def kept_of(updates: Sequence[Update]) -> int:
 
 @lru_cache(SCHEMAS)
 def reject_counts(_session: SparkSession, kept: int) -> dict[str, Column]:
-    """Return the parts of the digest of the rejects of a frame that `apart` made, and so many of these, by name."""
+    """Return aggregates by name of a frame that `apart` made: its rejects' digest parts, and `kept` of the rejects."""
     row, size = sf.col(f"{_REJECT}.hash"), " + ".join(f"octet_length({_REJECT}.{name})" for name in REJECTS.names)
     some = sf.min_by(_REJECT, sf.when(sf.expr(f"{size} <= {_LONGEST}"), row), kept)
     return {name: each.alias(name) for name, each in {**parts_of(row), "_some": some}.items()}
@@ -160,7 +160,7 @@ def without_rejects(frame: DataFrame) -> DataFrame:
 def write_rejects(some: Sequence[Rejected], board: Blackboard, partition: Partition, update_id: str) -> Written:
     """Write rejected rows under a claimed update that holds nothing yet: without Spark if there are none.
 
-    Raises UnstableRejects if they are others than those that were counted when the clean rows were written.
+    Raise UnstableRejects if they differ from those that were counted when the clean rows were written.
     """
     counts = [each.counts() for each in some]
     if not any(each["_records"] for each in counts):

@@ -6,7 +6,7 @@ from feed_assets.core.errors import UnreadableUpdate
 
 
 def check_counts(announced: Mapping[str, int], found: Mapping[str, int]) -> None:
-    """Raise UnreadableUpdate for the first file of which not all rows were read, or more."""
+    """Raise UnreadableUpdate for the first file of which Spark read fewer rows than announced, or more."""
     for key, rows in announced.items():
         if (read := found.get(key, 0)) != rows:
             others = sum(found.get(each, 0) != expected for each, expected in announced.items()) - 1

@@ -21,7 +21,7 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.home import OWNED, home
 
 UMASK = 0o077
-"""Of a JVM that we start and its Python workers: whatever they make, wherever, is for this user alone."""
+"""Umask of a JVM that we start and its Python workers: whatever they make, wherever, is for this user alone."""
 
 LOCAL_DIR, LOCAL_DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 """The setting and the variable that name disks for scratch files. Where both are set Spark takes the variable."""
@@ -41,24 +41,24 @@ class Scratch:
     locks: tuple[int, ...] = ()
 
     def with_one_on(self, disk: Path) -> "Scratch":
-        """Make a folder on one more disk. Raises OSError."""
+        """Return these folders and a new one on another disk. Raise OSError if it cannot be made."""
         folder, lock = _made(disk)
         return Scratch((*self.folders, folder), (*self.locks, lock))
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that have a JVM use the folders."""
+        """Return the variables that have a JVM use the folders."""
         return {LOCAL_DIRS: ",".join(map(str, self.folders))}
 
     def conf(self, master: str) -> dict[str, str]:
-        """Return where Hadoop buffers what it uploads to S3: one folder for everybody else, of a name that is known.
+        """Return the folder in which Hadoop buffers uploads to S3. By default all users share one with a known name.
 
-        Executors of another machine have no such folder: it is said to a `local` master alone.
+        Only a `local` master gets it: executors of another machine have no such folder.
         """
         return {HADOOP_TMP: str(self.folders[0] / "hadoop")} if master.startswith("local") else {}
 
     def remove(self) -> None:
-        """Remove the folders, and let their locks go."""
+        """Remove the folders, and release their locks."""
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
         for lock in self.locks:
@@ -66,16 +66,16 @@ class Scratch:
 
 
 def disks(conf: Mapping[str, str]) -> list[Path]:
-    """Return where scratch folders are made: as the user says to Spark, else in the home if there is one.
+    """Return the folders for scratch folders: those that the user sets for Spark, else one in the home.
 
-    A process without a home, such as a notebook, has them in the folder for temporary files.
+    A process without a home, such as a notebook, uses the folder for temporary files.
     """
     named = os.environ.get(LOCAL_DIRS) or conf.get(LOCAL_DIR) or _of_defaults()
     return [Path(each.strip()).absolute() for each in named.split(",") if each.strip()] or [_at_home()]
 
 
 def make_scratch(conf: Mapping[str, str]) -> Scratch:
-    """Make the scratch folders of a JVM with a configuration. Raises InvalidSetting where one cannot be made."""
+    """Make the scratch folders of a JVM with a configuration. Raise InvalidSetting if one cannot be made."""
     made = Scratch()
     try:
         for disk in disks(conf):
@@ -104,7 +104,7 @@ def remove_at_exit(made: Scratch, end_jvm: Callable[[], object]) -> None:
     owner = os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner:  # What was forked from it has its exit handlers, too.
+        if os.getpid() == owner:  # A forked process has its exit handlers, too.
             end_jvm()
             made.remove()
 
@@ -123,8 +123,8 @@ def _at_home() -> Path:
 
 
 def _of_defaults() -> str:
-    """Return what `spark-defaults.conf` says, which counts beneath all else."""
-    spec = find_spec("pyspark")  # To import it takes a second, which a sensor has no use for.
+    """Return the value in `spark-defaults.conf`, which everything else overrides; '' if it has none."""
+    spec = find_spec("pyspark")  # Importing it takes a second, which a sensor does not need.
     spark = os.environ.get("SPARK_HOME") or (str(Path(spec.origin).parent) if spec and spec.origin else "")
     file = Path(os.environ.get("SPARK_CONF_DIR") or f"{spark}/conf") / "spark-defaults.conf"
     found = _DEFAULT.findall(file.read_text("utf-8", "replace")) if file.is_file() else []
@@ -132,7 +132,7 @@ def _of_defaults() -> str:
 
 
 def _made(disk: Path) -> tuple[Path, int]:
-    """Make a folder that has its name only once it is locked, so that nobody takes it for one that was let go."""
+    """Make a folder that gets its name only once it is locked, so that nobody takes it for an unlocked one."""
     if "," in str(disk):
         raise OSError(f"{disk} has a comma in its path, which Spark takes for the end of it")
     disk.mkdir(0o700, parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def _made(disk: Path) -> tuple[Path, int]:
 
 
 def _is_let_go(folder: Path) -> bool:
-    """Return whether a folder is one of this user's that no process holds locked, or is about to."""
+    """Return whether a folder is this user's, and no process holds its lock, or is about to."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
             return False
@@ -153,6 +153,6 @@ def _is_let_go(folder: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except FileNotFoundError:  # Whoever removed it was killed: it had its lock before it had its name.
+    except FileNotFoundError:  # The process that removed it was killed: a folder has its lock before its name.
         return True
     return True

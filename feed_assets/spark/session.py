@@ -42,7 +42,7 @@ _OUTPUT = {
     f"spark.hadoop.{_MARK}": "false",  # Spark's _SUCCESS is empty, and would be a manifest
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",  # 2 leaves parts of a job that failed
     "spark.log.level": "ERROR",
-    "spark.ui.enabled": "false",  # It asks nobody who they are, on every interface of a cluster's driver.
+    "spark.ui.enabled": "false",  # It has no login, on every interface of a cluster's driver.
 }
 _LOCAL = {
     **SMALL,  # Until a run reads more (`sizing`).
@@ -50,31 +50,29 @@ _LOCAL = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # packing what two jobs read costs a fifth of their CPU
     "spark.sql.codegen.cache.maxEntries": "1000",  # three datasets have more than 100, and compile each anew
 }
-# Its default writes .crc files, which would be counted; s3a, which buffers uploads on disk, can write with no other.
+# Hadoop's default writes .crc files, which would be counted. s3a, which buffers uploads on disk, needs that default.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers that print a stack trace of every error of a query, which is raised, too."""
+"""Loggers that print a stack trace of every error of a query, although it is raised, too."""
 
 _log = logging.getLogger(__name__)
 _ONE_STARTS = threading.Lock()
-"""Of the threads of a process that ask for its first session one starts it: PySpark would start a JVM for each."""
+"""Lock under which one of several threads starts the first session: PySpark would start a JVM for each."""
 
 CONNECT_PORT = 15002
 """The port of a Connect server whose URL names none."""
 CONNECT_SECONDS = 10
-"""Seconds that it may take to answer."""
+"""Seconds that a Connect server may take to answer."""
 
 
 def conf(settings: Settings) -> dict[str, str]:
-    """The configuration of a session, or of the Connect server that is to be one; `spark_conf` of the settings wins.
+    """Return the configuration of a session, local or of a Connect server; `spark_conf` of the settings wins.
 
-    It cannot switch page checksums off.
-
-    `spark_master` `local[…]` begins as for small data (`sizing`), with a heap that fits the machine, and does not pack
-    kept frames.
-    Raises InvalidDefinition for what would break a manifest's count, or a folder of jars that is not there,
-    InvalidSetting for a bucket that is reached in two ways.
+    `spark_conf` cannot switch page checksums off. With `spark_master` `local[…]` a session starts sized for small data
+    (`sizing`), with a heap that fits the machine, and without compression of cached frames.
+    Raise InvalidDefinition for a setting that would break a manifest's count, or a folder without jars, InvalidSetting
+    for a bucket that is reached in two ways.
     """
     own = settings.spark_conf.get_secret_value()
     _refuse_success_files(own)
@@ -90,12 +88,12 @@ def conf(settings: Settings) -> dict[str, str]:
 
 
 def heap_in_words(settings: Settings) -> str:
-    """Return with which heap Spark starts on this machine, and what sets another; nothing where it is elsewhere."""
+    """Return in words the heap with which Spark starts on this machine, and its setting; '' if Spark is elsewhere."""
     return "" if settings.spark_remote or not _is_local(settings) else f" with {in_words(conf(settings))}"
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
-    """dagster-pyspark's resource for these settings; the session starts when it is first asked for."""
+    """Return dagster-pyspark's resource for these settings; the session starts at its first use."""
     if not settings.spark_remote and _is_local(settings):
         # Executors take `python3` of the PATH otherwise, which is rarely the one with our packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -103,10 +101,10 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
 
 
 def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_in_use: bool = False) -> SparkSession:
-    """The process's one session: made when first asked for, the same one after that, whatever the settings.
+    """Return the process's one session: made at the first call, the same one after that, whatever the settings.
 
-    A profile wins over them where the session is made. A session that is in use keeps what follows the bytes that are
-    read (`sizing`). Raises SparkUnavailable if it cannot be made.
+    A profile overrides them if this call makes the session. A session that is in use keeps the settings that depend on
+    the bytes that are read (`sizing`). Raise SparkUnavailable if it cannot be made.
     """
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
     wanted = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})
@@ -133,7 +131,7 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_
 
 
 def _prepare(settings: Settings) -> None:
-    """Start what the session is of, where PySpark itself would show secrets, or the token, to others."""
+    """Start the JVM or the Connect session where PySpark itself would show secrets, or the token, to others."""
     remote = settings.spark_remote.get_secret_value() if settings.spark_remote else None
     if remote and urlsplit(remote).hostname == LOOPBACK:
         from feed_assets.spark.connect import connect  # Here, not above: a local session does not pay for gRPC.
@@ -147,7 +145,7 @@ def _prepare(settings: Settings) -> None:
 
 
 def refuse_what_cannot_start(settings: Settings) -> None:
-    """Raise SparkUnavailable, in a moment, if no session could be had: no Java, or no server at its address."""
+    """Raise SparkUnavailable, quickly, if no session could start: no Java, or no server at its address."""
     if settings.spark_remote:
         _refuse_a_silent_address(settings.spark_remote.get_secret_value())
     elif SparkSession.getActiveSession() is None:
@@ -156,7 +154,7 @@ def refuse_what_cannot_start(settings: Settings) -> None:
 
 @contextmanager
 def _handlers_kept() -> Generator[None]:
-    """Keep whoever handles Ctrl-C: PySpark's own asks the JVM on a connection that waits for an answer, and hangs."""
+    """Keep the handler of Ctrl-C: PySpark's own calls the JVM on a connection that waits for an answer, and hangs."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -173,7 +171,7 @@ def _refuse_a_silent_address(remote: str) -> None:
             socket.create_connection((found.hostname, found.port or CONNECT_PORT), timeout=CONNECT_SECONDS).close()
     except OSError as error:
         address = f"FEED_ASSETS_SPARK_REMOTE={found.scheme}://{found.netloc}"
-        why = error.strerror or f"no answer in {CONNECT_SECONDS} s"  # A timeout has no words.
+        why = error.strerror or f"no answer in {CONNECT_SECONDS} s"  # A timeout has no text.
         is_refused = isinstance(error, ConnectionRefusedError)
         what = f"nobody listens at {address}" if is_refused else f"{address} cannot be reached ({why})"
         raise SparkUnavailable(f"{what}: expected a Spark Connect server. Start it, or correct the address.") from error
@@ -212,6 +210,6 @@ def _jars(folder: str | None) -> dict[str, str]:
 
 
 def _s3(endpoint: str | None) -> dict[str, str]:
-    """s3a as obstore reaches it: the AWS SDK's own chain finds what is in the environment, in profiles and roles."""
+    """Return s3a's options to connect as obstore does: the AWS SDK's chain uses environment, profiles and roles."""
     credentials = {f"{S3A}.aws.credentials.provider": CREDENTIALS}
     return {**credentials, **at_endpoint(S3A, endpoint)} if endpoint else credentials

@@ -24,13 +24,13 @@ _DEFAULTS = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.autoBroadcastJoinThreshold": "10485760b",
 }
-"""Spark's own values, as a session tells them."""
+"""Spark's own values, as a session returns them."""
 
 
 def conf_for(size: int, current: Mapping[str, str], own: Collection[str]) -> dict[str, str]:
-    """Return what a session is set to while a run reads so many bytes.
+    """Return the settings of a session to change while a run reads `size` bytes.
 
-    `own` are the names of what the user sets. `current` are the session's values: one that is neither Spark's default
+    `own` are the names that the user sets. `current` are the session's values: one that is neither Spark's default
     nor ours was set elsewhere, such as on a Connect server, and stays. Adaptive execution joins shuffle partitions that
     turn out small.
     """

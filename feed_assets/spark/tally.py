@@ -39,7 +39,7 @@ _TAKES_EVERY_ROW = frozenset(
 
 @dataclass(frozen=True)
 class Tally:
-    """Aggregates of the records of one input, by their names; `frame` is read by a function in place of `records`."""
+    """Aggregates of the records of one input, by their names; a function reads `frame` in place of `records`."""
 
     records: DataFrame
     counts: Mapping[str, Column]
@@ -58,15 +58,15 @@ class Tally:
         return cls(records, counts, frame, observation, name)
 
     def judged(self, result: DataFrame) -> "Tally":
-        """Return the tally for a function's result, which is written next: whether all records flow into it."""
+        """Return the tally with `is_whole`: whether all records flow into a function's result, written next."""
         is_whole = not _is_over(self.observation) and reads_whole(_analyzed_plan(result), self.name)
         return replace(self, is_whole=is_whole)
 
     @cached_property
     def found(self) -> Mapping[str, Any]:
-        """The aggregates, once the result was written.
+        """Return the aggregates, once the result was written.
 
-        The optimizer may have removed the observation, as where a filter is always false: then it has seen nothing.
+        The optimizer may have removed the observation, as where a filter is always false: then it has no values.
         """
         found: Mapping[str, Any] = seen(self.observation) if self.is_whole else {}
         return found or self.records.agg(*self.counts.values()).collect()[0].asDict()
@@ -108,7 +108,7 @@ def _is_over(observation: Any) -> bool:
 
 
 def seen(observation: Any) -> Mapping[str, Any]:
-    """Return what an observation has seen, without waiting for it."""
+    """Return the values of an observation, without waiting for it; nothing if it has none."""
     java = getattr(observation, "_jo", None)
     if java and (not java.future().isCompleted() or java.getAsJava().isEmpty()):
         return {}

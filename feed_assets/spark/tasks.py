@@ -1,4 +1,4 @@
-"""What is read in one task anyway: Spark, which does not know, would shuffle it to bring equal keys together."""
+"""Frames that are read in one task anyway: Spark would still shuffle them to bring equal keys together."""
 
 from pyspark.sql import DataFrame
 
@@ -7,5 +7,5 @@ LEAST_SPLIT = 4 << 20
 
 
 def in_one_task(frame: DataFrame) -> DataFrame:
-    """A frame of one task, as Spark is told where shuffles have one partition, too: nothing is shuffled then."""
+    """Return a frame of one task, marked so for Spark if shuffles have one partition, too: then none is needed."""
     return frame.coalesce(1) if frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1" else frame

@@ -1,4 +1,4 @@
-"""From a blackboard's URL and key to the path by which Spark (Hadoop) finds the same object."""
+"""Paths by which Spark (Hadoop) finds an object, from a blackboard's URL and the object's key."""
 
 import re
 from urllib.parse import urlsplit
@@ -10,17 +10,17 @@ _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
 def spark_path(board_url: str, key: str) -> str:
-    """The Hadoop path of an object: `file:///…`, `s3a://bucket/…`; `az://account/container` and `gs://` untested.
+    """Return the Hadoop path of an object: `file:///…`, `s3a://bucket/…`; `az://account/container`, `gs://` untested.
 
     Hadoop takes a path as it is and decodes no `%20`, so a `file://` URL is decoded here.
-    Raises InvalidName for `memory://`, which only this process can see.
+    Raise InvalidName for `memory://`, which only this process can see.
     """
     root = _root(board_url)
     return f"{root}/{key}" if key else root
 
 
 def escaped(path: str) -> str:
-    """A path for a reader: Spark takes each one as a glob pattern, so `[`, `{`, `*` and their like are escaped."""
+    """Return a path for a reader: Spark takes each one as a glob pattern, so `[`, `{`, `*` and the like are escaped."""
     return _GLOB.sub(r"\\\1", path)
 
 

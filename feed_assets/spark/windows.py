@@ -1,4 +1,4 @@
-"""Rows by window of event time, counted in a pass that is there anyway."""
+"""Counts of rows by window of event time, in a pass that runs anyway."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,17 +13,17 @@ from feed_assets.core.written import Counts
 from feed_assets.spark.parse import column
 
 SPAN = 1000
-"""Windows from the first to the last that are counted in passing, such as three days of five minutes."""
+"""Most windows, from the first to the last, that are counted in passing, such as three days of five minutes."""
 
 MOST_PARTS = 50
-"""Parts whose rows are counted apart in passing."""
+"""Most parts whose rows are counted apart in passing."""
 
 _MICROS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Counting:
-    """Rows are counted by this event time, in windows of this length, on the grid of UTC."""
+    """A count of rows by an event time, in windows of one length, on the grid of UTC."""
 
     event_time: str
     length: timedelta
@@ -32,8 +32,8 @@ class Counting:
         """Return the rows of each window as one value, which an observation can take; `exact` reads it.
 
         With `part`, a number below `parts`, the rows of each part are counted apart; rows without one are not counted.
-        A histogram merges what is nearest once it has more than so many bins. Numbered round a ring there are never
-        more windows than that, so that it merges what several tasks have counted of one window, and nothing else.
+        A histogram merges its nearest bins once it has more than a maximum. Numbered round a ring, there are never more
+        windows than that, so it merges only the counts that several tasks have of one window.
         """
         position = sf.pmod(sf.unix_seconds(column(self.event_time)), sf.lit(SPAN * self._seconds))
         number = sf.call_function("div", position, sf.lit(self._seconds))
@@ -42,7 +42,7 @@ class Counting:
         return sf.histogram_numeric(number.cast("double"), sf.lit(SPAN * parts))
 
     def by_part(self, part: Column, parts: int) -> dict[str, Column]:
-        """Return what `exact_by_part` reads, as aggregates by the names of its arguments."""
+        """Return the aggregates that `exact_by_part` reads, by the names of its arguments."""
         micros = sf.when(part.isNotNull(), sf.unix_micros(column(self.event_time)))
         found = {"bins": self.histogram(part, parts), "first": sf.min(micros), "last": sf.max(micros)}
         return {name: each.alias(name) for name, each in found.items()}
@@ -50,7 +50,7 @@ class Counting:
     def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
         """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).
 
-        None if these are too far apart: then two windows may have one number.
+        Return None if these are too far apart: then two windows may have one number.
         """
         found = self.exact_by_part(bins, first, last)
         return None if found is None else found.get(0, ())
@@ -58,7 +58,7 @@ class Counting:
     def exact_by_part(
         self, bins: Iterable[Row] | None, first: int | None, last: int | None
     ) -> dict[int, Counts] | None:
-        """Return the same of each part that has rows."""
+        """Return the same for each part that has rows."""
         if first is None or last is None:
             return {}
         lowest, highest = (moment // _MICROS // self._seconds for moment in (first, last))
@@ -72,7 +72,7 @@ class Counting:
         return {part: _summed(counts) for part, counts in found.items()}
 
     def counted(self, frame: DataFrame, key: Column) -> dict[str, Counts]:
-        """The rows of each window of a frame by a text of theirs, in a job of its own."""
+        """Return the number of a frame's rows in each window, by the text `key`, in a job of its own."""
         seconds = sf.unix_seconds(column(self.event_time))
         start = seconds - sf.pmod(seconds, sf.lit(self._seconds))
         rows = frame.groupBy(key.alias("key"), start.alias("start")).count().where("start is not null").collect()
@@ -87,12 +87,12 @@ class Counting:
 
 
 def counting_of(event_time: str | None, grain: str | None) -> Counting | None:
-    """Return how rows are counted by windows of a grain; None if they are not."""
+    """Return how rows are counted by windows of a grain; None without an event time or a grain."""
     return Counting(event_time, step_of(grain)) if event_time and grain else None
 
 
 def _summed(counts: Iterable[tuple[int, int]]) -> Counts:
-    """Counts by the start of their windows, in seconds since 1970; each window once, in order."""
+    """Return counts by the start of their windows, given in seconds since 1970; each window once, in order."""
     total: Counter[int] = Counter()
     for seconds, records in counts:
         total[seconds] += records

@@ -30,7 +30,7 @@ _PART = re.compile(r"part-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WINDOWS, _PREVIEW, _MEASURED = "_windows", "_preview", "_measured:"
 NOTHING: Mapping[str, str] = MappingProxyType({})
-# Said again for each write: a Connect server's own configuration, or a line in a user's, would win otherwise.
+# Set again for each write: a Connect server's own configuration, or a line in a user's, would win otherwise.
 _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
@@ -48,13 +48,12 @@ def write(
     measured: Mapping[str, str] = NOTHING,
     files: int | None = None,
 ) -> Written:
-    """Write Parquet parts under a claimed update that holds nothing yet; the manifest is the caller's.
+    """Write Parquet parts under a claimed update that holds nothing yet; the caller writes the manifest.
 
-    `event_time` names a timestamp column; `counting` has the rows of each window counted in the same pass, and
-    `measured` SQL aggregates computed, by name (`observable`). `files` is how many parts there are at most, which also
-    is how many tasks compute them; an empty frame is one part. Raises
-    UpdateAbandoned if the prefix is not empty, or does not hold exactly one job's parts afterwards. After any exception
-    never publish under this id.
+    `event_time` names a timestamp column. The same pass counts the rows of each window by `counting`, and computes the
+    SQL aggregates `measured`, by name (`observable`). `files` is the maximum of parts, and of tasks that compute them;
+    an empty frame is one part. Raise UpdateAbandoned if the prefix is not empty, or does not hold exactly one job's
+    parts afterwards. After any exception never publish under this id.
     """
     observation = Observation()
     narrowed = with_shown(df.coalesce(files) if files else df)
@@ -68,7 +67,7 @@ def write(
     if counting is None:
         return found
     counts = counting.exact(values[_WINDOWS], values["_first"], values["_last"])
-    if counts is None:  # From too far apart to be told apart in passing: this alone reads what was written.
+    if counts is None:  # Too far apart to be counted in passing: only this reads what was written.
         update = Update(partition, update_id, found.files)
         rows = read_own(df.sparkSession, board, update, df.schema)
         counts = counting.counted(rows, sf.lit("")).get("", ())
@@ -78,7 +77,7 @@ def write(
 def written(
     board: Blackboard, partition: Partition, update_id: str, schema: StructType, values: Mapping[str, Any]
 ) -> Written:
-    """What was written: the files that are there, exactly one job's, and what was observed of their rows."""
+    """Return the write result: the files in the update, exactly one job's, and what was observed of their rows."""
     files = listed(board, partition, update_id)
     _refuse_leftovers(files, f"{partition.path}/{update_id}")
     return Written(
@@ -107,7 +106,7 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
 
 
 def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
-    """Return the SQL aggregates that an observation can take: without DISTINCT and subqueries, of columns there are."""
+    """Return the SQL aggregates that an observation can take: without DISTINCT and subqueries, on existing columns."""
     some = tuple(measured.items())
     if _are_observable(frame.sparkSession, frame.schema, some):
         return dict(some)
@@ -116,7 +115,7 @@ def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
 
 @lru_cache(SCHEMAS)
 def _are_observable(spark: SparkSession, schema: StructType, measured: tuple[tuple[str, str], ...]) -> bool:
-    """Return it of an empty frame: an error of a plan would end the observations in it."""
+    """Return whether all are observable, by an empty frame: an error of a plan would end the observations in it."""
     empty: DataFrame = spark.createDataFrame([], schema)  # pyright: ignore[reportUnknownMemberType]
     try:
         return not measured or bool(empty.observe(Observation(), *_measured(spark, measured)).schema)
@@ -133,7 +132,7 @@ def _measured(_session: SparkSession, measured: tuple[tuple[str, str], ...]) -> 
 def _statistics(
     _session: SparkSession, schema: StructType, event_time: str | None, counting: Counting | None
 ) -> list[Column]:
-    """What is observed of rows of a schema: thousands of calls to the JVM, so it is kept, for each session its own."""
+    """Return the columns to observe of a schema's rows: thousands of calls to the JVM, so cached for each session."""
     found = {**parts(schema), **_times(schema, event_time), _PREVIEW: first_rows()}
     if counting:
         found[_WINDOWS] = counting.histogram()
@@ -141,7 +140,7 @@ def _statistics(
 
 
 def _times(schema: StructType, event_time: str | None) -> dict[str, Column]:
-    """The first and last event time as microseconds: a timestamp would come back in the zone of the asking process."""
+    """Return the first and last event time as microseconds: a timestamp would arrive in the calling process's zone."""
     if event_time is None:
         return {}
     if event_time not in schema.fieldNames() or not isinstance(schema[event_time].dataType, TimestampType):
