@@ -1,4 +1,4 @@
-"""Types that all texts of a column fit, judged by DuckDB with the patterns of a run."""
+"""Types that fit all texts of a column, judged by DuckDB with the patterns of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

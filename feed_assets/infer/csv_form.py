@@ -15,15 +15,15 @@ from feed_assets.infer.columns import NULLS, WITH_COMMA
 from feed_assets.infer.csv_parser import CsvRecord, count_quoted, csv_records
 
 DELIMITERS = ("\t", ";", "|", ",")
-"""Delimiters that are tried: of two that fit alike the first, for a comma stands in many texts."""
+"""Delimiters that are tried. The first of two that fit alike is chosen: many texts contain a comma."""
 
 QUOTES = ('"', "'")
 
 FORM_CHARACTERS = 1 << 20
-"""Characters of a file by which its form is chosen."""
+"""Characters of a file that decide its form."""
 
 _VALUE = re.compile(f"{text_forms.FRACTION}|{WITH_COMMA}|{text_forms.BOOLEAN}|{text_forms.DAY}|{text_forms.TIMESTAMP}")
-"""A text that is rather a value than a name."""
+"""A pattern of texts that are values rather than names."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def line_end_of(text: str) -> Literal["\n", "\r"]:
 def dialect_of(file: Path, text: str, encoding: Encoding, *, is_whole: bool) -> tuple[CsvDialect, list[str]]:
     """Return the dialect of a file by its beginning, and the names of its columns.
 
-    Raises InvalidName for a file whose records have different numbers of fields, or lines before its header.
+    Raise InvalidName for a file whose records have different numbers of fields, or lines before its header.
     """
     candidates = [*_candidates(text[:FORM_CHARACTERS], is_whole=is_whole and len(text) <= FORM_CHARACTERS)]
     if not candidates:
@@ -73,7 +73,7 @@ def dialect_of(file: Path, text: str, encoding: Encoding, *, is_whole: bool) -> 
 
 
 def _candidates(text: str, *, is_whole: bool) -> Iterator[_Candidate]:
-    """Yield the forms that are possible: `'` only where a field stands in it, and no quote only where none does."""
+    """Yield the possible forms: with `'` only if a field is in `'`, and without quotes only if no field is in `"`."""
     end = line_end_of(text)
     for delimiter in DELIMITERS:
         counts = {quote: count_quoted(text, delimiter, quote) for quote in QUOTES}
@@ -101,7 +101,7 @@ def _chosen(file: Path, candidates: Sequence[_Candidate], encoding: Encoding) ->
 
 
 def _refuse_lines_before(file: Path, candidates: Sequence[_Candidate]) -> None:
-    """Raise InvalidName where most records have several fields, and the first one has not."""
+    """Raise InvalidName if most records have several fields, and the first one has not."""
     for each in candidates:
         others = [record for record in each.records[1:] if record.problem is None]
         ((count, times),) = Counter(len(record.fields) for record in others).most_common(1) or [(0, 0)]

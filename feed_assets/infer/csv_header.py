@@ -7,7 +7,7 @@ from feed_assets.core.errors import InvalidName
 
 
 def refuse_names(file: Path, names: Sequence[str]) -> None:
-    """Raise InvalidName for a header where a name is missing or stands twice: Spark does not tell `a` from `A`."""
+    """Raise InvalidName for a header with a missing or repeated name: Spark does not distinguish `a` from `A`."""
     first: dict[str, str] = {}
     for number, name in enumerate(names, 1):
         if not name.strip():

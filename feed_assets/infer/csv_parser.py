@@ -1,4 +1,4 @@
-"""Records of CSV texts as a run has them: RFC 4180, and why a record of another form is rejected."""
+"""Records of CSV texts as a run reads them: RFC 4180, and why a record of another form is rejected."""
 
 import re
 from collections.abc import Iterator

@@ -19,7 +19,7 @@ UNNAMED = "feed"
 """Name of a feed that the paths do not name."""
 
 RESERVED = {"checks", "dg", "feed_asset", "foreign_feed", "partition", "previous", "run_spec"}
-"""Names that a module of declarations has already, and parameters that are no inputs."""
+"""Names that a module of declarations uses already, and parameters that are no inputs."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Inferred:
 def infer(files: Sequence[Path], *, above: str = "") -> Inferred:
     """Return the feed that files look like; `above` is the first part of its name.
 
-    Raises InvalidName for files and partitions that no feed can have, and for files that differ; InvalidDefinition for
-    columns of which there is no schema.
+    Raise InvalidName for files and partitions that no feed can have, and for files that differ; InvalidDefinition for
+    columns that have no schema.
     """
     sample = sample_of(files)
     name = feed_name(files)

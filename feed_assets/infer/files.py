@@ -1,4 +1,4 @@
-"""Sample files of one feed, each by the format that its name says."""
+"""Sample files of one feed, read in the format that their names end in."""
 
 import re
 import zlib
@@ -81,12 +81,12 @@ def _parquet(files: Sequence[Path]) -> Sample:
 
 
 def _without_type(footer: Any) -> set[str]:
-    """Return the columns of which a writer that knows no type wrote NULLs alone."""
+    """Return the columns without a type: their writer wrote NULLs alone."""
     return {field.name for field in footer.schema.to_arrow_schema() if str(field.type) == "null"}
 
 
 def _map_note(kind: str) -> str | None:
-    """Return what a dataset has to do with a column that holds a map."""
+    """Return what a dataset has to do with a column that holds a map; None for other columns."""
     if not re.search(r"(?:^|[<,:])map<", kind):
         return None
     return "a dataset cannot return a map: write array_sort(map_entries(…)) in its place, or drop it"

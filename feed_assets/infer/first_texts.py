@@ -1,4 +1,4 @@
-"""The beginnings of text files, and the encoding that they are in."""
+"""The beginnings of text files, and their encoding."""
 
 import codecs
 import re
@@ -11,7 +11,7 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.feeds.local_files import open_bytes
 
 SAMPLE_BYTES = 33_554_432
-"""Unpacked bytes that are looked at, of all files together."""
+"""Unpacked bytes that are read, of all files together."""
 
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = re.compile(b"[\x80-\x9f]")
@@ -26,7 +26,7 @@ class FirstBytes:
     is_whole: bool
 
     def text(self, encoding: Encoding) -> str:
-        """Return them as text, with U+FFFD for bytes that are none, and without the file's byte order mark."""
+        """Return them as text, with U+FFFD for invalid bytes, and without the file's byte order mark."""
         decoder = codecs.getincrementaldecoder(CODECS[encoding])(errors="replace")
         return decoder.decode(self.data, self.is_whole).removeprefix("\ufeff")
 
@@ -43,7 +43,7 @@ def first_bytes_of(files: Sequence[Path]) -> list[FirstBytes]:
 
 
 def size_notes(beginnings: Sequence[FirstBytes]) -> list[str]:
-    """Return the note that files were not read to their ends; nothing if they were."""
+    """Return a note if files were not read to their ends; nothing if they were."""
     cut = [each for each in beginnings if not each.is_whole]
     if not cut:
         return []

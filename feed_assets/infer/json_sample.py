@@ -17,7 +17,7 @@ from feed_assets.infer.text_table import TextTable
 _BLANK = re.compile(r"[ \t\n\v\f\r]*")
 
 NUMBER_LENGTH = 1000
-"""Characters of a number that Spark's parser takes at most."""
+"""Most characters of a number that Spark's parser accepts."""
 
 
 class _Number(str):
@@ -59,7 +59,7 @@ def json_sample(files: Sequence[Path]) -> Sample:
 
 
 def _lines(beginnings: Sequence[FirstBytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield the lines that are not blank, and where each stands; of a file that is cut off not the last one."""
+    """Yield the lines that are not blank, and where each stands; not the last one of a file that is cut off."""
     for each in beginnings:
         if each.data.startswith(UTF_16_MARKS):
             raise InvalidName(f"{each.file}: it is UTF-16: expected JSON in UTF-8. Have the producer write UTF-8.")
@@ -137,7 +137,7 @@ def _text(value: object) -> str | None:
 
 
 def _column(file: Path, column: Column, kinds: set[str]) -> Column:
-    """Return a column as JSON's own types have it: a run converts none to another."""
+    """Return a column with a type that fits its JSON types: a run converts none to another."""
     if nested := kinds & {"objects", "arrays"}:
         raise InvalidName(
             f"{file}: {column.name} holds {min(nested)}, which a feed of JSON cannot have: expected texts, "

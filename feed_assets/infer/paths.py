@@ -1,4 +1,4 @@
-"""Partitions that the paths of sample files look like."""
+"""Partitions that the paths of sample files suggest."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class PathPartitions:
-    """Partitions of time, and one more dimension of folders such as `region=apac`, by the files that are of each."""
+    """Partitions of time, and one more dimension of folders such as `region=apac`, in the order of their files."""
 
     every: str
     moments: tuple[datetime, ...]
@@ -49,7 +49,7 @@ class PathPartitions:
 
 
 def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
-    """Return the partitions that all paths have; None if there is no date in one of them, or two in a file's name."""
+    """Return the partitions that all paths have; None if a path has no date, or a file's name has two."""
     if name_with_two_dates(files):
         return None
     plain = [_KEY.sub("", file.as_posix()) for file in files]
@@ -62,15 +62,15 @@ def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
 
 
 def name_with_two_dates(files: Sequence[Path]) -> str | None:
-    """Return the first name of a file that has two different dates, of which none is more likely its partition."""
+    """Return the first file name with two different dates: either may be its partition. Return None without one."""
     return next((file.name for file in files if len({moment for moment, _ in _dates(file.name)}) > 1), None)
 
 
 def feed_name(files: Sequence[Path]) -> str | None:
     """Return the name that a feed of these files may have; None if the paths have none.
 
-    It is the folder's before folders such as `day=2026-01-01`, in which programs give files names of no meaning. Else
-    it is the files' own name, or the folder's above their partitions.
+    It is the name of the folder above folders such as `day=2026-01-01`: in these, programs give files names without
+    meaning. Else it is the files' own name, or that of the folder above their partitions.
     """
     path = files[0]
     in_keys = next((at for at, part in enumerate(path.parent.parts) if _KEY.match(part)), None)

@@ -1,17 +1,17 @@
 """Text of files and paths within Python code: as literals and as comments, never as code."""
 
 LONGEST_COMMENT = 400
-"""Characters of a comment: more of a name or a path helps nobody."""
+"""Most characters of a comment: more of a name or a path helps nobody."""
 
 
 def literal(value: object) -> str:
-    """Return a value in Python, a text between double quotes where that is the same."""
+    """Return a value as a Python literal, a text in double quotes if nothing else changes."""
     shown = repr(value)
     return f'"{shown[1:-1]}"' if isinstance(value, str) and shown[0] == "'" and '"' not in shown else shown
 
 
 def comment(text: str, *, indent: int = 0) -> str:
-    """Return one line with a comment: other than printable characters are escaped, and a long text loses its middle."""
+    """Return one line with a comment: unprintable characters are escaped, and a long text loses its middle."""
     line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
     half = (LONGEST_COMMENT - indent - len("#  … ")) // 2
     short = line if len(line) <= 2 * half else f"{line[:half]} … {line[-half:]}"

@@ -1,4 +1,4 @@
-"""What sample files show of a feed."""
+"""Facts about a feed that sample files show."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Sample:
     """Everything that sample files show of a feed, but for its partitions.
 
     Attributes:
-        records: The number of records that were looked at; None of Parquet, whose rows are not read.
+        records: The number of records that were read; None for Parquet, whose rows are not read.
         rejects: The number of these that a run rejects by this declaration.
     """
 
@@ -31,7 +31,7 @@ class Sample:
 
 @dataclass
 class Rejects:
-    """Records that a run rejects: how many, and where the first one stands, with the reason."""
+    """Records that a run rejects: their number, and where the first one stands, with the reason."""
 
     count: int = 0
     first: str = ""
@@ -42,7 +42,7 @@ class Rejects:
         self.count += count
 
     def notes(self, records: int) -> list[str]:
-        """Return the note on them; nothing if there are none."""
+        """Return a note on these records; nothing if there are none."""
         if not self.count:
             return []
         return [f"a run rejects {self.count} of {records} records, the first at {self.first}"]

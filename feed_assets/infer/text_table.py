@@ -1,4 +1,4 @@
-"""Texts of records in a table of DuckDB, in whose scans their types are judged."""
+"""Texts of records in a table of DuckDB, whose scans judge their types."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 pa: Any = pyarrow  # It has no types.
 
 BATCH = 20_000
-"""Records that are kept before they go to the table."""
+"""Records that are kept before they are put into the table."""
 
 
 class TextTable:
@@ -37,7 +37,7 @@ class TextTable:
             self.database.execute(f"ALTER TABLE texts ADD COLUMN {column} VARCHAR")
 
     def add(self, place: str, row: dict[str, str | None]) -> None:
-        """Add a record, and where it stands; its columns that are not there are NULL."""
+        """Add a record, and where it stands; its missing columns are NULL."""
         self._rows.append({"place": place, **row})
         self.records += 1
         if len(self._rows) == BATCH:
