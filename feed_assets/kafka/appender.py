@@ -1,4 +1,4 @@
-"""Writing to the end of a topic as the only one who does under a name."""
+"""The only writer to the end of a topic under a name."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ _TRANSACTION_SECONDS = 60
 
 
 class Appender:
-    """Once it is made, nobody who was there before under its name can write any more. Raises KafkaUnavailable."""
+    """A writer: once it is made, earlier ones of its name can write no more. Raises KafkaUnavailable."""
 
     def __init__(self, clients: Clients, topic: str, name: str) -> None:
         self._clients, self._topic = clients, topic
@@ -19,9 +19,9 @@ class Appender:
             self._producer.init_transactions(SECONDS)
 
     def tail(self, is_enough: Callable[[Sequence[Message]], bool], is_kept: Callable[[Message], bool]) -> list[Message]:
-        """The last messages of each partition, of those that are kept, as far back as is enough, or all.
+        """Return the last messages of each partition for which `is_kept`, as far back as `is_enough`, or all.
 
-        Raises KafkaUnavailable.
+        Raise KafkaUnavailable.
         """
         reader = self._clients.reader()
         try:
@@ -31,7 +31,7 @@ class Appender:
             reader.close()
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write keys and values, all or none. Raises KafkaUnavailable, and then it may be either; FencedOff."""
+        """Write keys and values, all or none. Raise FencedOff, or KafkaUnavailable: then it may be either."""
         with translated(f"write to {self._topic}"):
             self._producer.begin_transaction()
             for key, value in messages:

@@ -20,28 +20,28 @@ HEAD = struct.Struct(">BI")
 
 _FAST: Any = import_module("fastavro.read")
 _SLOW: Any = import_module("fastavro._read_py")
-"""fastavro in Python, which it takes itself where it was not compiled."""
+"""fastavro in Python, which fastavro itself uses where it is not compiled."""
 
 _DATUM = "datum"
-"""The field of the record in which a schema is read that is none: fastavro knows only of records that it has parsed."""
+"""The one field of a record that wraps a schema of another type: fastavro recognizes only records as parsed."""
 
 _NULL = ("null", {"type": "null"})
 
 
 class Schema(NamedTuple):
-    """A schema as it is declared, the form in which it is read, and what reads it."""
+    """A schema as it is declared, the form in which it is read, and the function that reads it."""
 
     declared: Any
     form: Mapping[str, Any]
     read: Callable[[BytesIO, Mapping[str, Any], None], Any]
     is_wrapped: bool
-    """Whether it is read as the one field of a record."""
+    """True if it is read as the one field of a record."""
 
 
 def parsed(text: str, named: dict[str, Any]) -> Schema:
-    """Return a schema to read and write by. `named` are the types that it may name, and gets those that it defines.
+    """Return a schema to read and write by. `named` has the types that it may name; those that it defines are added.
 
-    Raises InvalidSchema.
+    Raise InvalidSchema.
     """
     with _refused():
         found: Any = parse_schema(loaded(text), named)
@@ -51,13 +51,13 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     if is_wrapped := not isinstance(found, dict) or "fields" not in found:
         form = {"type": "record", "name": "feed_assets.datum", "fields": [{"name": _DATUM, "type": form}]}
     marked: dict[str, Any] = {**form, "__fastavro_parsed": True, "__named_schemas": names}
-    # Of what may be of any depth the compiled reader crashes where the other one raises.
+    # On values of any depth the compiled reader crashes where the other one raises.
     reader = _SLOW if is_deep else _FAST
     return Schema(found, marked, reader.schemaless_reader, is_wrapped)
 
 
 def define(text: str, named: dict[str, Any]) -> None:
-    """Add the types that a text defines to `named`, for a schema that refers to it. Raises InvalidSchema."""
+    """Add the types that a text defines to `named`, for a schema that refers to it. Raise InvalidSchema."""
     with _refused():
         parse_schema(loaded(text), named)
 
@@ -68,14 +68,14 @@ def _refused() -> Generator[None]:
         yield
     except InvalidSchema:
         raise
-    except Exception as error:  # Whatever the text is, and the library makes of it.
+    except Exception as error:  # Whatever the library raises for the text.
         raise InvalidSchema(excerpt(f"{type(error).__name__}: {error}", REASON_BYTES // 2)) from error
 
 
 def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decimal | bytes:
-    """The decimal: fastavro would round one with more digits than declared. Raises ValueError of it.
+    """Return the decimal. Raise ValueError if it has more digits than declared: fastavro would round it.
 
-    Without a precision it is none, and bytes, as Avro's specification has it.
+    Return the bytes if there is no precision, by Avro's specification.
     """
     if "precision" not in schema:
         return data
@@ -86,7 +86,7 @@ def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decima
 
 
 def _time_of(read: Callable[..., time]) -> Callable[..., time]:
-    """What reads a time of day: fastavro would take those of less than an hour before midnight."""
+    """Return a reader of a time of day: fastavro would accept those of less than an hour before midnight."""
 
     def checked(count: int, *schemas: object) -> time:
         if count < 0:
@@ -98,14 +98,14 @@ def _time_of(read: Callable[..., time]) -> Callable[..., time]:
 
 _EXACT = Context(prec=MAX_PREC, traps=[Inexact])
 _readers: Any = _FAST.LOGICAL_READERS
-"""Of both."""
+"""Readers of logical types, which both versions use."""
 _readers["bytes-decimal"] = _readers["fixed-decimal"] = _decimal
 for _name in ("int-time-millis", "long-time-micros"):
     _readers[_name] = _time_of(_readers[_name])
 
 
 def record_of(schema: Schema) -> Mapping[str, Any] | None:
-    """The record that a schema is, or the one in a union with null, as it is declared; None if it is anything else."""
+    """Return the record that a schema is, or has in a union with null, as it is declared; None if it is neither."""
     declared: Any = schema.declared
     branches = cast(list[Any], declared) if isinstance(declared, list) else [declared]
     found = [each for each in branches if each not in _NULL]
@@ -114,7 +114,7 @@ def record_of(schema: Schema) -> Mapping[str, Any] | None:
 
 
 def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
-    """The datum behind the head, and how many bytes are left. What it raises for other bytes may be anything."""
+    """Return the datum behind the head, and the number of bytes left. Other bytes may raise any exception."""
     stream = BytesIO(data)
     stream.seek(HEAD.size)
     found = schema.read(stream, schema.form, None)
@@ -122,7 +122,7 @@ def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
 
 
 def encoded(datum: Mapping[str, Any], schema: Schema, schema_id: int) -> bytes:
-    """A message's value."""
+    """Return a message's value."""
     stream = BytesIO()
     stream.write(HEAD.pack(0, schema_id))
     schemaless_writer(stream, schema.declared, datum)

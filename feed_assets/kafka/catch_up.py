@@ -1,7 +1,7 @@
-"""Take a topic's lag as it is found, then end: the connector's own partitions, without its group.
+"""Chunks of a topic's lag as it is found, and no more: the connector's own partitions, without its group.
 
-Files, signals and transactional ids are the service's: of the two, whoever opens a partition last is the only one who
-can signal it. Killed anywhere, it goes on from the last signal the next time, as the service does.
+Files, signals and transactional ids are the service's: of the two, only the one that opened a partition last can
+signal it. After a kill anywhere, the next call continues after the last signal, as the service does.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from feed_assets.kafka.topics import About
 
 
 def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors | None = None) -> list[Signal]:
-    """Keep and signal the chunks of what a topic has now; the last one of each partition ends where the topic does.
+    """Write and signal the chunks of all that a topic has now; the last one of each partition ends where that does.
 
-    Raises KafkaUnavailable, NoTopic, FencedOff and what Spark raises; LogTrimmed and SignalsLost of a partition after
-    the others were taken.
+    Raise KafkaUnavailable, NoTopic, FencedOff and Spark's errors; LogTrimmed and SignalsLost of a partition once the
+    others are done.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in log.bounds(reader, name).items()}
@@ -41,7 +41,7 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
 
 
 class _Lag:
-    """What is behind of a topic, up to the ends that were found. Its partitions are opened anew behind each step."""
+    """A topic's lag, up to the ends that were found. Its partitions are opened anew after each step."""
 
     def __init__(
         self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int], about: About
@@ -50,12 +50,12 @@ class _Lag:
         self._ends, self._about = ends, about
         self.signalled = list[Signal]()
         self.aside = dict[int, LogTrimmed | SignalsLost]()
-        """By partition: what a person has to look at."""
+        """Errors that a person has to resolve, by partition."""
 
     def by_executors(self, executors: Executors, opened: Mapping[int, Partition]) -> Mapping[int, Partition]:
-        """Take what is in whole lines of the grid, if it is much, a Spark job at a time, until one gets nowhere.
+        """Take the whole lines of the grid, if the lag is large, one Spark job at a time, until a job signals nothing.
 
-        Returns the partitions as they are open then.
+        Return the partitions as they are open then.
         """
         before = -1
         is_much = sum(self._ends[number] - each.start for number, each in opened.items()) >= executors.least
@@ -66,7 +66,7 @@ class _Lag:
         return opened
 
     def here(self, opened: Mapping[int, Partition]) -> None:
-        """Take the rest. What was cut in another way, and nobody told of, is cut like that as it is opened anew."""
+        """Take the rest. Unsignalled chunks that were cut in another way are cut like that once opened anew."""
         while True:
             before = len(self.signalled)
             try:
@@ -79,7 +79,7 @@ class _Lag:
                 return
 
     def _job(self, executors: Executors, opened: Mapping[int, Partition]) -> None:
-        """Signal what a Spark job has put, up to the first chunk of a partition that it has not."""
+        """Signal the chunks that a Spark job wrote, up to the first one of a partition that is missing."""
         wanted = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
         after = {number: each.start for number, each in opened.items()}
         for span, kept in spark_job.cut(executors, self._name, self._topic, wanted) if wanted else ():
@@ -100,7 +100,7 @@ class _Lag:
                 each.drop()
 
     def opened(self) -> dict[int, Partition]:
-        """The partitions, each from where its signals end; those that a person has to look at are put aside."""
+        """Return the partitions, each from where its signals end; put those aside that need a person."""
         places = [Place(self._name, number) for number in self._ends]
         made = signalling(self._chunking, places, {self._name: self._about})
         return {each.partition: found for each in made if (found := self._open(each))}

@@ -13,7 +13,7 @@ from feed_assets.core.secrets import shown
 from feed_assets.home import say
 
 SECONDS = 30.0
-"""For a broker to answer: then it is away."""
+"""Seconds that a broker may take to answer, before it counts as away."""
 
 GROUP = "feed_assets"
 _QUEUED_KB = 16 << 10
@@ -22,7 +22,7 @@ _QUEUED_KB = 16 << 10
 _FETCHED = 8 << 20
 _PEEKED = 64 << 10
 LONGEST = 64 << 20
-"""Bytes of a message that is read or written at most."""
+"""Most bytes of a message that is read or written."""
 
 _ABOUT = {
     "_RESOLVE": "bootstrap.servers, and the listeners that the broker advertises",
@@ -30,51 +30,51 @@ _ABOUT = {
     "_SSL": "security.protocol and ssl.*",
     "_AUTHENTICATION": "security.protocol, sasl.mechanism, sasl.username and sasl.password",
 }
-"""By what goes wrong between a client and the broker, the properties that say how to reach it."""
+"""Properties that decide how a client reaches the broker, by the error between them."""
 
 _SILENT_CODES = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
-"""What a call ends with that got no answer: why, a client hears in the background, and tells who polls it."""
+"""Errors of a call without an answer. A client gets the reason in the background, and reports it when polled."""
 
 _heard = list[KafkaError]()
-"""The first of that since it was last looked at."""
+"""The first background error in `_ABOUT` since this list was cleared."""
 
 SAY_SECONDS = 60.0
-"""From one line about a kind of what is heard to the next."""
+"""Seconds between two lines about one kind of background error."""
 
 _said = dict[str, float]()
-"""When each kind was last said."""
+"""The time of the last line about each kind."""
 
 _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
 
 
 class Clients:
-    """Makes the clients of one configuration. What goes wrong in the background is told to `on_error`."""
+    """Factory of the clients of one configuration. `on_error` receives the errors from the background."""
 
     def __init__(self, conf: Mapping[str, str], on_error: Callable[[KafkaError], None] = lambda _: None) -> None:
         self._on_error = on_error
         self._conf: dict[str, Any] = {"log_level": 2, "error_cb": self._hear, **conf}
 
     def consumer(self) -> Consumer:
-        """One of the group: reads what is committed, and nothing from where it was not told to."""
+        """Return a member of the group: it reads committed messages, and only from given offsets."""
         more = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
         return _made(Consumer, {**more, "group.id": GROUP, **self._conf, **_READS})
 
     def reader(self) -> Consumer:
-        """One for itself, that sees where a partition ends."""
+        """Return a consumer for itself, that sees where a partition ends."""
         return _made(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS})
 
     def peeker(self) -> Consumer:
-        """A reader that fetches hardly more than the next message of each partition."""
+        """Return a reader that fetches hardly more than the next message of each partition."""
         little = {"queued.max.messages.kbytes": 1, "max.partition.fetch.bytes": _PEEKED}
         return _made(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
 
     def producer(self, transactional_id: str, seconds: int) -> Producer:
-        """One that writes in transactions, which the broker ends after so many seconds."""
+        """Return a producer that writes in transactions, which the broker ends after `seconds`."""
         mine = {"transactional.id": transactional_id, "transaction.timeout.ms": seconds * 1000, "linger.ms": 0}
         return _made(Producer, {"compression.type": "gzip", **self._conf, **mine, **_WRITES})
 
     def admin(self) -> AdminClient:
-        """One that makes topics."""
+        """Return a client that makes topics."""
         return _made(AdminClient, self._conf)
 
     def _hear(self, error: KafkaError) -> None:
@@ -87,7 +87,7 @@ _Client = TypeVar("_Client")
 
 
 def _made(kind: Callable[[dict[str, Any]], _Client], conf: dict[str, Any]) -> _Client:
-    """A client. Raises InvalidSetting for a property that there is not, or a value that it cannot have."""
+    """Return a client. Raise InvalidSetting for a property that does not exist, or a value that it cannot have."""
     try:
         return kind(conf)
     except KafkaException as error:
@@ -102,18 +102,18 @@ _READS: dict[str, Any] = {
     "fetch.max.bytes": _FETCHED,
     "receive.message.max.bytes": LONGEST + 512,
 }
-"""What reading means here, whatever the settings say."""
+"""Properties of each consumer, whatever the settings are."""
 
 
 _WRITES: dict[str, Any] = {"message.max.bytes": LONGEST, "batch.size": 16 << 10}
-"""A topic's limit is for a batch: so a message that it would take is not refused for those beside it."""
+"""Properties of each producer. A topic's limit is for a batch: a small one refuses no message for those beside it."""
 
 _ENDS: dict[str, Any] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
 
 
 @contextmanager
 def translated(action: str, client: Consumer | Producer | AdminClient | None = None) -> Generator[None]:
-    """Raise our errors for Kafka's. The client of which a first answer is expected says why there is none."""
+    """Raise our errors for Kafka's. `client` waits for its first answer, and has the reason if there is none."""
     try:
         yield
     except KafkaException as error:
@@ -126,7 +126,7 @@ def translated(action: str, client: Consumer | Producer | AdminClient | None = N
 
 
 def say_heard(error: KafkaError) -> None:
-    """Say on standard error what a client hears in the background: of each kind a line a minute, as it hears many."""
+    """Print a client's background error on standard error: a line a minute of each kind, as there are many."""
     now = monotonic()
     if now >= _said.get(error.name(), -SAY_SECONDS) + SAY_SECONDS:
         _said[error.name()] = now
@@ -134,13 +134,13 @@ def say_heard(error: KafkaError) -> None:
 
 
 def advice(error: KafkaError) -> str:
-    """What a client has heard, and what to do."""
+    """Return the text of a background error, and what to do."""
     about = _ABOUT.get(error.name())
     return f"{shown(error.str())}. Check {f'{about} of' if about else 'the broker, and'} FEED_ASSETS_KAFKA."
 
 
 def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -> FeedAssetsError:
-    """Our error for one of Kafka's."""
+    """Return our error for one of Kafka's."""
     if may_be_fenced and is_fenced(error):
         return FencedOff(
             f"cannot {action}: another process does. Nothing is lost, and nothing is there twice. Let all connectors "
@@ -154,13 +154,13 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
 
 
 def _is_too_long(error: KafkaException) -> bool:
-    """Whether the broker refuses a message for its size."""
+    """Return whether the broker refuses a message for its size."""
     said = error.args[0]
     return isinstance(said, KafkaError) and said.code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
 def is_fenced(error: KafkaException) -> bool:
-    """Whether another process has put this one out: of its transactional id, or as the same member of the group."""
+    """Return whether another process fenced this one off: its transactional id, or its membership of the group."""
     said = error.args[0]
     if not isinstance(said, KafkaError):
         return False

@@ -1,6 +1,6 @@
-"""How many messages of a topic there are in each window of time: by the broker's offsets, or by reading all of them.
+"""Counts of a topic's messages in each window of time: by the broker's offsets, or by reading all of them.
 
-Offsets tell it only where the broker stamps messages as they come (`LogAppendTime`), removes none of them but the
+Offsets give counts only if the broker stamps messages at their arrival (`LogAppendTime`), removes none of them but the
 oldest, and nobody writes in transactions, as an offset may then be the end of one.
 """
 
@@ -20,19 +20,19 @@ from feed_assets.kafka.messages import Message
 from feed_assets.kafka.topics import config_of, id_of
 
 CELL = 10_000
-"""Offsets of a partition whose messages are counted as one part: no more than these are counted anew after a kill."""
+"""Offsets of a partition whose messages are counted as one part: at most these are counted again after a kill."""
 
 _BYTES = 64 << 20
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""Where all windows of minutes and hours are counted from."""
+"""Origin of all windows of minutes and hours."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 Offsets = Mapping[int, int]
-"""By partition."""
+"""Offsets by partition."""
 
 
 def refusal(clients: Clients, topic: str) -> str | None:
-    """Why a topic's offsets tell no counts, as far as its configuration says; None if they may."""
+    """Return why a topic's offsets give no counts, by its configuration; None if they may."""
     with translated(f"describe {topic}"):
         found = config_of(clients.admin(), topic)
     stamped, removed = found["message.timestamp.type"].value, found["cleanup.policy"].value
@@ -42,7 +42,7 @@ def refusal(clients: Clients, topic: str) -> str | None:
 
 
 def same_topic(clients: Clients, topic: str, known: str | None) -> str:
-    """The broker's id of a topic. Raises LogTrimmed if it is another than the known one, and KafkaUnavailable."""
+    """Return the broker's id of a topic. Raise LogTrimmed if it is another than the known one, or KafkaUnavailable."""
     with translated(f"describe {topic}"):
         found = id_of(clients.admin(), topic)
     if known not in (None, found):
@@ -62,7 +62,7 @@ class Oldest:
 
 
 def oldest(clients: Clients, topic: str) -> list[Oldest]:
-    """Where each partition begins that has messages. Raises KafkaUnavailable."""
+    """Return where each partition begins that has messages. Raise KafkaUnavailable."""
     reader = clients.reader()
     try:
         with translated(f"count {topic}"):
@@ -75,15 +75,15 @@ def oldest(clients: Clients, topic: str) -> list[Oldest]:
 
 
 def moment_of(message: Message) -> datetime:
-    """When a message was made, or came, as its topic has it (UTC)."""
+    """Return when a message was made, or arrived, as its topic has it (UTC)."""
     return EPOCH + message.moment * _MILLISECOND
 
 
 @dataclass(frozen=True)
 class ByOffsets:
-    """The messages of each window between two moments, and the offsets at the last of them.
+    """Counts of messages in each window between two moments, and the offsets at the last of them.
 
-    `ranges` are the first and last offset of each window by partition, of those that have a message then.
+    `ranges` are the first and last offset of each window, by partition that has a message in it.
     """
 
     windows: Mapping[datetime, int]
@@ -95,13 +95,13 @@ def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[da
     """Count from each moment to the next, by the broker's clock; all of them lie in the past.
 
     Args:
-        clients: Of its broker.
+        clients: Clients of the topic's broker.
         topic: The topic.
-        after: The offsets at the first moment, by partition; of one that is not named it is asked for.
+        after: The offsets at the first moment, by partition; the broker is queried for a missing one.
         bounds: The moments (UTC).
 
     Raises:
-        LogTrimmed: The broker has removed messages since the first moment, so nobody knows how many there were.
+        LogTrimmed: The broker has removed messages since the first moment, so their number is unknown.
         KafkaUnavailable: The broker does not answer.
     """
     reader = clients.reader()
@@ -125,7 +125,7 @@ _Ends = Mapping[int, tuple[int, int]]
 
 
 def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dict[int, int]:
-    """The first offsets of a moment or later; where there are none, the end as it was before this was asked."""
+    """Return the first offsets at a moment or later; where there are none, the ends as they were before this query."""
     stamp = (moment - EPOCH) // _MILLISECOND
     asked = [TopicPartition(topic, partition, stamp) for partition in ends]
     found = reader.offsets_for_times(asked, timeout=SECONDS)
@@ -151,7 +151,7 @@ def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: date
 
 @dataclass(frozen=True)
 class Cell:
-    """The messages of one partition from a line of the grid on, as far as they were read: how many, by window."""
+    """Counts by window of one partition's messages from a line of the grid on, as far as they were read."""
 
     partition: int
     start: int
@@ -167,15 +167,15 @@ Cells = Mapping[int, Cell]
 def by_reading(
     clients: Clients, topic: str, after: Cells, limit: int, seconds: float, start_of: Callable[[datetime], datetime]
 ) -> tuple[list[Cell], Cells, bool]:
-    """Count the messages that came after, by their timestamps, whoever sets them.
+    """Count the messages after some cells, by their timestamps, whoever sets them.
 
     Args:
-        clients: Of its broker.
+        clients: Clients of the topic's broker.
         topic: The topic.
-        after: By partition the cell that was counted last, and how far.
-        limit: Messages to read.
-        seconds: To wait for the broker.
-        start_of: The start of a moment's window (UTC).
+        after: The cell that was counted last, and how far, by partition.
+        limit: Messages to read at most.
+        seconds: Seconds to wait for the broker.
+        start_of: Returns the start of a moment's window (UTC).
 
     Returns:
         The cells that have changed, the last one of each partition, and whether there was no more. A cell is the same
@@ -205,6 +205,6 @@ def by_reading(
 
 
 def _last_of(after: Cells, partition: int, start: int) -> Cell:
-    """Return what was counted of a cell before, if it is the last one of its partition."""
+    """Return the earlier count of a cell, if it is the last one of its partition; else an empty one."""
     last = after.get(partition)
     return last if last and last.start == start else Cell(partition, start, start, {})

@@ -1,7 +1,7 @@
 """The one batch writer: decoded messages of one topic partition in, closed chunks out. Pure: the clock is handed in.
 
 A chunk ends at the first of: a line of the grid (the message limit), another schema, so many bytes, the time limit.
-All but the last depend on the messages alone; what ends early leaves the next chunk to end where it would have, too.
+All but the last depend on the messages alone. After a chunk that ends early the next one ends where it would have.
 """
 
 from collections import Counter
@@ -16,16 +16,16 @@ from feed_assets.kafka import dialect
 from feed_assets.kafka.messages import OFFSET, OPERATION, DeadLetter, Decoded, Row, Tombstone
 
 CHUNK_BYTES = 32 << 20
-"""Bytes of a chunk, before it is packed, behind which it ends: it is in memory once, as it is put."""
+"""Bytes after which a chunk ends, before it is packed: it is in memory once, when it is written."""
 
 _MINUTE = 60_000
 """In milliseconds."""
 
 HELD_BYTES, HELD = 4 << 20, 10_000
-"""Bytes and number behind which a chunk ends of what waits in memory: dead letters, tombstones before the first row."""
+"""Bytes and number in memory after which a chunk ends: of dead letters, and of tombstones before the first row."""
 
 MINUTES = 10_000
-"""Minutes behind which a chunk ends: its signal names each of them, and brokers take messages of up to 1 MB."""
+"""Minutes after which a chunk ends: its signal names each of them, and brokers take messages of up to 1 MB."""
 
 _BUFFERED = 64 << 10
 """Bytes that are written to the file at once: line by line it would take a third of the time."""
@@ -33,7 +33,7 @@ _BUFFERED = 64 << 10
 
 @dataclass(frozen=True)
 class Chunk:
-    """What was between two offsets: lines in the dialect, and dead letters. Without records there is no content."""
+    """Messages between two offsets: lines in the dialect, and dead letters. Without records there is no content."""
 
     offsets: OffsetRange
     records: int
@@ -41,11 +41,11 @@ class Chunk:
     content: bytes
     dead: tuple[DeadLetter, ...] = ()
     minutes: Mapping[int, int] = field(default_factory=dict[int, int])
-    """Messages by minute since 1970, as the messages' timestamps have it."""
+    """Counts of messages by minute since 1970, by the messages' timestamps."""
 
 
 class Cutter:
-    """Cuts the messages of one topic partition from an offset on, which it is given in their order.
+    """Cutter of one topic partition's messages from an offset on, which are added in their order.
 
     `until` is where the first chunk ends, as it was left unsignalled, whatever the grid is now;
     `body` makes the file that an open chunk is written to.
@@ -53,14 +53,14 @@ class Cutter:
 
     def __init__(self, start: int, topic: Topic, until: int = 0, body: Callable[[], IO[bytes]] = BytesIO) -> None:
         self.next = start
-        """The first offset of which it knows nothing."""
+        """The first offset that is not taken yet."""
         self.opened: float | None = None
-        """When the first message of the open chunk came."""
+        """When the first message of the open chunk was added; None without one."""
         self._topic, self._until, self._new_body = topic, until, body
         self._begin(start)
 
     def add(self, decoded: Decoded, now: float) -> list[Chunk]:
-        """Take a message; the chunks that end before or with it. One that was taken before is passed over."""
+        """Take a message and return the chunks that end before or with it. Skip one that was taken before."""
         if decoded.offset < self.next:
             return []
         ended = self.reach(decoded.offset)
@@ -72,7 +72,7 @@ class Cutter:
         return ended
 
     def reach(self, offset: int) -> list[Chunk]:
-        """The chunks that end before an offset, as nothing else comes before it: at the grid, over missing ones too."""
+        """Return the chunks that end before an offset, with no more messages before it: at the grid, over gaps, too."""
         ended = list[Chunk]()
         if self.opened is not None and offset >= self._end:
             ended.append(self._close(self._end))
@@ -81,7 +81,7 @@ class Cutter:
         return ended
 
     def due(self, now: float) -> Chunk | None:
-        """The open chunk, if its time is over; not before `until`, where it had ended, and somebody may say so."""
+        """Return the open chunk, if its time is over; not before `until`, its former end: it may be signalled yet."""
         if self.opened is None or now < self.opened + self._topic.seconds or self.next < self._until:
             return None
         return self._close(self.next)
@@ -113,7 +113,7 @@ class Cutter:
         self._write(row.line)
 
     def _write_tombstone(self, tombstone: Tombstone) -> None:
-        """Those before the first row wait for its columns."""
+        """Write a tombstone. Those before the first row wait for its columns."""
         if self._columns:
             self._write(self._line(tombstone))
         else:
@@ -164,7 +164,7 @@ class Cutter:
     def _begin(self, start: int) -> None:
         self.next = self._start = self._end = start
         self.opened = None
-        self._body: IO[bytes] = BytesIO()  # Nothing that has to be closed, until there is something to write.
+        self._body: IO[bytes] = BytesIO()  # It needs no close; replaced once there is something to write.
         self._columns: tuple[str, ...] = ()
         self._schema_id: int | None = None
         self._lines: list[bytes] = []

@@ -1,8 +1,8 @@
-"""Dead letters: the messages of a topic that are no records, and what became of them.
+"""Dead letters: the messages of a topic that are no records, and how they are settled.
 
-A receipt is a message of the same topic and partition: so many letters before an offset are dealt with. It is in one
-transaction with the messages that were produced again, so that each of them is there once: a kill undoes both, and who
-comes next begins behind the last receipt. Two at once share a transactional id: the first one is put out.
+A receipt is a message of the same topic and partition: so many letters before an offset are settled. It is in one
+transaction with the messages that were produced again, so that each of them is there once. A kill undoes both, and the
+next process begins after the last receipt. Two at once share a transactional id, which fences the first one off.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +25,10 @@ from feed_assets.kafka.signals import CUT, OFFSET, TIMESTAMP
 from feed_assets.kafka.topics import config_of
 
 OURS = "feed_assets."
-"""What the names of the headers begin with that the service adds."""
+"""Prefix of the names of the headers that the service adds."""
 
 LETTERS_PER_READ, BYTES_PER_READ = 1000, 8 << 20
-"""Messages and bytes of a read: what one transaction produces again."""
+"""Messages and bytes of one read, which one transaction produces again."""
 
 _UPTO, _COUNT = f"{OURS}upto", f"{OURS}count"
 _TRANSACTION_SECONDS = 60
@@ -45,19 +45,19 @@ class Letter:
     reason: str
     at: datetime
     is_open: bool
-    """Whether nobody has dealt with it yet."""
+    """True while it is not settled."""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """So many letters before an offset of the dead letters' partition are dealt with."""
+    """Settlement of so many letters before an offset of the dead letters' partition."""
 
     upto: int
     count: int
 
 
 def receipt_of(message: Message) -> Receipt | None:
-    """The receipt that a message is; None of a dead letter, whatever its producer has put into its headers."""
+    """Return the receipt that a message is; None for a dead letter, whatever headers its producer has set."""
     found = dict(message.headers)
     if _UPTO not in found or OFFSET in found:
         return None
@@ -65,7 +65,7 @@ def receipt_of(message: Message) -> Receipt | None:
 
 
 def letters(clients: Clients, topic: str, limit: int) -> list[Letter]:
-    """The last letters of each partition, newest first. Raises KafkaUnavailable."""
+    """Return the last letters of each partition, newest first. Raise KafkaUnavailable."""
     with closing(clients.reader()) as reader:
         return [each for number in _partitions(reader, topic) for each in _letters(reader, topic, number, limit)]
 
@@ -90,28 +90,27 @@ def _letter(partition: int, message: Message, *, is_open: bool) -> Letter:
 def _partitions(reader: Consumer, topic: str) -> list[int]:
     try:
         return sorted(log.partitions(reader, dead_letters_of(topic)))
-    except NoTopic:  # Nothing of it was ever read.
+    except NoTopic:  # The topic was never read.
         return []
 
 
 def _done(reader: Consumer, topic: str, partition: int) -> int:
-    """The offset up to which letters are dealt with."""
+    """Return the offset up to which letters are settled."""
     found = log.tail(reader, dead_letters_of(topic), partition, bool, lambda each: receipt_of(each) is not None)
     receipts = [each for each in map(receipt_of, found) if each]
     return max((each.upto for each in receipts), default=0)
 
 
 def settle(clients: Clients, topic: str, *, produces: bool) -> int:
-    """Deal with all open letters; how many they were.
+    """Settle all open letters and return their number.
 
-    `produces`: their messages go to the topic again, as they were, to their partitions. Of a letter that is only the
-    beginning of its message, or that the topic would remove at once, a copy stays open behind the others: then
-    LetterLeft is raised at the end. Raises KafkaUnavailable, and then what was not dealt with is so the next time;
-    FencedOff.
+    `produces`: their messages are produced to the topic again, as they were, to their partitions. A letter that is only
+    the beginning of its message, or that the topic would remove at once, stays open as a copy behind the others; then
+    raise LetterLeft at the end. Raise FencedOff, or KafkaUnavailable: then the next call settles the rest.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
     with translated(f"deal with the dead letters of {topic}", producer):
-        producer.init_transactions(SECONDS)  # First: who was before can write no more, so what is read stays the last.
+        producer.init_transactions(SECONDS)  # First: earlier processes can write no more, so what is read stays last.
         settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None)
         count = _settle(clients, settling, topic, _open_ranges(clients, topic))
     settling.check()
@@ -119,7 +118,7 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
 
 
 def _first_kept(clients: Clients, topic: str) -> int:
-    """The first moment, in milliseconds since 1970, of which the topic keeps messages as they are produced."""
+    """Return the first moment, in milliseconds since 1970, whose messages the topic keeps; -1 if it keeps all."""
     config = config_of(clients.admin(), topic)
     kept = int(config["retention.ms"].value)
     is_removed = "delete" in config["cleanup.policy"].value and config["message.timestamp.type"].value == "CreateTime"
@@ -127,7 +126,7 @@ def _first_kept(clients: Clients, topic: str) -> int:
 
 
 def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
-    """Where the open letters of each partition begin, and end as it is now: what is replayed may be a letter again."""
+    """Return where each partition's open letters begin, and end now: a replayed message may be a letter again."""
     with closing(clients.reader()) as reader:
         bounds = log.bounds(reader, dead_letters_of(topic)) if _partitions(reader, topic) else {}
         return {each: OffsetRange(max(low, _done(reader, topic, each)), high) for each, (low, high) in bounds.items()}
@@ -149,14 +148,14 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
 
 
 class _Settling:
-    """Deals with letters, those of one read in one transaction; without `first_kept` they are dropped."""
+    """Settlement of letters, those of one read in one transaction; without `first_kept` they are dropped."""
 
     def __init__(self, producer: Producer, topic: str, first_kept: int | None) -> None:
         self._producer, self._topic, self._first_kept = producer, topic, first_kept
         self._left: list[str] = []
 
     def write(self, letters: Sequence[Placed]) -> None:
-        """Produce letters again, or put them behind the others, and a receipt of all of them."""
+        """Produce letters again, or put them behind the others, with a receipt of all of them."""
         self._producer.begin_transaction()
         if self._first_kept is not None:
             for each in letters:
@@ -191,7 +190,7 @@ class _Settling:
             _produce(self._producer, self._topic, number, message, timestamp)
 
     def _keep(self, placed: Placed, why: str) -> None:
-        """Put a letter behind the others, open: a receipt is of all letters before an offset."""
+        """Put a letter behind the others, open: a receipt settles all letters before an offset."""
         number, message = placed
         self._left.append(why)
         self._producer.produce(
@@ -200,41 +199,41 @@ class _Settling:
 
 
 def _produce(producer: Producer, topic: str, partition: int, message: Message, timestamp: int) -> None:
-    """The original message: without the headers of ours, with its own time."""
+    """Produce the original message: without our headers, with its own time."""
     headers: list[Header] = [each for each in message.headers if not each[0].startswith(OURS)]
     producer.produce(topic, message.value, message.key, partition, headers=headers, timestamp=timestamp)
 
 
 @dataclass(frozen=True)
 class Open:
-    """How many letters of a topic are open, as far as it was read: `after` has the offset of each partition."""
+    """Counts of a topic's open letters, as far as it was read: `after` has the offset of each partition."""
 
     after: Mapping[int, int]
     counts: Mapping[int, int] = field(default_factory=dict[int, int])
-    """By partition."""
+    """Open letters by partition."""
     last: str = ""
     """The place of the last one, and its reason."""
 
     @property
     def count(self) -> int:
-        """Of all partitions."""
+        """Return the number of all partitions' open letters."""
         return sum(self.counts.values())
 
 
 def opened(clients: Clients, topic: str, known: Open, limit: int, seconds: float) -> Open:
-    """What is known after up to `limit` more messages. Raises KafkaUnavailable."""
+    """Return the counts after up to `limit` more messages. Raise KafkaUnavailable."""
     try:
         found = log.read(clients, dead_letters_of(topic), known.after, limit, BYTES_PER_READ, seconds)
     except NoTopic:
         return known
-    except LogTrimmed:  # The topic was made anew: those of before are nowhere.
+    except LogTrimmed:  # The topic was made anew: the earlier letters are gone.
         return Open({})
     counts = _counted(known.counts, found.messages)
     return Open(found.after, counts, _last(topic, found.messages) or known.last)
 
 
 def _counted(known: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, int]:
-    """A receipt may be there of letters that the broker has removed before they were counted."""
+    """Return the counts after some messages. The broker may have removed a receipt's letters uncounted."""
     counts = {**known}
     for number, message in placed:
         receipt, count = receipt_of(message), counts.get(number, 0)

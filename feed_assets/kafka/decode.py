@@ -1,4 +1,4 @@
-"""From a message to a row: the Confluent wire format, Avro, and the operation from a header or a field."""
+"""Decoding of messages to rows: the Confluent wire format, Avro, and the operation from a header or a field."""
 
 from collections.abc import Mapping
 from reprlib import repr as brief
@@ -16,14 +16,14 @@ _GREATEST_ID = 2**31 - 1
 
 
 class _Layout(NamedTuple):
-    """The columns of a chunk of one schema, and the key's fields that its values have not."""
+    """The columns of a chunk of one schema, and the key's fields that its values lack."""
 
     columns: tuple[str, ...]
     missing: tuple[str, ...]
 
 
 class Decoder:
-    """Makes rows of the messages of one topic. The same message is the same row, whoever decodes it."""
+    """Decoder of one topic's messages to rows. The same message is the same row, whoever decodes it."""
 
     def __init__(self, topic: Topic, schemas: Schemas) -> None:
         self._topic, self._schemas = topic, schemas
@@ -31,7 +31,7 @@ class Decoder:
         self._layouts: dict[int, _Layout] = {}
 
     def __call__(self, message: Message) -> Decoded:
-        """What a message is; a DeadLetter says why it is nothing else. Raises KafkaUnavailable of the registry."""
+        """Return a message's row or tombstone, else a DeadLetter with why. Raise KafkaUnavailable of the registry."""
         try:
             return self._row(message) if message.value is not None else self._tombstone(message)
         except (Poison, Unwritable) as error:
@@ -53,7 +53,7 @@ class Decoder:
         found = {name: key[name] for name in self._topic.key}
         if absent := [name for name, value in found.items() if value is None]:
             raise Poison(f"a tombstone whose key field {absent[0]} is null")
-        dialect.line([*found.values()])  # Now, as its line is written with the first row's columns.
+        dialect.line([*found.values()])  # A check: its line is written later, with the first row's columns.
         return Tombstone(message.offset, found, message.moment)
 
     def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
@@ -71,7 +71,7 @@ class Decoder:
         return None
 
     def _key(self, message: Message) -> Mapping[str, Any]:
-        """The fields of the key; one that is no record is that of the one field."""
+        """Return the fields of the key; a key that is no record is the value of its one field."""
         if message.key is None:
             raise Poison("there is no key")
         schema_id, key = _decoded(message.key, "key", self._schemas)
@@ -95,7 +95,7 @@ class Decoder:
 
 
 def record(data: bytes, what: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:
-    """The schema id and the fields of a message's key or value. Raises Poison, and KafkaUnavailable of the registry."""
+    """Return schema id and fields of a message's key or value. Raise Poison, and KafkaUnavailable of the registry."""
     schema_id, value = _decoded(data, what, schemas)
     if not isinstance(value, dict):
         raise Poison(f"the {what} (schema {schema_id}) is no record")
@@ -108,12 +108,12 @@ def _decoded(data: bytes, what: str, schemas: Schemas) -> tuple[int, Any]:
     magic, schema_id = avro.HEAD.unpack_from(data)
     if magic != 0:
         raise Poison(f"the {what} begins with byte {magic}: expected the magic byte 0")
-    if schema_id > _GREATEST_ID:  # A registry answers such a request as if it were out of order, for ever.
+    if schema_id > _GREATEST_ID:  # A registry answers such a request each time as if it were out of order.
         raise Poison(f"the {what} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
     schema = schemas.get(schema_id)
     try:
         found, left = avro.decoded(data, schema)
-    except Exception as error:  # Whatever the bytes are, and the library makes of them.
+    except Exception as error:  # Whatever the library raises for the bytes.
         said = f"{type(error).__name__}: {error}"
         raise Poison(f"the {what} is no Avro of schema {schema_id} ({said[:200]})") from error
     if left:

@@ -1,4 +1,4 @@
-"""The one CSV dialect of chunks: what a value is as a text, how a line is written, and how it is read.
+"""The one CSV dialect of chunks: the text of each value, and how a line is written and read.
 
 | value | as text |
 |---|---|
@@ -12,8 +12,8 @@
 | timestamp | `2026-01-31 23:59:59.999999+00:00` in quotes; a local one without the offset |
 | array, map, record | JSON in quotes, values as above; `nan`, `inf`, `-inf` are strings there |
 
-UTF-8, commas, lines that end with LF, one line of names first. NUL and lone surrogates cannot be written, in JSON
-neither: no database takes them.
+UTF-8, commas, lines that end with LF, one line of names first. NUL and lone surrogates cannot be written, not in JSON
+either: no database takes them.
 """
 
 import json
@@ -28,7 +28,7 @@ from uuid import UUID
 from feed_assets.core.errors import FeedAssetsError
 
 NAME = "feed_assets/1"
-"""What signals call this dialect; a change of what is written is another name."""
+"""Name of this dialect in signals; a change of the written text gets another name."""
 
 NULL = "\\N"
 
@@ -45,13 +45,13 @@ def _quoted(text: str) -> str:
 
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""A NUL in JSON, and no text that looks like one."""
+"""A pattern of a NUL in JSON, not of a text that looks like one."""
 
 
 def _json(value: object) -> str:
     try:
         text = _dumped(value)
-    except ValueError:  # A number that JSON has not: seldom, so only then each is looked at.
+    except ValueError:  # A number that JSON lacks: rare, so only then each value is checked.
         text = _dumped(_spelled(value))
     except RecursionError as error:
         raise Unwritable("lists and records that are too deep within each other") from error
@@ -65,7 +65,7 @@ def _dumped(value: object) -> str:
 
 
 def _spelled(value: Any) -> Any:
-    """The same with texts for those numbers."""
+    """Return the value with texts for numbers that JSON lacks."""
     if isinstance(value, dict):
         return {name: _spelled(each) for name, each in cast(dict[str, Any], value).items()}
     if isinstance(value, list):
@@ -85,7 +85,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     datetime: lambda value: value.isoformat(" ", "microseconds"),
     UUID: str,
 }
-"""A value's text by its type, where it is no JSON."""
+"""Functions that return a value's text, by types that JSON lacks."""
 
 
 def _in_quotes(kind: type) -> Callable[[Any], str]:
@@ -104,11 +104,11 @@ _CELLS: dict[type, Callable[[Any], str]] = {
     list: lambda value: _quoted(_json(value)),
     dict: lambda value: _quoted(_json(value)),
 }
-"""What is written of a value by its type: all that Avro's values have. `csv` takes twice the time."""
+"""Functions that return a value's cell, by all types of Avro's values. `csv` takes twice the time."""
 
 
 def line(values: Sequence[object]) -> bytes:
-    """One line with its end. Raises Unwritable for NUL and lone surrogates."""
+    """Return one line with its end. Raise Unwritable for NUL and lone surrogates."""
     written = ",".join([_CELLS[type(value)](value) for value in values])
     if "\0" in written:
         raise Unwritable(_HAS_NUL)
@@ -122,7 +122,7 @@ _CELL = re.compile(rb'(?:"((?:[^"]|"")*)"|([^",\n]*))([,\n])')
 
 
 def read(content: bytes) -> Iterator[list[str | None]]:
-    """The lines of a chunk, the names first; None is NULL. Raises ValueError for what the dialect has not."""
+    """Yield the lines of a chunk, the names first; None is NULL. Raise ValueError for what is not in the dialect."""
     cells, at = list[str | None](), 0
     while at < len(content):
         found = _CELL.match(content, at)
@@ -138,7 +138,7 @@ def read(content: bytes) -> Iterator[list[str | None]]:
 
 
 def lines(content: bytes) -> Iterator[bytes]:
-    """The lines of a chunk as they are, with their ends."""
+    """Yield the lines of a chunk as they are, with their ends."""
     begin = 0
     for cell in _CELL.finditer(content):
         if cell[3] == b"\n":

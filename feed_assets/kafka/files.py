@@ -1,8 +1,8 @@
 """Chunks on the blackboard, below `chunks/`: written once, and never again once they are signalled.
 
-Whoever was put out by another process may wake up and write what it had cut. So a chunk is created, and the store lets
-only one do so. What is there unsignalled as a topic partition is opened is cut again as it is; only if it cannot be, as
-its topic has another key or operation now, or it is no chunk, it is replaced.
+A process that was fenced off may still write what it had cut. So a chunk is created, which the store allows only once.
+An unsignalled chunk that a topic partition has when it is opened is cut again as it is. It is replaced only if that
+cannot be done: its topic has another key or operation now, or it is no chunk.
 """
 
 import gzip
@@ -14,21 +14,21 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 
 FOLDER = "chunks"
-"""What the keys of chunks begin with on the blackboard."""
+"""Prefix of the keys of chunks on the blackboard."""
 
 
 def packed(content: bytes) -> bytes:
-    """The content by gzip, without the time: the same bytes whenever the same version of zlib packs them."""
+    """Return the content by gzip, without the time: the same version of zlib always makes the same bytes."""
     return gzip.compress(content, mtime=0)
 
 
 def left(board: Blackboard, key: str) -> bytes | None:
-    """What is there under the key of a chunk."""
+    """Return the content under the key of a chunk; None if there is none."""
     return board.get(f"{FOLDER}/{key}")
 
 
 def end_of(found: bytes | None, *, is_packed: bool) -> int:
-    """The offset behind the last record of a chunk; 0 of what is none."""
+    """Return the offset behind the last record of a chunk; 0 if `found` is no chunk."""
     try:
         (last,) = deque(dialect.read(gzip.decompress(found or b"") if is_packed else found or b""), maxlen=1)
         return int(last[1] or "") + 1
@@ -37,9 +37,9 @@ def end_of(found: bytes | None, *, is_packed: bool) -> int:
 
 
 def put(board: Blackboard, key: str, content: bytes, *, replaces: bool) -> None:
-    """Write a chunk, unless it is there just like this.
+    """Write a chunk, unless the same one is there.
 
-    Raises ChunkDiffers where another process has written another one, unless it may be replaced.
+    Raise ChunkDiffers if another process has written another one, unless it may be replaced.
     """
     path = f"{FOLDER}/{key}"
     if board.create(path, content) or board.get(path) == content:

@@ -1,4 +1,4 @@
-"""How far the signals of a topic are behind its end, as the broker has it now."""
+"""Lag of a topic's signals behind its end, as the broker has it now."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -19,10 +19,10 @@ from feed_assets.kafka.stretch import Place
 
 @dataclass(frozen=True)
 class Lag:
-    """A topic partition: up to where it is signalled, where it ends, and how many offsets are between the two.
+    """A topic partition: the offset up to which it is signalled, its end, and the number of offsets between the two.
 
-    `behind` counts from the first message without a signal on, whose time (UTC) `since` is; 0 and None if there is
-    none, as behind the last message there may be ends of transactions. It is an upper bound of messages.
+    `behind` counts from the first message without a signal on, and `since` is its time (UTC); 0 and None if there is
+    none, as behind the last message there may be ends of transactions. `behind` is an upper bound of messages.
     """
 
     partition: int
@@ -33,13 +33,13 @@ class Lag:
 
 
 def ends(clients: Clients, topic: str) -> dict[int, int]:
-    """Where each partition ends. Raises KafkaUnavailable and NoTopic."""
+    """Return where each partition ends. Raise KafkaUnavailable and NoTopic."""
     with closing(clients.peeker()) as reader, translated(f"look where {topic} ends"):
         return {each: high for each, (_, high) in log.bounds(reader, topic).items()}
 
 
 def why_unsignalled(clients: Clients, topic: str) -> str:
-    """Why a topic has no signal, and what to do; '' if it has some. Raises KafkaUnavailable."""
+    """Return why a topic has no signal, and what to do; '' if it has some. Raise KafkaUnavailable."""
     try:
         ends(clients, topic)
     except NoTopic as error:
@@ -52,7 +52,7 @@ def why_unsignalled(clients: Clients, topic: str) -> str:
 
 
 def lag(clients: Clients, topic: str) -> list[Lag]:
-    """The lag of each partition. Raises KafkaUnavailable, NoTopic, SignalsLost, and LogTrimmed of a topic made anew."""
+    """Return each partition's lag. Raise KafkaUnavailable, NoTopic, SignalsLost, or LogTrimmed of a topic made anew."""
     with closing(clients.peeker()) as reader, translated(f"look how far {topic} is signalled"):
         bounds, topic_id = log.bounds(reader, topic), topics.id_of(clients.admin(), topic)
         signalled = _signalled(reader, topic, bounds, topic_id)
@@ -63,7 +63,7 @@ def lag(clients: Clients, topic: str) -> list[Lag]:
 
 
 def _signalled(reader: Consumer, topic: str, bounds: Mapping[int, tuple[int, int]], topic_id: str) -> dict[int, int]:
-    """The offset behind the last signal of each partition that has one."""
+    """Return the offset behind the last signal of each partition that has one."""
     asked = {*_partitions_of_signals(reader, topic)} & {*bounds}
     last = {each: found for each in asked if (found := signals.last(reader, topic, each))}
     for each, found in last.items():
@@ -74,7 +74,7 @@ def _signalled(reader: Consumer, topic: str, bounds: Mapping[int, tuple[int, int
 def _partitions_of_signals(reader: Consumer, topic: str) -> list[int]:
     try:
         return log.partitions(reader, signals_of(topic))
-    except NoTopic:  # Nothing of it was ever signalled.
+    except NoTopic:  # The topic was never signalled.
         return []
 
 

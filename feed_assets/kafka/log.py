@@ -1,4 +1,4 @@
-"""Reading a topic from a position on: each message of what is committed, in the order of its partition."""
+"""Readers of a topic from a position on: each committed message, in the order of its partition."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from feed_assets.kafka.messages import Headers, Message
 
 _POLL_SECONDS = 0.1
 _FEW = 2
-"""Offsets from the end on in which the last message is as a rule: it, and the end of its transaction."""
+"""Offsets before the end that hold the last message as a rule: it, and the end of its transaction."""
 
 
 class Placed(NamedTuple):
@@ -27,10 +27,10 @@ class Placed(NamedTuple):
 
 @dataclass
 class Read:
-    """What came after a position, up to a limit.
+    """Messages after a position, up to a limit.
 
-    `after` has for each partition the offset to go on from. `held` are the partitions in which a transaction has not
-    ended, so what is in it and behind it cannot be read yet. `is_complete`: there was no more.
+    `after` has for each partition the offset to continue from. `held` are the partitions in which a transaction has not
+    ended, so messages in it and behind it cannot be read yet. `is_complete`: there was no more.
     """
 
     after: dict[int, int]
@@ -40,9 +40,9 @@ class Read:
 
 
 def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, size: int, seconds: float) -> Read:
-    """Read up to `limit` messages, none more after `size` bytes; a partition that has no place from its beginning.
+    """Read up to `limit` messages, none more after `size` bytes; a partition not in `after` from its beginning.
 
-    Nothing is kept at the broker. Raises KafkaUnavailable, also if nothing comes within so many seconds; LogTrimmed.
+    The broker keeps nothing. Raise LogTrimmed, or KafkaUnavailable, also if nothing arrives within `seconds`.
     """
     consumer, until = clients.reader(), monotonic() + seconds
     try:
@@ -73,9 +73,9 @@ def tail(
     is_enough: Callable[[Sequence[Message]], bool],
     is_kept: Callable[[Message], bool] = _any,
 ) -> list[Message]:
-    """The last messages of a partition, of those that are kept, as far back as is enough, or all.
+    """Return the last messages of a partition for which `is_kept`, as far back as `is_enough`, or all.
 
-    Behind the last one there may be ends of transactions, and what was undone, in any number. Raises KafkaUnavailable.
+    Behind the last one there may be any number of ends of transactions, and of undone messages. Raise KafkaUnavailable.
     """
     back = _FEW
     with translated(f"read {topic}/{partition}"):
@@ -90,7 +90,7 @@ def tail(
 
 
 def first(reader: Consumer, topic: str, partition: int, offset: int) -> Message | None:
-    """The first message from an offset on; None if there is none. Raises KafkaUnavailable."""
+    """Return the first message from an offset on; None if there is none. Raise KafkaUnavailable."""
     with translated(f"read {topic}/{partition}"):
         return next(iter(_to_end(reader, TopicPartition(topic, partition, offset), _any, limit=1)), None)
 
@@ -116,7 +116,7 @@ def _to_end(
 
 
 def partitions(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
-    """The partitions of a topic. Raises KafkaUnavailable, and NoTopic if there is no such topic."""
+    """Return the partitions of a topic. Raise KafkaUnavailable, and NoTopic if there is no such topic."""
     with translated(f"read {topic}", client):
         found = listed(client, topic, seconds)
     if not found:
@@ -125,7 +125,7 @@ def partitions(client: Consumer | AdminClient, topic: str, seconds: float = SECO
 
 
 def listed(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
-    """The partitions of a topic; none if there is no such topic. Raises KafkaException."""
+    """Return the partitions of a topic; none if there is no such topic. Raise KafkaException."""
     found = client.list_topics(topic, seconds).topics[topic]
     if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
         raise KafkaException(found.error)
@@ -133,13 +133,13 @@ def listed(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS)
 
 
 def bounds(reader: Consumer, topic: str) -> dict[int, tuple[int, int]]:
-    """The first offset of each partition, and the one behind its last. Raises NoTopic and KafkaException."""
+    """Return the first offset of each partition, and the one behind its last. Raise NoTopic and KafkaException."""
     numbers = partitions(reader, topic)
     return {each: reader.get_watermark_offsets(TopicPartition(topic, each), timeout=SECONDS) for each in numbers}
 
 
 class _Reading:
-    """A topic's partitions while they are read; `left` are those that have not come to their end."""
+    """A topic's partitions while they are read; `left` are those that are not read to their end."""
 
     def __init__(self, consumer: Consumer, topic: str, begins: Mapping[int, int], found: Read) -> None:
         self._consumer, self._topic, self._begins, self.found = consumer, topic, begins, found
@@ -147,7 +147,7 @@ class _Reading:
         consumer.assign([self._place(*each) for each in begins.items()])
 
     def take(self, received: Received) -> None:
-        """Take a message, or hear of an end."""
+        """Take a message, or note a partition's end."""
         partition, error = received.partition() or 0, received.error()
         if error is None:
             self.found.messages.append(Placed(partition, message_of(received)))
@@ -161,7 +161,7 @@ class _Reading:
             raise KafkaException(error)
 
     def _end(self, partition: int, end: int) -> None:
-        """Go on behind the ends of transactions, too: the broker may remove them."""
+        """Note a partition's end, behind the ends of transactions, too: the broker may remove them."""
         self.left.discard(partition)
         if end:
             self.found.after[partition] = end
@@ -182,9 +182,9 @@ class _Reading:
 
 
 def message_of(received: Received) -> Message:
-    """A message as the client gives it."""
+    """Return a message as the client gives it."""
     try:
         headers = cast(Headers, received.headers() or ())
-    except SystemError:  # A name that is no UTF-8, which the client cannot give: then it gives none of them.
+    except SystemError:  # If a name is no UTF-8, the client returns none of the headers.
         headers = ()
     return Message(received.offset() or 0, received.key(), received.value(), headers, received.timestamp()[1])

@@ -1,4 +1,4 @@
-"""What is read of a topic, and what becomes of it: a row, a tombstone, or a dead letter with its reason."""
+"""Messages of a topic, and what they are decoded to: a row, a tombstone, or a dead letter with its reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Message(NamedTuple):
 
     @property
     def moment(self) -> int:
-        """The timestamp as a date can be: of microseconds in the place of milliseconds it would be after the last."""
+        """Return the timestamp within the range of dates: one in microseconds instead would be after the last."""
         return min(max(self.timestamp, 0), _LATEST)
 
 
@@ -56,12 +56,12 @@ class DeadLetter:
 
     @property
     def offset(self) -> int:
-        """Where it was."""
+        """Return the message's offset."""
         return self.message.offset
 
     @property
     def timestamp(self) -> int:
-        """When it was made."""
+        """Return the message's moment."""
         return self.message.moment
 
 

@@ -1,7 +1,7 @@
-"""One topic partition that this process has: from messages to chunks that are there and signalled.
+"""One topic partition of this process: its messages become chunks that are written and signalled.
 
-A chunk is put, then signalled, one after another. A kill before the signal leaves a file that nobody knows of, which is
-cut again as it is; a kill after it leaves nothing. Nothing else is kept anywhere.
+A chunk is put, then signalled, one after another. A kill before the signal leaves an unsignalled file, which is cut
+again as it is; a kill after it leaves nothing. There is no other state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ _AT_ONCE = 16
 
 
 def signalling(chunking: Chunking, places: Sequence[Place], about: Mapping[str, About]) -> list[Signals]:
-    """What signals each of these topic partitions: whoever did before cannot any more. `about` is by topic.
+    """Return a writer of signals for each topic partition: earlier ones can write no more. `about` is by topic.
 
-    All at the same time, as a broker lets each wait for up to a second. Raises FencedOff and KafkaUnavailable.
+    All are made at the same time, as a broker lets each wait for up to a second. Raise FencedOff and KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signals.SCHEMA) for each, _ in places}
 
@@ -38,7 +38,7 @@ def signalling(chunking: Chunking, places: Sequence[Place], about: Mapping[str, 
 
 
 class Partition:
-    """A topic partition that is read from where its signals end, as only `signalling` says that nobody adds some."""
+    """A topic partition that is read from where its signals end: after `signalling` nobody else can add some."""
 
     def __init__(self, chunking: Chunking, reader: Consumer, signalling: Signals, topic: Topic) -> None:
         self._chunking, self._signals = chunking, signalling
@@ -46,17 +46,17 @@ class Partition:
         self.start = self._begin(reader)
         left = files.left(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
         self.until = files.end_of(left, is_packed=topic.gzip)
-        """Where the first chunk ends, as it is there unsignalled; 0 if none is."""
+        """The end of the first chunk, if it is there unsignalled; else 0."""
         replaces = left is not None
         self._stretch = Stretch(chunking, self.place, topic, self.start, self.until, replaces=replaces)
 
     @property
     def next_offset(self) -> int:
-        """The first offset that was not read."""
+        """Return the first offset that was not read."""
         return self._stretch.next_offset
 
     def take(self, message: Message) -> Iterator[Signal]:
-        """Take a message; what is signalled of it, as it is asked for."""
+        """Take a message; yield the signals of the chunks that it ends, each written when it is requested."""
         return self.write(self._stretch.take(message))
 
     def look(self, now: float) -> Iterator[Signal]:
@@ -64,7 +64,7 @@ class Partition:
         return self.write(self._stretch.look(now))
 
     def write(self, chunks: Iterable[Kept]) -> Iterator[Signal]:
-        """Signal chunks, each after it is there: whoever reads the signal reads the file."""
+        """Signal chunks, each after it is there, so that readers of the signal find the file."""
         return map(self._write, chunks)
 
     def drop(self) -> None:
@@ -103,7 +103,7 @@ def refuse_another(place: Place, last: Signal, topic_id: str, high: int) -> None
 
 
 def trimmed(place: Place, start: int, low: int, high: int) -> LogTrimmed:
-    """The error where the broker has no longer what comes next of a topic partition."""
+    """Return the error for a topic partition whose next messages the broker has no longer."""
     return LogTrimmed(
         f"{place} is to be read from offset {start} on, which the broker has no longer: expected it within {low} to "
         f"{high}. Set its retention higher than the longest stop. To go on with what is there delete the topic "

@@ -1,4 +1,4 @@
-"""Reading ranges of offsets of one topic, of several partitions at once, each up to its end."""
+"""Reader of ranges of offsets of one topic, of several partitions at once, each up to its end."""
 
 from collections.abc import Iterator, Mapping
 from time import monotonic
@@ -16,16 +16,16 @@ from feed_assets.kafka.stretch import Place
 
 
 class Reached(NamedTuple):
-    """A partition was read up to an offset: its end, or an earlier one from which on a transaction has not ended."""
+    """The offset up to which a partition was read: its end, or an earlier one from which on a transaction is open."""
 
     partition: int
     offset: int
 
 
 def follow(reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> Iterator[Placed | Reached]:
-    """The messages of each partition in its range, as they come, and that it was read, once.
+    """Yield the messages of each partition in its range, as they arrive, and `Reached` once for each.
 
-    Raises KafkaUnavailable, also if nothing comes for a while, LogTrimmed and KafkaException.
+    Raise KafkaUnavailable, also if nothing arrives for a while, LogTrimmed and KafkaException.
     """
     following = _Following(reader, topic, ranges)
     heard = monotonic()
@@ -39,7 +39,7 @@ def follow(reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> I
 
 
 class _Following:
-    """`left` says where those partitions end that have not come to it; `_next` where each is to go on."""
+    """Partitions being read: `left` has the ends of those that are not there yet, `_next` where each continues."""
 
     def __init__(self, reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> None:
         self._reader, self._topic = reader, topic
@@ -48,7 +48,7 @@ class _Following:
         reader.assign([TopicPartition(topic, *each) for each in self._next.items()])
 
     def take(self, received: Received) -> Iterator[Placed | Reached]:
-        """A message, if it is in its range, and the end, if that is where it leads to."""
+        """Yield a message, if it is in its range, and the end, if it leads there."""
         number, error = received.partition() or 0, received.error()
         if number not in self.left:
             return

@@ -1,4 +1,4 @@
-"""Limits of a schema: whoever may register one decides otherwise what each of its messages costs the partition."""
+"""Limits of a schema: without them, whoever registers one decides what each of its messages costs the partition."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ DIGITS = 1_000
 """Digits of a decimal, which PostgreSQL takes, too: one byte is written with as many zeros as the scale says."""
 
 NULLS, REPEATED_NULLS = 1_000, 16
-"""Values that take no bytes, in one message, and in each item of an array or map: few bytes are no large value."""
+"""Values without bytes, in one message, and in each item of an array or map: few bytes must not be a large value."""
 
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
 _OF_FASTAVRO = frozenset({"__fastavro_parsed", "__named_schemas"})
@@ -37,9 +37,9 @@ class InvalidSchema(ValueError):
 
 
 def loaded(text: str) -> Any:
-    """Return the JSON of a schema. Raises InvalidSchema if it is too long or too deep, and ValueError for other texts.
+    """Return the JSON of a schema. Raise InvalidSchema if it is too long or too deep, and ValueError for other texts.
 
-    With an attribute of fastavro's own a text would count as checked.
+    Raise InvalidSchema for an attribute of fastavro's own, too: with it a text would count as checked.
     """
     check_most(len(text.encode(errors="replace")), SCHEMA_BYTES, "bytes")
     try:
@@ -54,7 +54,7 @@ def loaded(text: str) -> Any:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return the objects and lists of a value. Raises InvalidSchema for an attribute of fastavro's own."""
+    """Return the objects and lists of a value. Raise InvalidSchema for an attribute of fastavro's own."""
     if isinstance(value, dict) and (own := _OF_FASTAVRO & cast(dict[str, Any], value).keys()):
         raise InvalidSchema(f"an attribute {min(own)}, which is fastavro's own: expected none")
     inside: Any = cast(dict[str, Any], value).values() if isinstance(value, dict) else value
@@ -72,13 +72,13 @@ class _Size(NamedTuple):
     nulls: int = 0
     """Values that take no bytes, in the largest value."""
     is_empty: bool = False
-    """Whether values take no bytes at all."""
+    """True if values take no bytes at all."""
 
 
 def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
     """Return whether a parsed schema has itself as a part, so that bytes decide how deep its values are.
 
-    Raises InvalidSchema beyond a limit.
+    Raise InvalidSchema beyond a limit.
     """
     check_most(len(named), NAMES, "named types")
     measured = _Measured(named)
@@ -89,16 +89,16 @@ def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
 
 
 class _Measured:
-    """Measures each named type once, however often it is named."""
+    """Sizes of types: each named type is measured once, however often it is named."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.is_recursive = False
         self._named = named
         self._sizes = dict[str, _Size | None]()
-        """By name; None is a type that is being measured."""
+        """Sizes by name; None for a type that is being measured."""
 
     def size(self, schema: Any, level: int) -> _Size:
-        """Return the size of a type that lies so deep. Raises InvalidSchema."""
+        """Return the size of a type at depth `level`. Raise InvalidSchema."""
         check_most(level, LEVELS, "types within each other")
         if isinstance(schema, list):
             return self._union(cast(list[Any], schema), level)
@@ -162,7 +162,7 @@ def _fixed(size: Any) -> _Size:
 
 
 def _check_digits(schema: Mapping[str, Any]) -> None:
-    """Raise InvalidSchema for a decimal of too many digits; a wrong scale, or one beyond them, is no parsed schema."""
+    """Raise InvalidSchema for a decimal of too many digits. The parser refused a scale beyond them, or no number."""
     if schema.get("logicalType") == "decimal":
         check_most(schema.get("precision") or 0, DIGITS, "digits of a decimal")
 

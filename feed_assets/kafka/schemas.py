@@ -1,4 +1,4 @@
-"""The schemas of a registry by their ids, which never change their meaning, so each is asked for once."""
+"""The schemas of a registry by their ids, which never change their meaning, so each is requested once."""
 
 import json
 from collections.abc import Generator, Mapping
@@ -15,23 +15,23 @@ from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchem
 
 _SECONDS = 10
 _REFUSED_SECONDS = 10.0
-"""For which a schema that cannot be used is not asked for again: a registry may be behind itself."""
+"""Seconds before an unusable schema is requested again: a registry may be behind itself."""
 
 _NOT_FOUND = 40403
 """The registry's own code: a URL that is wrong has a 404, too."""
 
 _NO_REFERENCE = frozenset({40401, 40402})
-"""Its codes for a subject and a version that it has not."""
+"""Its codes for a subject and a version that it lacks."""
 
 _REFUSED_KEPT = 1000
-"""Schemas that cannot be used and are remembered: each message may name another one."""
+"""Most unusable schemas that are remembered: each message may name another one."""
 
 _Place = tuple[str, int | Literal["latest"]]
 """Subject and version."""
 
 
 class Poison(Exception):
-    """Why a message cannot be a record."""
+    """A message cannot be a record; the text is the reason."""
 
 
 class _Unknown(Exception):
@@ -39,7 +39,7 @@ class _Unknown(Exception):
 
 
 class Schemas:
-    """Schemas by id, parsed. What cannot be used is asked for again, but not for each message."""
+    """Schemas by id, parsed. An unusable one is requested again, but not for each message."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -52,7 +52,7 @@ class Schemas:
         self._client.close()
 
     def get(self, schema_id: int) -> avro.Schema:
-        """The parsed schema of an id. Raises Poison if there is none, and KafkaUnavailable."""
+        """Return the parsed schema of an id. Raise Poison if there is none to use, and KafkaUnavailable."""
         if schema_id not in self._known:
             since, reason = self._refused.get(schema_id, (-_REFUSED_SECONDS, ""))
             if monotonic() < since + _REFUSED_SECONDS:
@@ -61,12 +61,12 @@ class Schemas:
         return self._known[schema_id]
 
     def check(self) -> None:
-        """Ask for a schema, whether it is there or not. Raises KafkaUnavailable where no registry answers."""
+        """Request a schema, whether it is there or not. Raise KafkaUnavailable if no registry answers."""
         with suppress(Poison):
             self.get(0)
 
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
-        """The id of a schema, which is registered unless it is. Raises KafkaUnavailable."""
+        """Return the id of a schema, after registering it if necessary. Raise KafkaUnavailable."""
         with self._translated(f"register {subject}"):
             return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
@@ -121,7 +121,7 @@ class Schemas:
             yield
         except InvalidSchema:
             raise
-        except Exception as error:  # Of an HTTP library that is another one with each version of the client.
+        except Exception as error:  # The HTTP library differs between versions of the client.
             if isinstance(error, SchemaRegistryError) and error.error_code == _NOT_FOUND:
                 raise _Unknown from error
             raise self._unavailable(action, error) from error

@@ -1,8 +1,8 @@
-"""The connector: reads topics, and keeps and signals their chunks, until it is told to stop.
+"""The connector: it reads topics, and writes and signals their chunks, until it is stopped.
 
-A session is a member of the consumer group with the partitions that it was given. Whatever fails ends the session,
-and another one begins after a pause: it reads from the signals where to go on, as after a kill. Of a partition that is
-taken away, what is not signalled is dropped: who gets it reads it again.
+A session is a member of the consumer group with the partitions that it was given. Any failure ends the session, and
+another one begins after a pause: it continues where the signals end, as after a kill. Unsignalled messages of a
+revoked partition are dropped: its next owner reads them again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,10 +24,10 @@ from feed_assets.kafka.stretch import Chunking, Place
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.05
-"""From one look at what is over its time to the next, at the earliest."""
+"""Fewest seconds between two checks for chunks whose time is over."""
 
 SAY_SECONDS = 60.0
-"""From one line about how it goes to the next."""
+"""Seconds between two lines about its progress."""
 
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, then twice as long each time, up to the other number."""
@@ -35,23 +35,22 @@ PAUSES = (1.0, 60.0)
 
 @dataclass
 class Counts:
-    """What was done since the last line about it."""
+    """Counts since the last line about progress."""
 
     messages: int = 0
     chunks: int = 0
     dead_letters: int = 0
 
     def add(self, signal: Signal) -> None:
-        """Count what was signalled."""
+        """Count a signalled chunk."""
         self.chunks += 1
         self.dead_letters += signal.dead_letters
 
 
 def run(chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
-    """Make chunks of topics until `stopping` is set; what is not there is waited for.
+    """Make chunks of topics until `stopping` is set; wait for missing topics and unavailable services.
 
-    Raises FencedOff. Of a partition that a person has to look at, LogTrimmed or SignalsLost: at the end, if others
-    are read.
+    Raise FencedOff; LogTrimmed or SignalsLost for a partition that needs a person: at the end, if others are read.
     """
     pause = pauses[0]
     while not stopping.is_set():
@@ -77,7 +76,7 @@ class Session:
         self.has_signalled = False
 
     def run(self) -> None:
-        """Take messages until the end. Raises what ends it."""
+        """Take messages until `stopping` is set. Raise the error that ends it earlier."""
         self._admin = self._chunking.clients.admin()
         self._reader, consumer = self._chunking.clients.reader(), self._chunking.clients.consumer()
         try:
@@ -105,7 +104,7 @@ class Session:
             self._say(consumer, now)
 
     def _take(self, received: Received) -> None:
-        if error := received.error():  # Also where the broker has not what comes next: opened again, that is told.
+        if error := received.error():  # Also if the broker lacks the next messages: the next opening reports that.
             self._heed(error, received.topic() or "")
             return
         partition = self._open.get((received.topic() or "", received.partition() or 0))
@@ -114,7 +113,7 @@ class Session:
             self._note(partition.take(message_of(received)))
 
     def _heed(self, error: KafkaError, name: str) -> None:
-        """A topic that is not there is waited for: the group gives its partitions to somebody once it is."""
+        """Wait for a missing topic: the group assigns its partitions once it is there. Raise other errors."""
         if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or name in {each for each, _ in self._open}:
             raise failure(f"read {', '.join(self._wanted)}", KafkaException(error))
         self._missing.add(name)
@@ -126,7 +125,7 @@ class Session:
             self._counts.add(each)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Open what the group gives us, before anything of it is read."""
+        """Open the assigned partitions before anything of them is read."""
         about = {name: topics.prepare(self._admin, name) for name in {each.topic for each in places}}
         made = signalling(self._chunking, [Place(each.topic, each.partition) for each in places], about)
         opened = [found for each in made if (found := self._opened(each))]
@@ -138,7 +137,7 @@ class Session:
             self._raise_aside()
 
     def _opened(self, made: Signals) -> Partition | None:
-        """A partition; None if a person has to look at it. The others go on, and without others there is an error."""
+        """Return a partition; None if it needs a person. Others continue; without others there is an error."""
         try:
             return Partition(self._chunking, self._reader, made, self._wanted[made.topic])
         except (LogTrimmed, SignalsLost) as error:
@@ -148,7 +147,7 @@ class Session:
         return None
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
-        """Drop what is open: it is read again from the last signal on, by whoever has it next."""
+        """Drop open chunks: the partitions' next owners read them again, from the last signals on."""
         self._drop()
         consumer.unassign()
 
@@ -181,7 +180,7 @@ class Session:
             say(f"connector: does not read {each}: {topics.NO_TOPIC.format(each)}")
 
     def _lag(self, consumer: Consumer) -> int:
-        """Offsets that the broker has and that were not read, as far as it has said."""
+        """Return the number of unread offsets that the broker has, as far as it has reported."""
         behind = 0
         for place, each in self._open.items():
             _, high = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)

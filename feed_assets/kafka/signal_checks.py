@@ -63,7 +63,7 @@ def _check_file(signal: "Signal") -> None:
 
 
 def chunk_key(signal: "Signal") -> str:
-    """Return the key of a signal's file on the blackboard, which its offsets alone say."""
+    """Return the key of a signal's file on the blackboard: from its place and offsets, not its path but for `.gz`."""
     is_packed = str(signal.path).endswith(".gz")
     return f"{FOLDER}/{key_of(signal.topic, signal.partition, signal.first_offset, is_packed=is_packed)}"
 

@@ -1,8 +1,8 @@
-"""Signals: the message that says a chunk is there, on the downstream topic, in the partition of the same number.
+"""Signals: messages that announce a chunk, on the downstream topic, in the partition of the same number.
 
-The signals are the state: the last one says where to go on. A signal and the dead letters of its chunk are one
-transaction, of a producer whose transactional id is that of the topic partition: whoever opens it last is the only one
-who can write, and what a killed one had begun is undone.
+The signals are the state: reading continues after the last one. A signal and the dead letters of its chunk are one
+transaction, of a producer with the topic partition's transactional id. Only the producer that opened it last can
+write, and a transaction that a killed one had begun is undone.
 """
 
 import json
@@ -53,7 +53,7 @@ _ROOM = 4096
 """Bytes of a letter beside its message: headers of ours, and what the broker adds."""
 
 LEFT = 4096
-"""Bytes that are left of the value of a dead letter that is too long for a broker."""
+"""Bytes that are kept of the value of a dead letter that is too long for a broker."""
 
 OFFSET, TIMESTAMP = "feed_assets.offset", "feed_assets.timestamp"
 """Headers of a dead letter: where its message was, and when, in milliseconds since 1970, as a broker may refuse it."""
@@ -66,7 +66,7 @@ _PARSED = avro.parsed(json.dumps(SCHEMA), {})
 
 @dataclass(frozen=True)
 class Signal:
-    """What a signal says; the fields of SCHEMA."""
+    """The content of a signal; the fields of SCHEMA."""
 
     topic: str
     partition: int
@@ -84,16 +84,16 @@ class Signal:
 
     @property
     def next_offset(self) -> int:
-        """Where the next chunk begins."""
+        """Return the offset at which the next chunk begins."""
         return self.last_offset + 1
 
     @classmethod
     def of(cls, value: bytes) -> "Signal":
-        """Return the signal that is a message's value, and that a connector may have written. Raises InvalidEvent."""
+        """Return the signal that is a message's value. Raise InvalidEvent if no connector can have written it."""
         try:
             fields, left = avro.decoded(value, _PARSED)
             signal = cls(**fields)
-        except Exception as error:  # Whatever the bytes are, and the library makes of them.
+        except Exception as error:  # Whatever the library raises for the bytes.
             raise InvalidEvent(f"{value[:60]!r} is no signal ({type(error).__name__}: {str(error)[:200]}).") from error
         if left:
             raise InvalidEvent(f"{value[:60]!r} is a signal with {left} bytes behind it: expected none.")
@@ -101,19 +101,19 @@ class Signal:
         return signal
 
     def encoded(self, schema_id: int) -> bytes:
-        """The signal as a message's value."""
+        """Return the signal as a message's value."""
         return avro.encoded(asdict(self), _PARSED, schema_id)
 
 
 def minute_of(minutes: int) -> str:
-    """A minute since 1970 as signals have it."""
+    """Return a minute since 1970 as signals have it."""
     return f"{datetime.fromtimestamp(60 * minutes, UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
-    """The last committed signal of a topic partition; None if there never was one.
+    """Return the last committed signal of a topic partition; None if there never was one.
 
-    Raises SignalsLost where the broker has deleted it, or somebody else has written behind it, and KafkaUnavailable.
+    Raise SignalsLost if the broker has deleted it, or somebody else has written behind it, and KafkaUnavailable.
     """
     name = signals_of(topic)
     if found := log.tail(reader, name, partition, bool):
@@ -142,7 +142,7 @@ def _ours(topic: str, partition: int, message: Message) -> Signal:
 
 
 def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
-    """The last signals of each partition, newest first; none if there never were any. Raises KafkaUnavailable."""
+    """Return the last signals of each partition, newest first; none if there never were any. Raise KafkaUnavailable."""
     name = signals_of(topic)
     with closing(clients.reader()) as reader:
         try:
@@ -154,20 +154,20 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
 
 
 def shortened(letter: DeadLetter) -> DeadLetter:
-    """What is kept of a letter that is too long for a broker: its beginning. The whole is where its headers say."""
+    """Return the beginning of a letter that is too long for a broker. Its headers name the place of the whole."""
     value = letter.message.value or b""
     message = letter.message._replace(key=None, value=value[:LEFT], headers=[(CUT, str(len(value)).encode())])
     return DeadLetter(message, letter.reason)
 
 
 def _size(message: Message) -> int:
-    """Bytes of a message, packed by nobody."""
+    """Return the bytes of a message before compression."""
     headers = sum(len(name) + len(value or b"") for name, value in message.headers)
     return len(message.key or b"") + len(message.value or b"") + headers
 
 
 class Signals:
-    """Writes the signals of one topic partition. Once it is made nobody who was before can write any more."""
+    """Writer of one topic partition's signals. Once it is made, earlier ones can write no more."""
 
     def __init__(self, clients: Clients, topic: str, partition: int, schema_id: int, about: About) -> None:
         self.topic, self.partition, self.topic_id, self._schema_id = topic, partition, about.topic_id, schema_id
@@ -179,7 +179,7 @@ class Signals:
     def write(self, signal: Signal, dead: Iterable[DeadLetter]) -> None:
         """Write a signal and the dead letters of its chunk: all of them are there, or none.
 
-        Raises KafkaUnavailable: then it is either, and only `last` knows, after another one was made. Raises FencedOff.
+        Raise FencedOff, or KafkaUnavailable: then it is either, and `last` shows which, once a new writer was made.
         """
         began = monotonic()
         try:
@@ -193,7 +193,7 @@ class Signals:
             raise self._failed(error, monotonic() - began) from error
 
     def _bury(self, letter: DeadLetter) -> None:
-        """The message as it was, its headers and ours: what was wrong, and where it was."""
+        """Produce the message as it was, with its headers and ours: what was wrong, and where it was."""
         message = letter.message
         said = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
         said |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}
@@ -208,6 +208,6 @@ class Signals:
         )
 
     def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:
-        """A broker that was away for long undoes the transaction, and then says what it says to who was put out."""
+        """Return our error. A broker that was away for long undoes the transaction, and then answers as if fenced off."""
         action = f"signal {self.topic}/{self.partition}"
         return failure(action, error, may_be_fenced=not (is_fenced(error) and seconds > TRANSACTION_SECONDS))

@@ -1,7 +1,7 @@
 """Chunks of a large backlog by Spark's executors: planned offset ranges as a DataFrame, cut by the service's own code.
 
 Executors put chunks, the driver signals them, in offset order. Only a chunk that ends at a line of the grid, at another
-schema or as it is full is made here: it depends on its messages alone, so it is the same bytes whoever makes it again.
+schema or as it is full is made here: it depends on its messages alone, so it is the same bytes whenever made again.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -32,10 +32,10 @@ SPAN = 100_000
 """Offsets of one task, as a rule: some seconds of an executor."""
 
 SPANS = 128
-"""Tasks of one Spark job: what they tell, dead letters above all, is in the driver's memory."""
+"""Tasks of one Spark job: their results, dead letters above all, are in the driver's memory."""
 
 DEAD_BYTES = 4 << 20
-"""Bytes of dead letters behind which a task ends: the next job goes on there."""
+"""Bytes of dead letters after which a task ends: the next job continues there."""
 
 _HEADER = pa.struct({"name": pa.string(), "value": pa.binary()})
 _DEAD = pa.struct(
@@ -57,7 +57,7 @@ _TOLD_DDL = (
 
 @dataclass(frozen=True)
 class Executors:
-    """Spark, which is asked for a session only if so many offsets are behind; `chunking` is made in each task."""
+    """Spark, whose session starts only for a lag of `least` offsets or more; each task calls `chunking`."""
 
     session: "Callable[[], SparkSession]"
     chunking: Callable[[], Chunking]
@@ -65,7 +65,7 @@ class Executors:
 
 
 class Span(NamedTuple):
-    """What one task reads: offsets up to a line of the grid. `until` is where its first chunk ends, if not 0."""
+    """The offsets that one task reads, up to a line of the grid. `until` is where its first chunk ends, if not 0."""
 
     number: int
     start: int
@@ -74,7 +74,7 @@ class Span(NamedTuple):
 
 
 def spans(opened: Mapping[int, Partition], ends: Mapping[int, int], limit: int) -> list[Span]:
-    """What can be read of partitions up to the last line of the grid before each one's end, in turns."""
+    """Return the spans of partitions, up to the last line of the grid before each one's end, in turns."""
     found = list[tuple[int, Span]]()
     for number, each in opened.items():
         first = max(each.start, each.until)
@@ -87,7 +87,7 @@ def spans(opened: Mapping[int, Partition], ends: Mapping[int, int], limit: int) 
 def cut(executors: Executors, name: str, topic: Topic, wanted: Sequence[Span]) -> Iterator[tuple[Span, Kept]]:
     """Make the chunks of spans, in the order of these and of their offsets; a span may end early, at a chunk's end.
 
-    Raises KafkaUnavailable where a task fails again and again, and SparkUnavailable.
+    Raise KafkaUnavailable if a task fails again and again, and SparkUnavailable.
     """
     make = executors.chunking
 
@@ -129,7 +129,7 @@ def _cut(chunking: Chunking, name: str, topic: Topic, span: Span) -> Iterator[Ke
                 for kept in ended:
                     yield kept
                     size += _size(kept)
-            except ChunkDiffers:  # Whoever opens the partition there next finds it, and cuts it as it is.
+            except ChunkDiffers:  # The next one to open the partition there finds the chunk, and cuts it as it is.
                 return
             if size > DEAD_BYTES:
                 return

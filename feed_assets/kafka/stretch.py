@@ -1,6 +1,6 @@
-"""A stretch of one topic partition: its messages become chunks that are there, and of which nobody is told yet.
+"""A stretch of one topic partition: its messages become chunks that are written, and not signalled yet.
 
-Whoever has the stretch, the same chunks are the same bytes under the same keys: the service, a run, Spark's executors.
+The service, a run and Spark's executors write the same chunks as the same bytes under the same keys.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is to be said of a chunk that is there."""
+    """The signal of a chunk that is there, and its dead letters, to be published."""
 
     signal: Signal
     dead: tuple[DeadLetter, ...]
@@ -61,9 +61,9 @@ class Chunking:
 
 
 class Stretch:
-    """Cuts what it is given from an offset on, up to `until` first if that is behind it.
+    """Cutter and writer of chunks from an offset on; the first one ends at `until` if that is behind the offset.
 
-    `replaces`: whether the first chunk may be put in the place of another one, which nobody was told of.
+    `replaces`: the first chunk may replace another one, which was not signalled.
     """
 
     def __init__(
@@ -76,24 +76,24 @@ class Stretch:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that was not read."""
+        """Return the first offset that was not read."""
         return self._cutter.next
 
     def take(self, message: Message) -> Iterator[Kept]:
-        """Take a message; the chunks that end by it, each of which is put as it is asked for."""
-        decoded = self._decode(message)  # First: while the registry is asked no chunk gets older.
+        """Take a message; yield the chunks that it ends, each put when it is requested."""
+        decoded = self._decode(message)  # First: no chunk gets older during a request to the registry.
         return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
 
     def reach(self, offset: int) -> Iterator[Kept]:
-        """The chunks that end before an offset, as nothing else comes before it."""
+        """Yield the chunks that end before an offset, with no more messages before it."""
         return map(self._keep, self._cutter.reach(offset))
 
     def look(self, now: float) -> Iterator[Kept]:
-        """The open chunk, if its time is over."""
+        """Yield the open chunk, if its time is over."""
         return map(self._keep, filter(None, [self._cutter.due(now)]))
 
     def close(self) -> None:
-        """Forget what was not put."""
+        """Forget the chunk that was not put."""
         self._cutter.drop()
 
     def _keep(self, chunk: Chunk) -> Kept:

@@ -1,26 +1,26 @@
-"""The form in which a schema is read: fastavro would take bytes that are no values of it, too.
+"""The form in which a schema is read: by itself fastavro also accepts bytes that are no values of it.
 
-It looks for an enum's symbol and a union's branch in a list, where -1 is the last one, reads an int as a long, and any
-byte as a boolean. Here all four are an index into what has just the values that there are, which costs as much as the
-list, but for an int (0.15 µs). A number that takes more bytes than it needs is taken, as every library does.
+It finds an enum's symbol and a union's branch in a list, where -1 is the last one, reads an int as a long, and any byte
+as a boolean. Here all four are an index into an object with only the valid values, which costs as much as the list, but
+for an int (0.15 µs). A number that takes more bytes than it needs is accepted, as by every library.
 """
 
 from collections.abc import Mapping
 from typing import Any, cast
 
 _CHECKED = frozenset({"date", "time-millis"})
-"""Ints that are checked as they become a date or a time of day."""
+"""Ints that are checked when they are converted to a date or a time of day."""
 
 
 class _Choices(dict[int | str, Any]):
-    """What an index may name."""
+    """Values that an index may name."""
 
     def __missing__(self, index: int) -> Any:
         raise ValueError(f"{index} is the index of no symbol of an enum, or branch of a union")
 
 
 class _Booleans(dict[int, bool]):
-    """By the number that fastavro makes of the byte, as if it were an index."""
+    """Booleans by the number that fastavro makes of the byte, as if it were an index."""
 
     def __missing__(self, _: int) -> bool:
         raise ValueError("a boolean that is neither 0 nor 1")
@@ -41,11 +41,11 @@ _PRIMITIVES = {"boolean": _indexed("boolean", _Booleans({0: False, -1: True})), 
 
 
 class Forms:
-    """Makes the forms of parsed schemas, of each type once: fastavro puts one object wherever a type is written out."""
+    """Forms of parsed schemas, made once for each type: fastavro puts one object wherever a type is written out."""
 
     def __init__(self) -> None:
         self._known = dict[int, Any]()
-        """By the identity of types, which their schema keeps alive."""
+        """Forms by the identity of types, which their schema keeps alive."""
 
     def of(self, schema: Any) -> Any:
         """Return the form of a type."""

@@ -21,10 +21,10 @@ from feed_assets.kafka.clients import SECONDS, translated
 
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 LEAST = 8 << 20
-"""Bytes of a message that the topics beside take at least: one that was packed upstream is longer than that takes."""
+"""Least limit of the two topics, in bytes of a message: one that was packed upstream may exceed that topic's limit."""
 
 _HEADERS = 64 << 10
-"""Bytes by which a dead letter may be longer than the message that it is."""
+"""Bytes by which a dead letter may be longer than its message."""
 
 _LONGEST, _USUAL = "max.message.bytes", 1 << 20
 """The setting, and what it is by default."""
@@ -34,21 +34,21 @@ _REFUSALS = frozenset(
 )
 
 _DONE = frozenset({"TOPIC_ALREADY_EXISTS", "INVALID_PARTITIONS"})
-"""What is said where another process was faster."""
+"""Error codes if another process was faster."""
 
 
 NO_TOPIC = "the broker has no topic {}. Create it, or correct the name."
 
 
 class About(NamedTuple):
-    """What the broker says of a topic that is read: its id, and the bytes of a dead letter that it takes."""
+    """The broker's id of a topic that is read, and the most bytes of a dead letter that the broker takes."""
 
     topic_id: str
     longest: int
 
 
 def prepare(admin: Any, topic: str) -> About:
-    """Make the topics of signals and dead letters, or add partitions. Raises KafkaUnavailable."""
+    """Make the topics of signals and dead letters, or add partitions. Raise KafkaUnavailable."""
     with translated(f"prepare the topics of {topic}", admin):
         wanted = partitions(admin, topic)
         if not wanted:
@@ -62,23 +62,23 @@ def prepare(admin: Any, topic: str) -> About:
 
 
 def id_of(admin: Any, topic: str) -> str:
-    """The broker's own id of a topic: one that is made anew under its name has another. Raises KafkaException."""
+    """Return the broker's own id of a topic: one that is made anew under its name has another. Raise KafkaException."""
     return str(admin.describe_topics(TopicCollection([topic]))[topic].result(SECONDS).topic_id)
 
 
 def partitions(admin: Any, topic: str) -> int:
-    """How many partitions a topic has; 0 if there is no such topic."""
+    """Return how many partitions a topic has; 0 if there is no such topic."""
     return len(log.listed(admin, topic))
 
 
 def config_of(admin: Any, topic: str) -> Mapping[str, Any]:
-    """The configuration of a topic, each of its entries with a `value`. Raises KafkaException."""
+    """Return the configuration of a topic, each of its entries with a `value`. Raise KafkaException."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     return admin.describe_configs([resource])[resource].result(SECONDS)
 
 
 def _widen(admin: Any, name: str, longest: int) -> int:
-    """Let a topic that is there take messages so long, and how long they may be then; who must not is told so."""
+    """Increase an existing topic's limit to `longest`, and return the limit then; print a line if that is refused."""
     taken = _USUAL if partitions(admin, name) else longest
     try:
         if taken < longest and (taken := int(config_of(admin, name)[_LONGEST].value)) < longest:
