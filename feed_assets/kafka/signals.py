@@ -208,6 +208,6 @@ class Signals:
         )
 
     def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:
-        """Return our error. A broker that was away for long undoes the transaction, and then answers as if fenced off."""
+        """Return our error. A broker that was away for long undoes the transaction, then answers as if fenced off."""
         action = f"signal {self.topic}/{self.partition}"
         return failure(action, error, may_be_fenced=not (is_fenced(error) and seconds > TRANSACTION_SECONDS))
