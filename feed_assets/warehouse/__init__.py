@@ -1,1 +1,1 @@
-"""Chunks become tables that follow their topics, in as many warehouses as one likes."""
+"""Loading of chunks into tables that follow their topics, in any number of warehouses."""

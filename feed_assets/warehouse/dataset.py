@@ -1,7 +1,7 @@
-"""The table of a dataset: of each partition it has the rows of the newest valid update, as the ledger's log tells.
+"""The table of a dataset: it has the rows of each partition's newest valid update, by the ledger's log.
 
-What changed is found in the log alone, from a mark on, and compared with what the table has: so the same update is not
-loaded twice, and a change that was overtaken, or pruned, is none. A mark of another ledger is the log's beginning.
+Changes are read from the log alone, from a mark on, and compared with the table: so the same update is not loaded
+twice, and a change that was overtaken, or pruned, is none. A mark of another ledger is the log's beginning.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,18 +26,18 @@ from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.target import Target
 
 CHANGES = 100
-"""Partitions that one look goes through: then the other tables have their turn."""
+"""Partitions of one look: then the other tables have their turn."""
 
 AGAIN_SECONDS = 30.0
-"""After which an update is looked at again that the ledger calls valid, and the blackboard does not."""
+"""Seconds before an update is checked again that is valid in the ledger, and not on the blackboard."""
 
 MARK_AGE = timedelta(hours=1)
-"""After which the mark goes on without a change of the dataset: the one that it names may be pruned from the log."""
+"""Age at which the mark moves without a change of the dataset: the one that it names may be pruned from the log."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A dataset that becomes a table: the ledger that tells of its updates, and the blackboard that they are on."""
+    """A dataset that is loaded into a table: the ledger and the blackboard that have its updates."""
 
     feed: Feed
     ledger: Ledger
@@ -45,7 +45,7 @@ class Published:
 
 
 class _Wanted(NamedTuple):
-    """A partition, the update that its rows are of, and the one that they are to be of."""
+    """A partition, the update whose rows it has, and the one whose rows it is to have."""
 
     partition: Partition
     held: str | None
@@ -53,7 +53,7 @@ class _Wanted(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """What some changes of the log made new, and where they end."""
+    """Partitions to load after some changes of the log, and where these changes end."""
 
     wanted: Sequence[_Wanted]
     end: Mark
@@ -62,7 +62,7 @@ class _Page(NamedTuple):
 
 
 class DatasetTable:
-    """A dataset's table, from what is known of it on.
+    """A dataset's table, from its known state on.
 
     Raises InvalidSetting for a warehouse that reads chunks alone.
     """
@@ -82,7 +82,7 @@ class DatasetTable:
 
     @property
     def waiting(self) -> int:
-        """No signals: what is new is loaded as soon as it is seen."""
+        """Return 0, as there are no signals: what is new is loaded as soon as it is found."""
         return 0
 
     def look(self, now: float) -> bool:
@@ -95,7 +95,7 @@ class DatasetTable:
             pass
 
     def plan(self) -> Iterator[Change]:
-        """What would become of the table by each update that is not loaded yet; it is copied to look at its schema."""
+        """Yield the change of the table by each update that is not loaded yet; it is copied to read its schema."""
         from feed_assets.warehouse.replace import planned
 
         is_done = False
@@ -109,17 +109,17 @@ class DatasetTable:
             self._mark, is_done = page.end, page.is_last
 
     def _follow(self, now: float) -> bool:
-        """Load what some changes made new; whether there are no more."""
+        """Load what some changes made new. Return whether there are no more."""
         page = self._page(now)
         for wanted in page.wanted:
             self._load(wanted, now)
         if not self._missing and (page.is_new or _is_aged(self._kept, page.end)):
-            self._keep(page.end)  # Where some are missing a later session begins before them.
+            self._keep(page.end)  # If some are missing, a later session begins before them.
         self._mark = page.end
         return page.is_last
 
     def _keep(self, mark: Mark) -> None:
-        """Have a later session begin there; not by a loader that lost its lease, whose mark may be behind."""
+        """Have a later session begin at a mark, unless this loader lost its lease: its mark may be behind."""
         engine = self._target.engine
         with engine.open() as connection:
             connection.execute("BEGIN")
@@ -129,7 +129,7 @@ class DatasetTable:
         self._kept = mark
 
     def _page(self, now: float) -> _Page:
-        """What some changes made new, with what is due of what was missing."""
+        """Return what some changes made new, with what is due of what was missing."""
         with self._of.ledger.read() as connection:
             end, changed, is_last = self._changed(connection)
             due = sorted({*changed, *(each for each, again in self._missing.items() if again <= now)})
@@ -150,7 +150,7 @@ class DatasetTable:
             return partitions.held(connection, self.name, [each.key for each in due]) if is_there else {}
 
     def _changed(self, connection: sa.Connection) -> tuple[Mark, Collection[Partition], bool]:
-        """What changed since the mark, and where that ends; whether it is all that did."""
+        """Return where some changes since the mark end, their partitions, and whether there are no more."""
         if _mark_at(connection, self._mark.sequence) != self._mark:
             self._mark = Mark()
         upto = log.last(connection)
@@ -172,18 +172,18 @@ class DatasetTable:
             self._missing[wanted.partition] = now + AGAIN_SECONDS
 
     def _update(self, wanted: _Wanted) -> Update | None:
-        """The update that the ledger calls the newest, as it lies there. Raises NoValidUpdate."""
+        """Return the ledger's newest update, as it lies there; None if there is none. Raise NoValidUpdate."""
         return read.named(self._of.board, wanted.partition, wanted.row.id) if wanted.row else None
 
 
 def _mark_at(connection: sa.Connection, sequence: int) -> Mark:
-    """The mark of a change, as this ledger has it."""
+    """Return the mark of a change, as this ledger has it."""
     at = log.moment(connection, sequence)
     return Mark(sequence, at.isoformat() if at else None)
 
 
 def _is_aged(mark: Mark, end: Mark) -> bool:
-    """Whether a mark is so far behind the end of the log that it is to be moved."""
+    """Return whether a mark is so far behind the end of the log that it is to be moved."""
     if mark.at is None or end.at is None:
         return mark.at != end.at
     return datetime.fromisoformat(end.at) - datetime.fromisoformat(mark.at) >= MARK_AGE

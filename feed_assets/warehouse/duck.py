@@ -24,7 +24,7 @@ _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"'
     allow_quoted_nulls=false, new_line='\n', parallel=false"""
 
 _MEMORY = "1GB"
-"""What DuckDB takes; a load that needs more goes on with files beside its own. Else it would be most of a machine's."""
+"""Memory that DuckDB takes; a load that needs more uses files beside its own. By default it is most of a machine's."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
@@ -42,7 +42,7 @@ _LOCKED = "lock on file"
 """DuckDB's words for a file that another process has open."""
 
 _TURN = RLock()
-"""Held while a file is open: DuckDB refuses to open a file that another thread of the process is just closing."""
+"""Lock while a file is open: DuckDB refuses to open a file that another thread of the process is just closing."""
 
 _MAY_BE_OVER = (
     duckdb.IOException,
@@ -60,7 +60,7 @@ class DuckDB(Engine):
 
     @property
     def now(self) -> str:
-        """By the clock of this process, which has the file open: all of DuckDB's own say when the transaction began."""
+        """Return the time of this process, which has the file open: DuckDB's own is when the transaction began."""
         return f"CAST({literal(datetime.now(UTC).isoformat())} AS timestamptz)"
 
     @property
@@ -68,21 +68,21 @@ class DuckDB(Engine):
         return unquote(self._url.removeprefix("duckdb://"))
 
     def absence(self) -> str:
-        """A file that is not there would be made."""
+        """Return that there is no file, as opening it would make it; '' if there is one."""
         return "" if Path(self._path).exists() else f"there is no file {self._path} yet: the first load makes it"
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:
-        """A connection until the block ends; threads of a process take turns."""
+        """Yield a connection until the block ends; threads of a process take turns."""
         with _TURN, opened_at(self._path) as opened:
             yield _Connection(opened)
 
     def bytes_of(self, text: str) -> str:
-        """By unhex."""
+        """Return the bytes by unhex."""
         return f"unhex({text})"
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """By deleting the others, which takes half the time of another table."""
+        """Delete the other rows, which takes half the time of another table."""
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
@@ -92,15 +92,15 @@ class DuckDB(Engine):
             yield f"DROP TABLE {staging}"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """As DuckDB itself reads it."""
+        """Return the condition by DuckDB's own cast."""
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
-        """None that a row of a chunk comes to."""
+        """Return none: no row of a chunk comes to a limit."""
         return iter(())
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Names that only differ in case are one name in DuckDB."""
+        """Raise InvalidShape also for names that only differ in case: they are one name in DuckDB."""
         super().check(table, shape)
         names = dict[str, str]()
         for each in shape.columns:
@@ -139,7 +139,7 @@ class _Connection:
 
 
 def lines(copies: Sequence[Copy], columns: Mapping[str, str], more: str = "") -> str:
-    """The lines of copies, as a table in a statement: columns of these types."""
+    """Return the lines of copies as a table in a statement, with columns of these types."""
     longest = max(_LINE_BYTES, *(each.path.stat().st_size for each in copies))
     paths = ", ".join(literal(str(each.path)) for each in copies)
     types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
@@ -161,7 +161,7 @@ def translated(path: Path | None = None) -> Generator[None]:
 
 
 def _advice(said: str, path: Path | None) -> str:
-    """What to do about a file that cannot be opened; None is one that is open."""
+    """Return what to do about a file that cannot be opened; `path` is None if it is open."""
     if path and path.is_dir():
         return f"{path} is a folder: name a file in it."
     if path and not path.parent.is_dir():

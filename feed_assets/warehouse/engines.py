@@ -1,4 +1,4 @@
-"""What a kind of warehouse is to the loader: its types, how it makes values of texts, and a connection to it."""
+"""Kinds of warehouses as the loader uses them: types, conversions of texts to values, and connections."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ TYPES = {
 """The types of kinds, a decimal's apart."""
 
 _AS_TEXT = frozenset({"json", "decimal", "bytes"})
-"""Kinds that are staged as text: it is no value, or may be none that the warehouse can hold."""
+"""Kinds that are staged as text: the text is no value yet, or may be none that the warehouse can hold."""
 
 
 IS_ANOTHERS = "No load has made it: rename it, or drop it."
-"""What to do with a table that is in the place of ours."""
+"""Advice for a table that is in the place of ours."""
 
 
 class Refused(NamedTuple):
@@ -45,7 +45,7 @@ class Refused(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What a warehouse has to know of chunks before it loads them.
+    """Facts about chunks that a warehouse needs before it loads them.
 
     `lengths` are bytes of the longest text of a column, `refused` the rows of a chunk that must not even be staged.
     """
@@ -55,10 +55,10 @@ class Findings(NamedTuple):
 
 
 class Connection(Protocol):
-    """A connection that begins and ends transactions as it is told to. Raises WarehouseUnavailable, LoadFailed."""
+    """A connection that begins and ends transactions only by statements. Raises WarehouseUnavailable, LoadFailed."""
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement; its rows, if it has any."""
+        """Run a statement. Return its rows, if it has any."""
         ...
 
     def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
@@ -70,54 +70,54 @@ class Engine(ABC):
     """A kind of warehouse, at a URL."""
 
     clock: str = ""
-    """What it calls the moment at which it runs a statement."""
+    """Its expression for the moment at which it runs a statement."""
     json: str
     text: str = "text"
     """The type of a text of any length."""
     layout: str = ""
-    """How a table is laid out: what follows its columns."""
+    """The layout of a table: the text that follows its columns."""
     has_keys: bool
-    """Whether tables get a primary key: one that makes it quick to find a row, and lets it be replaced."""
+    """True if tables get a primary key: one that makes it quick to find a row, and lets it be replaced."""
     tells_deleted: bool
-    """Whether a deletion tells what it deleted (RETURNING), and can be undone alone (SAVEPOINT)."""
+    """True if a deletion can return what it deleted (RETURNING), and be undone alone (SAVEPOINT)."""
     counts_passed: bool = False
-    """Whether it can be counted which rows a deletion passes over, by a sequence in its condition."""
+    """True if a sequence in its condition can count the rows that a deletion passes over."""
     thins: bool = False
-    """Whether nothing is left of the staging table once the newest rows are found, rather than both tables."""
+    """True if the staging table is gone once the newest rows are found, else both tables are there."""
     most_digits: int
-    """Of a decimal."""
+    """Most digits of a decimal."""
     own_columns: frozenset[str] = frozenset()
-    """Columns that each table has of itself, so that no other one may be called so."""
+    """Columns that each table has by itself: no other one may have their names."""
     reads_chunks: bool = False
-    """Whether it reads chunks where they lie, which has to be S3; otherwise it gets the copies of this machine."""
+    """True if it reads chunks where they lie, which has to be S3; otherwise it gets the copies of this machine."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     @property
     def now(self) -> str:
-        """The moment at which it runs a statement, not the one at which its transaction began."""
+        """Return the moment at which it runs a statement, not the one at which its transaction began."""
         return self.clock
 
     def absence(self) -> str:
-        """Why there is nothing to read, and opening it would make it; '' where it is there."""
+        """Return why there is nothing to read, as opening it would make it; '' if it is there."""
         return ""
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
-        """A connection until the block ends; what is not committed then is undone. Raises WarehouseUnavailable."""
+        """Return a connection until the block ends; uncommitted changes are undone then. Raise WarehouseUnavailable."""
 
     @abstractmethod
     def bytes_of(self, text: str) -> str:
-        """The bytes that an expression has the hexadecimal digits of."""
+        """Return the bytes whose hexadecimal digits an expression has."""
 
     @abstractmethod
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """The condition that an expression is no text of a kind that this warehouse can hold."""
+        """Return the condition that an expression is no text of a kind that this warehouse can hold."""
 
     @abstractmethod
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
-        """Conditions under which a staged row cannot be held, each with its reason."""
+        """Yield conditions under which a staged row cannot be held, each with its reason."""
 
     def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape for a table that this warehouse cannot hold."""
@@ -132,32 +132,32 @@ class Engine(ABC):
                 raise InvalidShape(f"{each.name} is {each.kind}, which this warehouse cannot hold: {most}.")
 
     def type_of(self, kind: Kind) -> str:
-        """The type of a kind."""
+        """Return the type of a kind."""
         if kind.name == "decimal":
             return f"numeric({kind.precision}, {kind.scale})"
         return self.json if kind.name == "json" else TYPES[kind.name]
 
     def staged(self, kind: Kind) -> str:
-        """The type of a kind in the staging table."""
+        """Return the type of a kind in the staging table."""
         return self.text if kind.name in _AS_TEXT else self.type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
-        """The value of an expression that is a text of the chunks' dialect, or one that was staged."""
+        """Return the value of an expression that is a text of the chunks' dialect, or one that was staged."""
         return self.bytes_of(text) if kind.name == "bytes" else f"CAST({text} AS {self.type_of(kind)})"
 
     def look(self, _copies: Sequence[Copy], _shape: Shape | None, /) -> Findings:
-        """Look through copies of chunks, rows of a shape, for what has to be known before they are loaded.
+        """Return the findings in copies of chunks, rows of a shape, before they are loaded.
 
-        Nothing, if not overridden.
+        Find nothing, if not overridden.
         """
         return Findings({}, {})
 
     def fitted(self, shape: Shape, _lengths: Mapping[str, int], /) -> Shape:
-        """A shape whose columns hold texts of these lengths."""
+        """Return a shape whose columns hold texts of these lengths."""
         return shape
 
     def grow(self, _table: str, _column: Column, /) -> "Iterator[Growth]":
-        """What makes a text column as long as it says, outside of any transaction: nothing, if not overridden."""
+        """Yield what makes a text column as long as it says, outside of any transaction: nothing, if not overridden."""
         return iter(())
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
@@ -167,25 +167,25 @@ class Engine(ABC):
         yield f"CREATE TEMP TABLE {newest} AS {rows}"
 
     def keys(self, shape: Shape) -> str:
-        """The values of a staged row's key."""
+        """Return the values of a staged row's key."""
         return ", ".join(self.value(quoted(each.name), each.kind) for each in shape.key_columns)
 
     def columns(self, shape: Shape) -> str:
-        """The values of a staged row, and their names."""
+        """Return the values of a staged row, and their names."""
         values = [f"{self.value(quoted(each.name), each.kind)} AS {quoted(each.name)}" for each in shape.columns]
         return ", ".join([OPERATION, PARTITION, OFFSET, *values])
 
     def column(self, column: Column) -> str:
-        """A column, as a table is made or altered with it."""
+        """Return the definition of a column, to make or alter a table."""
         parts = [quoted(column.name), self.type_of(column.kind), self._default(column)]
         return " ".join(filter(None, [*parts, "" if column.is_nullable else "NOT NULL"]))
 
     def add(self, table: str, column: Column) -> Iterator[str]:
-        """Add a column; rows that are there have its default."""
+        """Add a column; existing rows have its default."""
         yield f"ALTER TABLE {table} ADD COLUMN {self.column(column)}"
 
     def widen(self, table: str, column: Column, _was: Kind, /) -> Iterator[str]:
-        """Let a column be of the kind that it says; its default is of the old one, and is set anew later."""
+        """Change a column to its new kind; its default is of the old one, and is set anew later."""
         name, kind = quoted(column.name), self.type_of(column.kind)
         yield f"ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT"
         yield f"ALTER TABLE {table} ALTER COLUMN {name} SET DATA TYPE {kind} USING CAST({name} AS {kind})"
@@ -195,7 +195,7 @@ class Engine(ABC):
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} DROP NOT NULL"
 
     def set_default(self, table: str, column: Column, /) -> Iterator[str]:
-        """Set what rows have that do not say."""
+        """Set the value of rows that name none."""
         default = self._default(column)
         change = f"SET {default}" if default else "DROP DEFAULT"
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} {change}"
@@ -204,7 +204,7 @@ class Engine(ABC):
         return f"DEFAULT {self.value(literal(column.default), column.kind)}" if column.default is not None else ""
 
     def rejections(self, shape: Shape) -> Iterator[tuple[str, str]]:
-        """Conditions under which a staged row is refused, each with its reason."""
+        """Yield conditions under which a staged row is refused, each with its reason."""
         for each in shape.columns:
             if each.kind.name in ("json", "decimal"):
                 wrong = self.is_wrong(quoted(each.name), each.kind)
@@ -213,7 +213,7 @@ class Engine(ABC):
 
 
 class Growth(NamedTuple):
-    """A statement, and the question whether it is needed: it has an answer until it is done."""
+    """A statement, and a query that returns rows as long as the statement is needed."""
 
     needed: str
     statement: str
@@ -233,7 +233,7 @@ _EXTRAS = {
 
 
 def engine_of(url: str, iam_role: str = "", name: str = "") -> Engine:
-    """The engine of a URL, of the warehouse `name`. Raises InvalidSetting where a package of its extra is not there."""
+    """Return the engine of a URL, of the warehouse `name`. Raise InvalidSetting if its extra is not installed."""
     scheme = url.partition(":")[0].partition("+")[0]
     extra, package = _EXTRAS.get(scheme, (None, ""))
     if extra and find_spec(package) is None:

@@ -1,4 +1,4 @@
-"""The files of a load: local copies that are what their signals say, and the manifests that name the chunks."""
+"""The files of a load: local copies of chunks, checked by their signals, and the manifests that name the chunks."""
 
 import gzip
 import json
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from feed_assets.kafka.signals import Signal
 
 FOLDER = "manifests"
-"""What the keys of manifests begin with on the blackboard."""
+"""Prefix of the keys of manifests on the blackboard."""
 
 _AT_ONCE = 8
-"""Chunks that are copied or looked at, at a time: a store takes a while to answer."""
+"""Chunks that are copied or checked at a time: a store takes a while to answer."""
 
 
 class Copy(NamedTuple):
@@ -41,12 +41,12 @@ class Copy(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """Whether the object is compressed; the copy never is."""
+        """Return whether the object is compressed; the copy never is."""
         return self.file.key.endswith(".gz")
 
 
 class Batch(NamedTuple):
-    """What one statement loads: chunks of a partition with the same columns, and the URL of the manifest of them."""
+    """Input of one statement: chunks of a partition with the same columns, and the URL of the manifest of them."""
 
     partition: int
     columns: tuple[str, ...]
@@ -55,13 +55,13 @@ class Batch(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """Whether its objects are compressed."""
+        """Return whether its objects are compressed."""
         return self.copies[0].is_packed
 
 
 @contextmanager
 def room() -> Generator[Path]:
-    """A folder of this machine for what a load copies, until the block ends. Raises DiskFull."""
+    """Yield a folder of this machine for what a load copies, until the block ends. Raise DiskFull."""
     try:
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             yield Path(folder)
@@ -82,7 +82,7 @@ def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[Batch
 
 
 def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
-    """What is loaded together, as Redshift's COPY reads it: a file that is not there fails the load."""
+    """Return the manifest of some copies, as Redshift's COPY reads it: a missing file fails the load."""
     entries = [
         {"url": f"{board.url}/{each.file.key}", "mandatory": True, "meta": {"content_length": each.file.size}}
         for each in copies
@@ -91,7 +91,7 @@ def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
 
 
 def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[Copy]:
-    """Copy chunks to a folder. Raises ChunkBroken for one that is not what its signal says."""
+    """Copy chunks to a folder. Raise ChunkBroken for one that differs from its signal."""
     with_files = [each for each in signals if each.path]
     targets = [folder / f"{number}.csv" for number in range(len(with_files))]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -99,7 +99,7 @@ def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[
 
 
 def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:
-    """A chunk without the rows of some offsets, written beside the manifests."""
+    """Return a chunk without the rows of some offsets, written beside the manifests."""
     names = dialect.line(copy.columns)
     at = copy.columns.index(OFFSET)  # No comma is in what stands before it.
     kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
@@ -110,9 +110,9 @@ def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int])
 
 
 def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
-    """Raise ChunkBroken for a chunk that is not the object any more that it was when it was copied.
+    """Raise ChunkBroken for a chunk whose object has changed since it was copied.
 
-    Somebody else has read it since: only if it is the same before and after is it known what that one has read.
+    The warehouse has read it since: only if it is the same before and after, the content that was read is known.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = [*pool.map(board.file, [each.file.key for each in copies])]
@@ -130,7 +130,7 @@ def _ending(copy: Copy) -> str:
 def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
     file, served = _served(board, signal)
     parts = _checked(signal, served)
-    if str(signal.path).endswith(".gz"):  # Whole, as what is no gzip is to be told by its digest.
+    if str(signal.path).endswith(".gz"):  # As a whole: the digest is to detect what is no gzip.
         parts = iter([gzip.decompress(b"".join(parts))])
     head, begin = _head(parts)
     with target.open("wb") as lines:
@@ -140,7 +140,7 @@ def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
 
 
 def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
-    """The first line, and what else is in the part in which it ends."""
+    """Return the first line, and what else is in the part in which it ends."""
     head = b""
     for part in parts:
         more, end, begin = part.partition(b"\n")
@@ -151,7 +151,7 @@ def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
 
 
 def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]:
-    """A chunk as it lies there, in parts."""
+    """Return a chunk's object, and its content in parts. Raise ChunkBroken if it is elsewhere, or missing."""
     path, key = str(signal.path), chunk_key(signal)
     if signal.dialect != dialect.NAME or path != f"{board.url}/{key}":
         expected = f"expected {dialect.NAME} at {board.url}/{key}"
@@ -163,7 +163,7 @@ def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]
 
 
 def _checked(signal: "Signal", parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The parts of a chunk. Raises ChunkBroken behind the last one if they are not what was signalled."""
+    """Yield the parts of a chunk. Raise ChunkBroken behind the last one if they are not what was signalled."""
     size, digest = 0, sha256()
     for part in parts:
         size += len(part)

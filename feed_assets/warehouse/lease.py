@@ -10,14 +10,14 @@ from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import Engine
 
 RENEW_SECONDS = 10.0
-"""From one sign of life to the next, outside of transactions: these renew the lease themselves, and hold it."""
+"""Seconds between two renewals, outside of transactions: these renew the lease themselves, and hold it."""
 
 
 @contextmanager
 def kept(engine: Engine, holder: str) -> Generator[None]:
     """Renew the lease until the block ends, which has no transaction: it and a renewal would wait for each other.
 
-    Raises WarehouseTaken at the end of the block.
+    Raise WarehouseTaken at the end of the block.
     """
     done = Event()
     with ThreadPoolExecutor(1) as pool:
@@ -34,5 +34,5 @@ def _renewed(engine: Engine, holder: str, done: Event) -> None:
         try:
             with engine.open() as connection:
                 state.renew(connection, engine, holder)
-        except WarehouseUnavailable:  # If it still is when all is copied, the transaction says so.
+        except WarehouseUnavailable:  # If it still is when all is copied, the transaction raises it.
             continue

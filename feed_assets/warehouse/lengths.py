@@ -1,4 +1,4 @@
-"""How long the texts of chunks are, by DuckDB over the local copies: what a warehouse with limits has to know."""
+"""Lengths of the texts of chunks, measured by DuckDB in the local copies, for a warehouse with limits."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -13,7 +13,7 @@ from feed_assets.warehouse.shapes import OFFSET
 
 
 class _Measure(NamedTuple):
-    """What is measured in bytes: the text of a column as it stands in the chunk, what its digits mean, or the line."""
+    """A size in bytes: of a column's text as it stands in the chunk, of what its digits mean, or of the line."""
 
     name: str
     size: str
@@ -21,10 +21,10 @@ class _Measure(NamedTuple):
 
 
 def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes: Collection[str]) -> Findings:
-    """The longest text of each column, and the rows with more bytes than these in a text or a line.
+    """Return the longest text of each column, and the rows with more bytes than these in a text or a line.
 
     Columns `of_bytes` have two digits for each byte, and are measured in bytes: they may have half as many.
-    One reading tells the lengths, and whether there are such rows: only then they are searched.
+    One reading finds the lengths, and whether there are such rows: only then they are searched.
     """
     lengths, refused = dict[str, int](), dict[Copy, list[Refused]]()
     with translated(), opened_at(":memory:") as opened:
@@ -56,7 +56,7 @@ def _measures(
 def _lengths(
     opened: duckdb.DuckDBPyConnection, chunks: Sequence[Copy], measures: Sequence[_Measure]
 ) -> list[tuple[int, int]]:
-    """Of each measure the most bytes, and the most of those that are not too many."""
+    """Return for each measure the most bytes, and the most that are within its limit."""
     asked = [
         f"coalesce(max({size}), 0), coalesce(max({size}) FILTER ({size} <= {most}), 0)" for _, size, most in measures
     ]
@@ -81,5 +81,5 @@ def _lines(chunks: Sequence[Copy], more: str = "") -> str:
 
 
 def _each_once(rows: Sequence[Refused]) -> list[Refused]:
-    """Of a row that is refused twice the first reason."""
+    """Return each refused row once, with its first reason."""
     return [*{(each.partition, each.offset): each for each in reversed(rows)}.values()]

@@ -1,7 +1,7 @@
 """One load: a run of signals becomes rows of a table, in one transaction with the positions, or nothing at all.
 
 Before it the manifest and the local copies are there; a kill leaves these, which nobody reads. Within it a kill leaves
-what was committed. A COMMIT whose answer was lost is no third case: whoever comes next reads the positions.
+what was committed. A COMMIT whose answer was lost is no third case: the next loader reads the positions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from feed_assets.warehouse.state import Known, Position
 
 @dataclass(frozen=True)
 class Place:
-    """Where tables are loaded: the warehouse, who loads, and for how long deleted keys are remembered."""
+    """Place of loads: the warehouse, the blackboard, the lease's holder, and the days that deleted keys are kept."""
 
     engine: Engine
     board: Blackboard
@@ -40,16 +40,16 @@ class Place:
 
 
 class Change(NamedTuple):
-    """What becomes of a table before rows of a schema are merged: statements, and its shape after them."""
+    """A change of a table before rows of a schema are merged: statements, and the known state after them."""
 
     statements: tuple[str, ...]
     known: Known
 
 
 def change(engine: Engine, table: str, known: Known, schema_id: int | None, shape: Shape | None) -> Change:
-    """What a table needs for rows of a schema: to be made, to be migrated if the schema is newer, or to hold them, too.
+    """Return the change for rows of a schema: make the table, migrate it to a newer schema, or let it hold these, too.
 
-    Raises InvalidShape and NotMigratable.
+    Raise InvalidShape and NotMigratable.
     """
     if schema_id is None or shape is None:
         return Change((), known)
@@ -65,13 +65,13 @@ def change(engine: Engine, table: str, known: Known, schema_id: int | None, shap
 
 
 def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) -> Known:
-    """Load a run of a schema's shape into the table of its topic; what is known of the table then.
+    """Load a run of a schema's shape into the table of its topic. Return the table's known state then.
 
-    Raises WarehouseUnavailable if the table is not as it was known to be, WarehouseTaken, DiskFull, and what the
-    warehouse and the chunks raise.
+    Raise WarehouseUnavailable if the table is not in its known state, WarehouseTaken, DiskFull, and errors of the
+    warehouse and the chunks.
     """
     positions, topic_id = _positions(topic, known, run.signals), run.signals[0].signal.topic_id
-    change(place.engine, topic, known, run.schema_id, shape)  # What is refused is so before anything is copied.
+    change(place.engine, topic, known, run.schema_id, shape)  # A refusal is raised before anything is copied.
     with files.room() as folder:
         with kept(place.engine, place.holder):
             copies = files.fetch(place.board, [each.signal for each in run.signals], folder)
@@ -98,7 +98,7 @@ def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) 
 
 
 def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mapping[int, Position]:
-    """Where the partitions are behind these signals. Raises OffsetsMissing where they leave offsets out."""
+    """Return the positions of partitions behind these signals. Raise OffsetsMissing if they leave offsets out."""
     found = dict(known.positions)
     for signal, signal_offset in signals:
         position = found.get(signal.partition)
@@ -114,7 +114,7 @@ def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mappin
 
 
 def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
-    """Where columns of files go; those of the key have the same name everywhere, also in a file of tombstones alone."""
+    """Return the table's column for each column of files; the key's have the same name in all, also for tombstones."""
     ours = {each: each for each in (OPERATION, OFFSET, *table.key)}
     return {**ours, **(places(table, shape) if shape else {})}
 
@@ -127,10 +127,10 @@ class _Rows:
         self._engine, self._deleted_days = place.engine, place.deleted_days
 
     def merge(self, batches: Sequence[Batch], destinations: Mapping[str, str]) -> None:
-        """Stage, refuse, keep the newest, and merge them. Raises InvalidShape and KeyStrayed."""
+        """Stage, refuse, keep the newest, and merge them. Raise InvalidShape and KeyStrayed."""
         self._stage(batches, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
-        if len({each.partition for each in batches}) > 1:  # Before the others go: DuckDB deletes them where they are.
+        if len({each.partition for each in batches}) > 1:  # Before DuckDB deletes the others in place.
             self._check(self._connection.execute(statements.strays_among(self._shape)))
         self._run(self._engine.newest(statements.NEWEST, statements.STAGING, self._shape))
         for there in (quoted(self._table), statements.deleted_of(self._table)):
@@ -155,7 +155,7 @@ class _Rows:
             self._connection.copy(statements.STAGING, typed, batch)
 
     def _make_way(self, there: str) -> None:
-        """Delete the rows that newer ones replace. As a rule nothing that is there is newer, which is asked, too."""
+        """Delete the rows that newer ones replace. Check also whether one is newer, which is rare."""
         if self._engine.counts_passed and not self._passed(there):
             return
         run, shape, is_told = self._connection.execute, self._shape, self._engine.tells_deleted
@@ -171,7 +171,7 @@ class _Rows:
             run(statements.replace(there, shape))
 
     def _passed(self, there: str) -> bool:
-        """Delete those that can be replaced without a question; whether there are others."""
+        """Delete the rows that can be replaced without a check. Return whether there are others."""
         *_, answer = [self._connection.execute(each) for each in statements.replace_and_count(there, self._shape)]
         return bool(answer)
 

@@ -1,7 +1,7 @@
-"""The loader of one warehouse: reads signals and the ledger's log, and loads what they tell of, until it is to stop.
+"""The loader of one warehouse: it reads signals and the ledger's log, and loads what is new, until it is stopped.
 
-A session begins with what the state tables say. Whatever fails ends it, and another one begins after a pause, as after
-a kill; a table that cannot go on stops alone, with its reason in the state tables. One loader has the lease.
+A session begins from the state tables. Any failure ends it, and another one begins after a pause, as after a kill. A
+table that cannot continue stops alone, with its reason in the state tables. One loader has the lease.
 """
 
 import os
@@ -27,16 +27,16 @@ from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.target import Target
 
 LOOK_SECONDS = 0.5
-"""From one look for signals to the next."""
+"""Seconds between two looks for signals."""
 
 LEASE_SECONDS = 3 * RENEW_SECONDS
-"""After which a loader that has not renewed its lease has lost it."""
+"""Seconds after which a loader that has not renewed its lease has lost it."""
 
 SAY_SECONDS = 60.0
-"""From one line about how it goes to the next."""
+"""Seconds between two lines about its progress."""
 
 _NAMED = 10
-"""Tables that a line names."""
+"""Most tables that a line names."""
 
 BUSY_SECONDS = 600.0
 """Seconds for which `once` waits for a process that has the warehouse open."""
@@ -46,19 +46,19 @@ PAUSES = (1.0, 60.0)
 
 
 Wanted = Mapping[str, Topic | Published]
-"""What is loaded, by the names of the tables."""
+"""Topics and datasets to load, by the names of the tables."""
 
 
 class Follower(Protocol):
-    """A table that follows what it is loaded from. Raises what it cannot go on with."""
+    """A table that follows its topic or dataset. Raises the error that stops it."""
 
     name: str
     loads: int
-    """How many were committed."""
+    """Number of loads that were committed."""
 
     @property
     def waiting(self) -> int:
-        """Chunks that were read of and are not loaded yet."""
+        """Return the number of chunks whose signals were read and that are not loaded yet."""
         ...
 
     def look(self, now: float) -> bool:
@@ -70,14 +70,14 @@ class Follower(Protocol):
         ...
 
     def plan(self) -> Iterator[Change]:
-        """What would become of the table by each schema of what is not loaded yet."""
+        """Yield the change of the table by each schema of what is not loaded yet."""
         ...
 
 
 def follower(
     connection: Connection | None, loading: Target, holder: str, name: str, wanted: Topic | Published
 ) -> Follower:
-    """A table, from what the state tables have of it on; without a connection there is no warehouse yet."""
+    """Return a table, from its state in the state tables on; without a connection there is no warehouse yet."""
     known = state.read(connection, name) if connection and state.exists(connection) else Known()
     if isinstance(wanted, Published):
         mark = partitions.mark(connection, name) if connection else Mark()
@@ -96,10 +96,10 @@ def run(
     pauses: tuple[float, float] = PAUSES,
     clock: Callable[[], float] = monotonic,
 ) -> None:
-    """Load topics and datasets until `stopping` is set; what is not there is waited for. A topic needs a `Loading`.
+    """Load topics and datasets until `stopping` is set; wait for unavailable services. A topic needs a `Loading`.
 
     All waiting is `stopping.wait`, and `clock` returns seconds: with both of its own, a test decides how time passes.
-    Raises WarehouseTaken, and once no table can go on what the first one stopped with.
+    Raise WarehouseTaken, and once no table can continue the error that stopped the first one.
     """
     mine, pause = holder(), pauses[0]
     say(f"warehouse {loading.name}: loads {counted(len(wanted), 'table')}: {some([*wanted], _NAMED)}")
@@ -123,9 +123,9 @@ def once(
 ) -> int:
     """Load what there is now, whatever the limits. Return the number of loads.
 
-    A warehouse that another process has open is waited for as `run` does, up to `BUSY_SECONDS`.
+    Wait for a warehouse that another process has open, as `run` does, up to `BUSY_SECONDS`.
 
-    Raises what a table stops with, after the others are loaded, ServiceUnavailable and WarehouseTaken.
+    Raise the error that stopped a table, after the others are loaded, ServiceUnavailable and WarehouseTaken.
     """
     mine, pause, loads, until = holder(), pauses[0], 0, clock() + BUSY_SECONDS
     while True:
@@ -143,12 +143,12 @@ def once(
 
 
 def counted(number: int, what: str) -> str:
-    """A number of something in words."""
+    """Return a number of something in words."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def holder() -> str:
-    """A name for who has the lease, that no other one has."""
+    """Return a name for a holder of the lease, that no other one has."""
     return f"process {os.getpid()} of {socket.gethostname()} ({uuid4().hex[:8]})"
 
 
@@ -164,11 +164,11 @@ class Session:
 
     @property
     def loads(self) -> int:
-        """How many loads were committed."""
+        """Return how many loads were committed."""
         return sum(each.loads for each in self._tables.values())
 
     def run(self, stopping: Event) -> None:
-        """Load until the end. Raises what ends it."""
+        """Load until `stopping` is set. Raise the error that ends it earlier."""
         with self._begun():
             while len(self._stopped) < len(self._wanted) and not stopping.is_set():
                 is_behind = self._look()
@@ -190,7 +190,7 @@ class Session:
         return bool(behind)
 
     def once(self) -> None:
-        """Load what there is. Raises what the first table stopped with, once the others are loaded."""
+        """Load what there is. Raise the error that stopped the first table, once the others are loaded."""
         with self._begun():
             self._each(lambda name: self._tables[name].load_all())
         if len(self._stopped) > 1:
@@ -214,7 +214,7 @@ class Session:
             self._release()
 
     def _begin(self, name: str) -> None:
-        """A table, from what the state tables have of it on."""
+        """Open a table, from its state in the state tables on."""
         wanted, engine = self._wanted[name], self._loading.engine
         with engine.open() as connection:
             self._tables[name] = follower(connection, self._loading, self._holder, name, wanted)
@@ -222,7 +222,7 @@ class Session:
                 partitions.prepare(connection, engine)
 
     def _release(self) -> None:
-        """Let the next loader begin at once; if this fails, it waits, and what ended this one is what is raised."""
+        """Let the next loader begin at once. If this fails, it waits, and the error that ended this one is raised."""
         try:
             with self._loading.engine.open() as connection:
                 state.release(connection, self._holder)
@@ -241,7 +241,7 @@ class Session:
             self._renew()
 
     def _stop(self, name: str, error: FeedAssetsError) -> None:
-        """Go on without a table, and keep why; not by a loader that lost its lease: the next one may load the table."""
+        """Continue without a table, and keep why, unless the lease is lost: the next loader may load the table."""
         self._stopped[name] = error
         say(f"warehouse {self._loading.name}: does not load {name} any more: {error}")
         try:

@@ -1,7 +1,7 @@
-"""From the shape that a table has to that of a newer schema, as typed steps; nothing that is in the table is lost.
+"""Typed steps from a table's shape to that of a newer schema; no value of a column that stays is lost.
 
-A table only gets wider: a column that a newer schema makes narrower, or not nullable, stays as it is. What has another
-name is found by Avro's aliases. A field that the newer schema has not any more is a column that is dropped.
+A table only gets wider: a column that a newer schema makes narrower, or not nullable, stays as it is. Renamed columns
+are found by Avro's aliases. A column is dropped if the newer schema has its field no longer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,21 +14,21 @@ from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape, widens
 
 @dataclass(frozen=True)
 class AddColumn:
-    """Add a column; the rows that are there have its default."""
+    """Step that adds a column; existing rows have its default."""
 
     column: Column
 
 
 @dataclass(frozen=True)
 class DropColumn:
-    """Drop a column."""
+    """Step that drops a column."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class RenameColumn:
-    """Give a column another name."""
+    """Step that gives a column another name."""
 
     name: str
     new: str
@@ -36,7 +36,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class WidenColumn:
-    """Give a column a kind that holds all of its values; `was` is the one that it has."""
+    """Step that gives a column a kind that holds all of its values; `was` is the one that it has."""
 
     name: str
     kind: Kind
@@ -45,28 +45,28 @@ class WidenColumn:
 
 @dataclass(frozen=True)
 class MakeNullable:
-    """Let a column have nulls."""
+    """Step that lets a column have nulls."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class SetDefault:
-    """Set what rows have that do not say."""
+    """Step that sets the value of rows that name none."""
 
     column: Column
 
 
 @dataclass(frozen=True)
 class SetComment:
-    """Set a column's comment."""
+    """Step that sets a column's comment."""
 
     name: str
     comment: str
 
 
 _OF_MANY_TEXTS = frozenset({"uuid", "decimal"})
-"""Kinds of which several texts are one value."""
+"""Kinds in which several texts are one value."""
 
 Step = AddColumn | DropColumn | RenameColumn | WidenColumn | MakeNullable | SetDefault | SetComment
 
@@ -79,7 +79,7 @@ class Migration(NamedTuple):
 
 
 def migrate(table: Shape, newer: Shape) -> Migration:
-    """The steps from a table's shape to that of a newer schema. Raises NotMigratable with both shapes."""
+    """Return the steps from a table's shape to that of a newer schema. Raise NotMigratable with both shapes."""
     _check_key(table, newer)
     sources = _sources(table, newer)
     kept = {each.name for each in sources.values()}
@@ -98,10 +98,10 @@ def migrate(table: Shape, newer: Shape) -> Migration:
 
 
 def loosened(table: Shape, older: Shape) -> Migration:
-    """The steps after which a table holds the rows of an older schema, too: nothing that is in these is lost.
+    """Return the steps after which a table holds the rows of an older schema, too: nothing in these is lost.
 
-    Which schema is the newer one is told by their ids, which a registry may give out of turn, and chunks of both may
-    come in turn: so a column gets wider, or nullable, and a field that the table never had is added.
+    The ids decide which schema is newer, but a registry may give them out of order, and chunks of both may alternate.
+    So a column gets wider, or nullable, and a field that the table never had is added.
     """
     sources = _sources(older, table)
     columns = [_loosened(each, sources.get(each.name), table.key) for each in table.columns]
@@ -122,9 +122,9 @@ def _loosened(column: Column, source: Column | None, key: Sequence[str]) -> Colu
 
 
 def places(table: Shape, older: Shape) -> dict[str, str]:
-    """Where the columns of an older schema's file belong, by their names in it; those that were dropped do not.
+    """Return the table's column for each column of an older schema's file, by its name there; none for dropped ones.
 
-    Raises NotMigratable where the table cannot hold what is in one.
+    Raise NotMigratable if the table cannot hold the values of one.
     """
     _check_key(table, older)
     found = {source.name: name for name, source in _sources(older, table).items()}
@@ -136,7 +136,7 @@ def places(table: Shape, older: Shape) -> dict[str, str]:
 
 
 def grown(table: Shape, other: Shape) -> Shape:
-    """A table's shape whose texts are as long as those of a newer or an older schema's shape."""
+    """Return a table's shape whose texts are as long as those of a newer or an older schema's shape, or longer."""
     lengths = [(name, source.kind.length) for name, source in _sources(other, table).items()]
     here = {each.name: each.kind.length for each in other.columns}
     lengths += [(source.name, here[name]) for name, source in _sources(table, other).items()]
@@ -157,9 +157,9 @@ def _check_key(table: Shape, other: Shape) -> None:
 
 
 def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
-    """The column of a table that each one of a newer shape was: that of its name, or else of one of its aliases.
+    """Return the table's column that each column of a newer shape was: by its name, or else by one of its aliases.
 
-    Where names move on (b was a, c was b) the columns do, too: c comes first, so it can be renamed before b is.
+    If names move on (b was a, c was b) the columns do, too: c comes first, so it can be renamed before b is.
     """
     there, fields = ({each.name: each for each in shape.columns} for shape in (table, newer))
     found: dict[str, Column] = {}
@@ -171,7 +171,7 @@ def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
 
 
 def _moved(name: str, there: Mapping[str, Column], fields: Mapping[str, Column], taken: set[str]) -> dict[str, str]:
-    """The alias whose column a field takes, and whatever the field of that name takes in its place."""
+    """Return the alias whose column a field takes, and whatever the field of that name takes in its place."""
     for alias in fields[name].aliases:
         if alias not in there or alias in taken:
             continue
@@ -194,7 +194,7 @@ def _merged(old: Column, new: Column, table: Shape, newer: Shape) -> Column:
 
 
 def _added(column: Column) -> Column:
-    """Nullable, as the rows that are there may have nothing for it."""
+    """Return a nullable column, as existing rows may have no value for it."""
     return column.model_copy(update={"is_nullable": True})
 
 

@@ -42,7 +42,7 @@ _KINDS = {
     "map": _JSON,
     "struct": _JSON,
 }
-"""By DuckDB's names of types, a decimal's apart."""
+"""Kinds by DuckDB's names of types, a decimal's apart."""
 
 _AS_THEY_ARE = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint", "varchar"})
 """Types whose values mean the same in JSON."""
@@ -57,14 +57,14 @@ class Rows:
 
     @property
     def types(self) -> "dict[str, DuckDBPyType]":
-        """The type of each column, in order. Raises UnreadableUpdate."""
+        """Return the type of each column, in order. Raise UnreadableUpdate."""
         with _reading() as connection:
             found = connection.sql(f"FROM {self._rows}")
             return dict(zip(found.columns, found.types, strict=True))
 
     @property
     def shape(self) -> Shape:
-        """The shape of a table of them; all columns may be null. Raises UnreadableUpdate and InvalidShape."""
+        """Return the shape of a table of them; all columns may be null. Raise UnreadableUpdate and InvalidShape."""
         types = self.types
         if taken := types.keys() & TAKEN:
             raise InvalidShape(f"there is a column {min(taken)}: that is one of every table. Rename it in the dataset.")
@@ -73,7 +73,7 @@ class Rows:
     def write(self, names: Sequence[str], folder: Path) -> tuple[int, tuple[Path, ...]]:
         """Write lines of some columns into files of a new folder; return how many lines these are, and the files.
 
-        Raises UnreadableUpdate and DiskFull.
+        Raise UnreadableUpdate and DiskFull.
         """
         types = self.types
         texts = ", ".join(_text(quoted(name), types[name]) for name in names)
@@ -93,14 +93,14 @@ def _kind(name: str, found: "DuckDBPyType") -> Kind:
 
 
 def _text(value: str, kind: "DuckDBPyType") -> str:
-    """The text of a value as the dialect has it, an expression."""
+    """Return an expression for the text of a value as the dialect has it."""
     if _KINDS.get(kind.id) == _JSON:
         return f"CAST({_json(value, kind)} AS VARCHAR)"
     return f"lower(hex({value}))" if kind.id == "blob" else f"CAST({value} AS VARCHAR)"
 
 
 def _json(value: str, kind: "DuckDBPyType", depth: int = 0) -> str:
-    """A value in JSON as the dialect has it: what JSON has no exact form for is a text there."""
+    """Return an expression for a value in JSON as the dialect has it: what JSON has no exact form for is a text."""
     inner = f"e{depth}"
     match kind.id:
         case "list":
@@ -128,7 +128,7 @@ def _children(kind: "DuckDBPyType") -> "Sequence[tuple[str, DuckDBPyType]]":
 
 @contextmanager
 def _reading() -> Generator[duckdb.DuckDBPyConnection]:
-    """A DuckDB in memory, with its errors as ours."""
+    """Yield a DuckDB in memory, with its errors as ours."""
     try:
         with opened_at(":memory:") as connection:
             yield connection

@@ -1,7 +1,7 @@
-"""What a warehouse knows of the tables of datasets, beside what it knows of all: it changes with their rows.
+"""State of the tables of datasets in a warehouse, beside the state of all tables: it changes with their rows.
 
-`updates` says of each partition which update its rows are of, `marks` of each dataset up to where the ledger's log of
-its updates was followed. The second only saves to follow all of it: a partition that has its update is passed over.
+`updates` has for each partition the update of its rows, `marks` for each dataset the change up to which the ledger's
+log was followed. `marks` only saves following all of it: a partition that has its update is skipped.
 """
 
 from collections.abc import Collection
@@ -19,18 +19,18 @@ _TABLES = (
     f"CREATE TABLE IF NOT EXISTS {STATE}.marks (dataset text PRIMARY KEY, sequence bigint NOT NULL, moment text)",
 )
 _INDEX = f"CREATE INDEX IF NOT EXISTS updates_by_moment ON {STATE}.updates (loaded_at)"
-"""Or each look for new loads would go through all partitions; DuckDB keeps no key that is updated, and needs none."""
+"""Index for looks for new loads, else through all partitions; DuckDB keeps no key that is updated, and needs none."""
 
 
 class Mark(NamedTuple):
-    """A change of the ledger's log, by its number and moment (UTC): of another ledger's log it is not found again."""
+    """A change of the ledger's log, by its number and moment (UTC): in another ledger's log it is not found."""
 
     sequence: int = 0
     at: str | None = None
 
 
 class Held(NamedTuple):
-    """The update that the rows of a partition are of; none, and no rows, where none is valid any more.
+    """The update of a partition's rows; None, and no rows, if none is valid any more.
 
     Of two loads into a warehouse the one that commits later has a greater `loaded_at` (UTC), whatever its clock does.
     """
@@ -44,20 +44,20 @@ class Held(NamedTuple):
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Make these tables, unless they are there: who made them may have had more rights."""
+    """Make these tables, unless they are there: their maker may have had more rights."""
     if not exists(connection):
         for statement in ("BEGIN", *_TABLES, *([_INDEX] if engine.has_keys else []), "COMMIT"):
             connection.execute(statement)
 
 
 def exists(connection: Connection) -> bool:
-    """Whether they are there."""
+    """Return whether these tables are there."""
     table = f"SELECT 1 FROM information_schema.tables WHERE table_schema = {literal(STATE)} AND table_name = 'marks'"
     return bool(connection.execute(table))
 
 
 def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[str, str]:
-    """Of some partitions, the updates that their rows are of: a table without a shape has none of their rows."""
+    """Return the updates of some partitions' rows, by key: a table without a shape has none of their rows."""
     if not keys:
         return {}
     is_there = f"SELECT 1 FROM {STATE}.tables WHERE topic = {literal(dataset)} AND shape IS NOT NULL"
@@ -70,7 +70,7 @@ def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[st
 
 
 def forget(connection: Connection, dataset: str) -> None:
-    """Know of no rows, and follow the log from its beginning: for a table that is made anew, in that transaction."""
+    """Delete the updates that have rows, and the mark: in the transaction that makes a table anew."""
     where = f"WHERE dataset = {literal(dataset)}"
     connection.execute(f"DELETE FROM {STATE}.updates {where} AND records > 0")
     connection.execute(f"DELETE FROM {STATE}.marks {where}")
@@ -85,7 +85,7 @@ def keep(
     version: str | None,
     rows: int,
 ) -> None:
-    """Say what the rows of a partition are of now."""
+    """Store the update of a partition's rows."""
     named = [f"{literal(each)}" if each is not None else "NULL" for each in (update_id, version)]
     connection.execute(
         f"INSERT INTO {STATE}.updates SELECT {literal(dataset)}, {literal(key)}, {', '.join(named)}, {rows}, "
@@ -96,7 +96,7 @@ def keep(
 
 
 def mark(connection: Connection, dataset: str) -> Mark:
-    """Up to where the log was followed."""
+    """Return the mark up to which the log was followed."""
     if not exists(connection):
         return Mark()
     rows = connection.execute(f"SELECT sequence, moment FROM {STATE}.marks WHERE dataset = {literal(dataset)}")
@@ -104,7 +104,7 @@ def mark(connection: Connection, dataset: str) -> Mark:
 
 
 def move(connection: Connection, dataset: str, to: Mark) -> None:
-    """Go on from there."""
+    """Store the mark from which the log is followed."""
     at = "NULL" if to.at is None else literal(to.at)
     connection.execute(
         f"INSERT INTO {STATE}.marks VALUES ({literal(dataset)}, {to.sequence}, {at}) "
@@ -113,7 +113,7 @@ def move(connection: Connection, dataset: str, to: Mark) -> None:
 
 
 def loads(connection: Connection, after: datetime | None = None, limit: int | None = None) -> list[Held]:
-    """The partitions that were loaded after a moment, in that order."""
+    """Return the partitions that were loaded after a moment, in that order."""
     if not exists(connection):
         return []
     later = f"WHERE loaded_at > CAST({literal(after.isoformat())} AS timestamptz)" if after else ""

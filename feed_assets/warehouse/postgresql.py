@@ -16,16 +16,16 @@ from feed_assets.warehouse.files import Batch
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 
 _LONGEST_NAME = 63
-"""Bytes of an identifier: of a longer one PostgreSQL takes no more, whatever follows."""
+"""Bytes of an identifier: PostgreSQL silently cuts off the rest of a longer one."""
 
 _LONGEST_KEY = 2600
 """Bytes of a row's key that an index holds for sure."""
 
 _OTHER_BYTES = 16
-"""Of those at most, a column of a key that is no text."""
+"""Most of these bytes that a column of the key takes if it is no text."""
 
 _DIGITS = {"bytes": " / 2"}
-"""Two of them are staged for each byte."""
+"""Divisors for kinds that are staged with two digits for each byte."""
 
 _OLDEST = 160_000
 """The first version that has pg_input_is_valid, as the server numbers it."""
@@ -39,17 +39,17 @@ _ADVICE = {
     "could not translate host name": f"Correct the host {_URL}",
     "failed to resolve host": f"Correct the host {_URL}",
 }
-"""By what is said where there is no connection, what to do: where it did answer it is another thing than to wait."""
+"""Advice by the text of a failed connection: if the server did answer, it is another one than to wait."""
 
 _RIGHTS = {"database": "CREATE", "schema": "USAGE, CREATE", "table": "SELECT, INSERT, UPDATE, DELETE"}
 
 _READ_BYTES = 1 << 20
 
 IDLE_SECONDS = 30
-"""After which a transaction that its loader does not go on with is undone: who sleeps in one keeps no other one out."""
+"""Seconds after which an idle transaction is undone: a loader that hangs in one keeps no other one out."""
 
 _NEVER = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex, psycopg.errors.TooManyColumns)
-"""What the driver calls operational, and is of this table alone."""
+"""Errors that the driver calls operational, and that concern one table alone."""
 
 _MAY_BE_OVER = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout)
 
@@ -63,7 +63,7 @@ class PostgreSQL(Engine):
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:
-        """A connection until the block ends."""
+        """Yield a connection until the block ends."""
         url = self._url.replace("postgresql+psycopg:", "postgresql:", 1)
         with translated(url):
             opened = psycopg.connect(
@@ -84,15 +84,15 @@ class PostgreSQL(Engine):
             yield connection
 
     def bytes_of(self, text: str) -> str:
-        """By decode."""
+        """Return the bytes by decode."""
         return f"decode({text}, 'hex')"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """As PostgreSQL itself reads it: since version 16 it can be asked."""
+        """Return the condition by PostgreSQL's own check, which exists since version 16."""
         return f"NOT pg_input_is_valid({text}, {literal(self.type_of(kind))})"
 
     def limits(self, shape: Shape) -> Iterator[tuple[str, str]]:
-        """A key that the index cannot hold."""
+        """Yield the condition of a key that the index cannot hold."""
         texts = [each for each in shape.key_columns if self.staged(each.kind) == "text"]
         if texts:
             others = _OTHER_BYTES * (len(shape.key) - len(texts))
@@ -100,7 +100,7 @@ class PostgreSQL(Engine):
             yield f"{taken} > {_LONGEST_KEY - others}", f"the key has more than {_LONGEST_KEY} bytes"
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Names that PostgreSQL would cut off are refused, too."""
+        """Raise InvalidShape also for names that PostgreSQL would cut off, or has itself."""
         super().check(table, shape)
         if table.startswith("pg_"):
             raise InvalidShape(f"{table} is a name of PostgreSQL's own. Give the topic another name.")
@@ -110,7 +110,7 @@ class PostgreSQL(Engine):
 
 
 def _refuse_old(version: int) -> None:
-    """Raise InvalidSetting for a server that cannot say whether a text is a value of a type."""
+    """Raise InvalidSetting for a server that cannot check whether a text is a value of a type."""
     if version < _OLDEST:
         found, oldest = f"{version // 10_000}.{version % 10_000}", _OLDEST // 10_000
         raise InvalidSetting(

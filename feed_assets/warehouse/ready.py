@@ -1,4 +1,4 @@
-"""What a load has to do before its transaction: rows that the warehouse cannot hold are left out, texts get room.
+"""Preparation of a load before its transaction: rows that the warehouse cannot hold are left out, texts get room.
 
 A kill leaves chunks and manifests that nobody reads, and a table whose texts may be longer than anybody needs.
 """
@@ -18,7 +18,7 @@ from feed_assets.warehouse.state import Known
 
 
 class Ready(NamedTuple):
-    """What is loaded: what is known of the table once its texts are long enough, and the shape of the rows."""
+    """Input of a load: the table's known state once its texts are long enough, the rows' shape, and their batches."""
 
     known: Known
     shape: Shape | None
@@ -29,7 +29,7 @@ class Ready(NamedTuple):
 def readied(
     engine: Engine, board: Blackboard, topic: str, known: Known, shape: Shape | None, copies: Sequence[Copy]
 ) -> Ready:
-    """Look through the copies of chunks, and write the manifests of what the warehouse can hold."""
+    """Search the copies of chunks for rows that the warehouse cannot hold, and write the manifests of the others."""
     found = engine.look(copies, shape or known.shape)
     longer, fitted = _fitted(engine, known, shape, found)
     batches = files.batches(board, topic, _held(board, topic, copies, found))
@@ -39,8 +39,8 @@ def readied(
 def grow(engine: Engine, connection: Connection, topic: str, known: Known, longer: Known) -> None:
     """Let texts of a table be longer, where this cannot be done in a transaction.
 
-    May be killed at any moment: the state tables know of it with the next load only, so it is asked first what is left
-    to be done; and a column that could hold more is no different to anybody.
+    It may be killed at any moment: the state tables have the new lengths with the next load only, so each statement is
+    run only if its query finds it needed; and a column that could hold more is no different to anybody.
     """
     if known.shape is None or longer.shape is None:
         return
@@ -53,11 +53,11 @@ def _fitted(engine: Engine, known: Known, shape: Shape | None, found: Findings) 
     fitted = engine.fitted(shape, found.lengths) if shape else None
     if known.shape is None:
         return known, fitted
-    other = fitted or engine.fitted(known.shape, found.lengths)  # Of tombstones alone: by the names of the key.
+    other = fitted or engine.fitted(known.shape, found.lengths)  # Tombstones alone: by the names of the key.
     return replace(known, shape=grown(known.shape, other)), fitted
 
 
 def _held(board: Blackboard, topic: str, copies: Sequence[Copy], found: Findings) -> list[Copy]:
-    """The chunks without the rows that the warehouse cannot hold."""
+    """Return the chunks without the rows that the warehouse cannot hold."""
     offsets = {each: {row.offset for row in rows} for each, rows in found.refused.items()}
     return [files.without(board, topic, each, offsets[each]) if each in offsets else each for each in copies]

@@ -22,7 +22,7 @@ LONGEST_ROW = 4 << 20
 """Bytes of a line that COPY reads."""
 
 _LONGEST_NAME = 127
-"""Bytes of an identifier: of a longer one Redshift takes no more, whatever follows."""
+"""Bytes of an identifier: Redshift silently cuts off the rest of a longer one."""
 
 _TYPES = {"uuid": "varchar(36)", "bytes": "varbyte(32767)"}
 _WIDENED, _ROW = '"feed_assets widened"', '"feed_assets row"'
@@ -50,7 +50,7 @@ class Redshift(Engine):
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:
-        """A connection until the block ends."""
+        """Yield a connection until the block ends."""
         url = urlsplit(self._url)
         with translated(self._url):
             opened = driver.connect(
@@ -69,42 +69,42 @@ class Redshift(Engine):
                 opened.close()
 
     def connection(self, opened: Any) -> "_Connection":
-        """A connection by one of the driver."""
+        """Return a connection that uses one of the driver."""
         made = _Connection(opened, self._url, self._iam_role)
         made.execute("SET timezone TO 'UTC'")
         return made
 
     def bytes_of(self, text: str) -> str:
-        """By FROM_HEX."""
+        """Return the bytes by FROM_HEX."""
         return f"FROM_HEX({text})"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """As Redshift itself reads it."""
+        """Return the condition by Redshift's own reading of the text."""
         if kind.name == "json":
             return f"NOT CAN_JSON_PARSE({text})"
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
-        """A key that ends with a blank: Redshift takes it for the one without."""
+        """Yield the condition of a key that ends with a blank: Redshift takes it for the one without."""
         for each in shape.key_columns:
             if each.kind.name == "text":
                 name = quoted(each.name)
                 yield f"OCTET_LENGTH({name}) <> OCTET_LENGTH(RTRIM({name}))", f"the key {each.name} ends with a blank"
 
     def type_of(self, kind: Kind) -> str:
-        """Texts by their length."""
+        """Return the type of a kind, of texts by their length."""
         if kind.name == "text":
             return f"varchar({kind.length or LENGTHS[0]})"
         return _TYPES.get(kind.name) or super().type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
-        """A text as it is, as a cast would cut off what is too long."""
+        """Return the value of an expression; a text as it is, as a cast would cut off what is too long."""
         if kind.name == "json":
             return f"JSON_PARSE({text})"
         return text if kind.name == "text" else super().value(text, kind)
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Names that only differ in case are one name, as in DuckDB; others would be cut off."""
+        """Raise InvalidShape also for names that only differ in case, as in DuckDB, and for long names and schemas."""
         super().check(table, shape)
         names = dict[str, str]()
         for each in shape.columns:
@@ -117,16 +117,16 @@ class Redshift(Engine):
             raise InvalidShape(f"the schema of {table} has {size} bytes: expected at most {LENGTHS[-1]} in Redshift.")
 
     def look(self, copies: Sequence[Copy], shape: Shape | None, /) -> Findings:
-        """The lengths of texts, and rows with a text, bytes or a line that is too long."""
+        """Return the lengths of texts, and rows with a text, bytes or a line that is too long."""
         columns = shape.columns if shape else ()
         return look(copies, LENGTHS[-1], LONGEST_ROW, {each.name for each in columns if each.kind.name == "bytes"})
 
     def fitted(self, shape: Shape, lengths: Mapping[str, int], /) -> Shape:
-        """Texts of the first of LENGTHS that is enough."""
+        """Return the shape with texts of the first of LENGTHS that is enough."""
         return shape.model_copy(update={"columns": tuple(_fitted(each, lengths) for each in shape.columns)})
 
     def grow(self, table: str, column: Column, /) -> Iterator[Growth]:
-        """By ALTER COLUMN TYPE, which Redshift refuses inside a transaction. It is for texts alone."""
+        """Yield an ALTER COLUMN TYPE, which Redshift refuses inside a transaction. It is for texts alone."""
         schema, _, name = ("", "", table) if table.startswith('"') else table.partition(".")
         where = f"table_schema = {literal(schema)}" if schema else "table_schema = CURRENT_SCHEMA()"
         found = f"table_name = {literal(_folded(name))} AND column_name = {literal(_folded(quoted(column.name)))}"
@@ -137,23 +137,23 @@ class Redshift(Engine):
         )
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """By ROW_NUMBER."""
+        """Make the table by ROW_NUMBER."""
         number = f"ROW_NUMBER() OVER (PARTITION BY {self.keys(shape)} ORDER BY {OFFSET} DESC) AS {_ROW}"
         rows = f"SELECT {self.columns(shape)}, {number} FROM {staging}"
         yield f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
 
     def column(self, column: Column) -> str:
-        """Its name and type alone."""
+        """Return the definition of a column: its name and type alone."""
         return f"{quoted(column.name)} {self.type_of(column.kind)}"
 
     def add(self, table: str, column: Column) -> Iterator[str]:
-        """Rows that are there are updated."""
+        """Add a column, and update existing rows to its default."""
         yield from super().add(table, column)
         if column.default is not None:
             yield f"UPDATE {table} SET {quoted(column.name)} = {self.value(literal(column.default), column.kind)}"
 
     def widen(self, table: str, column: Column, was: Kind) -> Iterator[str]:
-        """By another column in its place: only texts can be altered, and those not in a transaction."""
+        """Put another column in its place: only texts can be altered, and those not in a transaction."""
         name = quoted(column.name)
         text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # As there is no cast.
         value = text if was.name == "boolean" else f"CAST({name} AS {self.type_of(column.kind)})"
@@ -164,11 +164,11 @@ class Redshift(Engine):
         yield from comment(table, column)
 
     def make_nullable(self, _table: str, _name: str, /) -> Iterator[str]:
-        """Every column is."""
+        """Do nothing: every column is nullable."""
         return iter(())
 
     def set_default(self, _table: str, _column: Column, /) -> Iterator[str]:
-        """No column has one."""
+        """Do nothing: no column has a default."""
         return iter(())
 
 
@@ -183,7 +183,7 @@ def _fitted(column: Column, lengths: Mapping[str, int]) -> Column:
 
 
 def _folded(identifier: str) -> str:
-    """A quoted name as Redshift keeps it."""
+    """Return a quoted name as Redshift keeps it."""
     return identifier[1:-1].replace('""', '"').lower()
 
 
@@ -192,13 +192,13 @@ class _Connection:
         self._opened, self._url, self._iam_role = opened, url, iam_role
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Backslashes are doubled: Redshift takes them for escapes, and only literals have any."""
+        """Run a statement with doubled backslashes: Redshift takes them for escapes, and only literals have any."""
         with translated(self._url), self._opened.cursor() as cursor:
             cursor.execute(statement.replace("\\", "\\\\"))
             return [tuple(each) for each in cursor.fetchall()] if cursor.description else []
 
     def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
-        """COPY knows no constants: the partition of what it has loaded is set behind it."""
+        """Copy chunks, and then set the partition of their rows: COPY has no constants."""
         names = ", ".join(map(quoted, columns))
         source = f"FROM {literal(batch.manifest)} IAM_ROLE {literal(self._iam_role)}"
         form = rf"MANIFEST CSV NULL AS '\N' IGNOREHEADER 1{' GZIP' if batch.is_packed else ''} TIMEFORMAT 'auto'"
@@ -220,13 +220,13 @@ def translated(url: str) -> Generator[None]:
 
 
 def _may_be_over(error: driver.Error) -> bool:
-    """Whether another try may go well, as after 1023: another transaction has changed what this one has read."""
+    """Return whether another try may succeed, as after 1023: another transaction has changed what this one has read."""
     facts = _facts(error)
     return str(facts.get("C", "")).startswith(_MAY_BE_OVER) or str(facts.get("M", "")).strip().startswith("1023")
 
 
 def _facts(error: Exception) -> Mapping[str, Any]:
-    """What the server says, by its letters: C has the SQLSTATE, M the message, D more of it."""
+    """Return the server's error by its letters: C has the SQLSTATE, M the message, D more of it."""
     told: Any = error.args[0] if error.args else None
     return cast(Mapping[str, Any], told) if isinstance(told, dict) else {"M": str(error)}
 

@@ -1,7 +1,7 @@
-"""One load of a dataset's table: the rows of a partition give way to those of another update, in one transaction.
+"""One load of a dataset's table: the rows of another update replace those of a partition, in one transaction.
 
 Before it the rows are copied to this machine; a kill leaves nothing that anybody reads. Within it a kill leaves the
-rows that were there. A COMMIT whose answer was lost is no third case: whoever comes next reads `feed_assets.updates`.
+rows that were there. A COMMIT whose answer was lost is no third case: the next loader reads `feed_assets.updates`.
 """
 
 from dataclasses import replace as with_
@@ -23,7 +23,7 @@ from feed_assets.warehouse.state import Known
 
 
 class Exchange(NamedTuple):
-    """The rows that a partition is to have, and of which update the table has some now."""
+    """The update whose rows a partition is to have, and the one whose rows the table has now."""
 
     key: str
     held: str | None
@@ -40,10 +40,10 @@ class _Lines(NamedTuple):
 
 
 def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
-    """Load the rows of an update, or none, in place of those of its partition; what is known of the table then.
+    """Load the rows of an update, or none, in place of those of its partition. Return the table's known state then.
 
-    Raises UpdateChanged if it is not as it was listed, WarehouseUnavailable if the table is not as it was known to be,
-    WarehouseTaken, DiskFull, and what the warehouse and a schema raise.
+    Raise UpdateChanged if it is not as it was listed, WarehouseUnavailable if the table is not in its known state,
+    WarehouseTaken, DiskFull, and errors of the warehouse and a schema.
     """
     with files.room() as folder:
         with kept(place.engine, place.holder):
@@ -57,14 +57,14 @@ def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
 
 
 def planned(place: Place, table: str, known: Known, update: Update) -> Change:
-    """What `replace` would make of the table for an update. Raises the same."""
+    """Return the change that `replace` would make to the table for an update. Raise the same errors."""
     with files.room() as folder:
         rows = _fetched(place, update, folder / "update")
         return _changed(place.engine, table, known, update, rows.shape if rows else None)
 
 
 def _changed(engine: Engine, table: str, known: Known, update: Update | None, shape: Shape | None) -> Change:
-    """What a table needs for the rows of an update, older or newer: no column goes that other partitions have."""
+    """Return the change for the rows of an update, older or newer: no column is dropped that other partitions have."""
     if update is None or shape is None:
         return Change((), known)
     number = int(update.id.replace(".", ""))
@@ -75,13 +75,13 @@ def _changed(engine: Engine, table: str, known: Known, update: Update | None, sh
 
 
 def _both(table: Shape, update: Shape) -> Shape:
-    """The columns of a table, as an update has them if it does, then those that it has more."""
+    """Return the columns of a table, as an update has them if it does, then those that only the update has."""
     theirs, ours = ({each.name: each for each in shape.columns} for shape in (update, table))
     return Shape(columns=tuple((ours | theirs).values()), key=())
 
 
 def _fetched(place: Place, update: Update, folder: Path) -> Rows | None:
-    """The rows of an update, copied whole and compared with their listing; None of one without a file."""
+    """Return the rows of an update, copied whole and compared with their listing; None if it has no file."""
     read.download(place.board, update, folder)
     paths = sorted(each for each in folder.rglob("*") if each.is_file())
     return Rows(paths) if paths else None
@@ -102,7 +102,7 @@ def _exchange(
     wanted: Exchange,
     lines: _Lines | None,
 ) -> None:
-    """The transaction."""
+    """Run the transaction."""
     engine, shape, update = place.engine, changed.known.shape, wanted.update
     connection.execute("BEGIN")
     state.renew(connection, engine, place.holder)
@@ -123,7 +123,7 @@ def _exchange(
 
 
 def _refuse_moved(connection: Connection, table: str, known: Known, wanted: Exchange) -> None:
-    """Raise WarehouseUnavailable if a transaction of a session before was still at it as this one began."""
+    """Raise WarehouseUnavailable if a transaction of an earlier session was still running as this one began."""
     there = partitions.held(connection, table, [wanted.key]).get(wanted.key)
     if there != wanted.held or state.read(connection, table) != known:
         raise WarehouseUnavailable(f"{table} was loaded by another process meanwhile. It is read where it is.")

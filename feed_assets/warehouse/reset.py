@@ -10,11 +10,11 @@ from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.statements import STATE, deleted_of
 
 STOP = "stop"
-"""To go on where the table stands: what is loaded counts as loaded, and its rows go."""
+"""Value to continue from the table's position: what is loaded counts as loaded, and its rows are dropped."""
 
 
 def plan(connection: Connection, table: str, begin: int | str | None) -> list[str]:
-    """The statements that make the warehouse forget a table; the next load makes it anew.
+    """Return the statements that make the warehouse forget a table; the next load makes it anew.
 
     Args:
         connection: The warehouse.
@@ -36,7 +36,7 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
 
 
 def _dropped(table: str, known: Known) -> Iterator[str]:
-    """Drop what a load has made: without a shape no load has, and a table of that name is somebody else's."""
+    """Drop what a load has made: without a shape there was no load, and a table of that name is somebody else's."""
     if known.shape is not None:
         yield f"DROP TABLE IF EXISTS {quoted(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"
@@ -59,7 +59,7 @@ def _positions(table: str, begin: int | str | None) -> Iterator[str]:
 
 
 def apply(connection: Connection, engine: Engine, holder: str, seconds: float, statements: Sequence[str]) -> None:
-    """Run them in one transaction, which has the lease meanwhile. Raises WarehouseTaken."""
+    """Run the statements in one transaction, which has the lease meanwhile. Raise WarehouseTaken."""
     connection.execute("BEGIN")
     state.take(connection, engine, holder, seconds)
     for each in statements:

@@ -1,6 +1,6 @@
-"""What is loaded together: signals are kept up to a number or a time, then cut into runs of one schema each.
+"""Runs of signals, which are loaded together: signals are kept up to a number or a time, then cut by schema.
 
-Of a topic partition chunks are loaded in the order of their offsets, so a run ends where another schema begins. A
+Chunks of a topic partition are loaded in the order of their offsets, so a run ends where another schema begins. A
 buffer for each schema, loaded alone, would move a partition's position over rows that are not loaded.
 """
 
@@ -28,7 +28,7 @@ class Run(NamedTuple):
 
 
 def runs(signals: Iterable[Signalled]) -> Iterator[Run]:
-    """Cut signals where the schema of their partition changes, the oldest first; what has none goes with any."""
+    """Cut signals where the schema of their partition changes, the oldest first; those without one join any run."""
     left: dict[int, deque[Signalled]] = {}
     for each in signals:
         left.setdefault(each.signal.partition, deque()).append(each)
@@ -58,7 +58,7 @@ class Buffer:
 
     @property
     def room(self) -> int:
-        """Signals that it takes until it is full."""
+        """Return how many signals it takes until it is full."""
         return max(0, self.chunks - len(self.signals))
 
     def add(self, signal: Signalled, now: float) -> None:
@@ -68,7 +68,7 @@ class Buffer:
         self.signals.append(signal)
 
     def due(self, now: float) -> list[Run]:
-        """What is to be loaded now, in this order: everything, if it is full or its time is over."""
+        """Return the runs to load now, in this order: everything, if it is full or its time is over."""
         if not self.signals or (self.room and now < self.opened + self.seconds):
             return []
         taken, self.signals = self.signals, []

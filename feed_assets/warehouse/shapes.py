@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from feed_assets.kafka import avro
 
 OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
-"""Columns that are no field's: of a chunk the first and the last, of a table the last two."""
+"""Columns that are no field's: a chunk has the first and the last, a table the last two."""
 
 TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
 
@@ -23,9 +23,9 @@ Schema = Mapping[str, Any]
 
 
 class Kind(BaseModel):
-    """What a column holds, whatever a warehouse calls it; a decimal has digits, so many of them behind the point.
+    """The kind of a column's values, whatever a warehouse calls it; a decimal has digits, `scale` behind the point.
 
-    A text has a length, in bytes, where a warehouse has to know it: 0 where it has not.
+    A text has a length, in bytes, if a warehouse has to know it; else 0.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -78,16 +78,16 @@ class Shape(BaseModel):
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     dropped: tuple[str, ...] = ()
-    """The columns of a table that newer schemas have not any more: an older one's field of that name is not new."""
+    """The columns of a table that newer schemas have no longer: an older one's field of that name is not new."""
     owners: tuple[str, ...] = ()
-    """Whom the schema names by its attribute `owners`."""
+    """The owners that the schema names by its attribute `owners`."""
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.columns))})"
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
-        """The columns of the key, in its order."""
+        """Return the columns of the key, in its order."""
         found = {each.name: each for each in self.columns}
         return tuple(found[name] for name in self.key)
 
@@ -114,18 +114,18 @@ _LOGICAL: dict[tuple[str, str], Kind] = {
     ("long", "local-timestamp-millis"): Kind(name="local_timestamp"),
     ("long", "local-timestamp-micros"): Kind(name="local_timestamp"),
 }
-"""Those that chunks are written by; any other logical type is ignored, as Avro wants it."""
+"""Logical types that chunks are written by; any other one is ignored, as Avro wants it."""
 
 _JSON = Kind(name="json")
 _DIGITS = {"integer": 10, "bigint": 19}
 _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
-"""Kinds of which every warehouse makes the text that chunks have of them."""
+"""Kinds that every warehouse converts to the text that chunks have."""
 
 
 def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
-    """The shape of a table of values of a parsed schema. Fields of the key that the value has not are text.
+    """Return the shape of a table of values of a parsed schema. Fields of the key that the value lacks are text.
 
-    Raises InvalidShape.
+    Raise InvalidShape.
     """
     from feed_assets.kafka import avro  # Needs Kafka's packages, as topics do.
 
@@ -146,7 +146,7 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
 
 
 def _owners(record: Schema) -> tuple[str, ...]:
-    """None where the attribute is no list of texts: Avro does not know it, so it may be anything."""
+    """Return the owners; none if the attribute is no list of texts: Avro does not define it, so it may be anything."""
     found: Any = record.get("owners")
     owners = cast(list[Any], found) if isinstance(found, list) else []
     return tuple(owners) if all(isinstance(each, str) for each in owners) else ()
@@ -173,7 +173,7 @@ def _default(field: Schema, named: Schema) -> str | None:
 
 
 def kind_of(schema: Any, named: Schema) -> Kind:
-    """The kind of an Avro type. A union of several is the widest of them that holds all, or else text."""
+    """Return the kind of an Avro type. A union of several is the widest of them that holds all, or else text."""
     kinds = tuple(_kinds(schema, named))
     return next((each for each in kinds if all(widens(other, each) for other in kinds)), TEXT)
 
@@ -200,7 +200,7 @@ def _branches(schema: Any) -> list[Any]:
 
 
 def widens(old: Kind, new: Kind) -> bool:
-    """Whether every value of one kind is one of another, and its text in a chunk means the same."""
+    """Return whether every value of one kind is one of another, and its text in a chunk means the same."""
     match old.name, new.name:
         case ("integer", "bigint" | "double") | ("real", "double"):
             return True

@@ -1,7 +1,7 @@
-"""What a warehouse knows of its tables, in the warehouse itself: it changes in the transaction of their rows.
+"""State of a warehouse's tables, in the warehouse itself: it changes in the transaction of their rows.
 
-`positions` says of each topic partition up to where its table has it, `tables` of each topic its schema and shape,
-`lease` who loads; `refused` has the places of rows that the warehouse could not hold.
+`positions` has for each topic partition the offset up to which its table has it, `tables` for each topic its schema
+and shape, `lease` the loader; `refused` has the places of rows that the warehouse could not hold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ _REFUSED_AT_ONCE = 1000
 """Rows of `refused` in one statement."""
 
 _MOST_OF_A_PROBLEM = 16_000
-"""Characters: in UTF-8 they have no more bytes than any warehouse holds in a text."""
+"""Most characters of a problem: in UTF-8 they have no more bytes than any warehouse holds in a text."""
 
 _NOBODY = ""
-"""Who has the lease that was given back: its row stays, so two who come at once wait for each other at it."""
+"""Holder of a released lease: its row stays, so that two loaders that begin at once wait for each other at it."""
 
 
 class Position(NamedTuple):
-    """Where to go on in a topic partition: the first offset that is not loaded, and where its signal is looked for."""
+    """The position in a topic partition: the first offset that is not loaded, and where to search for its signal."""
 
     next_offset: int
     signal_offset: int
@@ -34,7 +34,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Known:
-    """What the state tables have of a topic; its table is not there yet if it has no shape."""
+    """The state of a topic in the state tables; its table is not there yet if it has no shape."""
 
     schema_id: int | None = None
     shape: Shape | None = None
@@ -59,7 +59,7 @@ class TableState(NamedTuple):
 
 
 def create(engine: Engine) -> tuple[str, ...]:
-    """The statements that make the state tables."""
+    """Return the statements that make the state tables."""
     text = engine.text
     return (
         f"CREATE SCHEMA IF NOT EXISTS {STATE}",
@@ -76,7 +76,7 @@ def create(engine: Engine) -> tuple[str, ...]:
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Make the state tables, unless they are there: who made them may have had more rights, or be a bit earlier."""
+    """Make the state tables, unless they are there: their maker may have had more rights, or been a bit earlier."""
     if exists(connection):
         return
     try:
@@ -89,13 +89,13 @@ def prepare(connection: Connection, engine: Engine) -> None:
 
 
 def exists(connection: Connection) -> bool:
-    """Whether the state tables are there."""
+    """Return whether the state tables are there."""
     schema = f"SELECT 1 FROM information_schema.tables WHERE table_schema = {literal(STATE)} AND table_name = 'lease'"
     return bool(connection.execute(schema))
 
 
 def take(connection: Connection, engine: Engine, holder: str, seconds: float) -> None:
-    """Have the lease: it is free, ours, or nobody has renewed it for so many seconds. Raises WarehouseTaken."""
+    """Take the lease if it is free, ours, or not renewed for `seconds`. Raise WarehouseTaken otherwise."""
     connection.execute(_lease_of_nobody(engine))  # Somebody may have deleted it by hand.
     connection.execute(
         f"UPDATE {STATE}.lease SET holder = {literal(holder)}, seen_at = {engine.now} "
@@ -111,13 +111,13 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
 
 
 def _lease_of_nobody(engine: Engine) -> str:
-    """The row of the lease, if there is none; it is made with its table, so two who come first do not make two."""
+    """Return the statement for the lease's row, if there is none; it is made with its table, so nobody makes two."""
     row = f"SELECT 1, {literal(_NOBODY)}, {engine.now}"
     return f"INSERT INTO {STATE}.lease {row} WHERE NOT EXISTS (SELECT 1 FROM {STATE}.lease)"
 
 
 def renew(connection: Connection, engine: Engine, holder: str) -> None:
-    """Say that we are there; who waits for this row goes on when our transaction ends. Raises WarehouseTaken."""
+    """Renew the lease; others wait for its row until our transaction ends. Raise WarehouseTaken if we lost it."""
     ours = f"WHERE holder = {literal(holder)}"
     connection.execute(f"UPDATE {STATE}.lease SET seen_at = {engine.now} {ours}")
     if not connection.execute(f"SELECT 1 FROM {STATE}.lease {ours}"):
@@ -133,7 +133,7 @@ def release(connection: Connection, holder: str) -> None:
 
 
 def read(connection: Connection, topic: str) -> Known:
-    """What is known of a topic."""
+    """Return the known state of a topic."""
     where = f"WHERE topic = {literal(topic)}"
     tables = connection.execute(f"SELECT schema_id, shape, topic_id FROM {STATE}.tables {where}")
     rows = connection.execute(f"SELECT topic_partition, next_offset, signal_offset FROM {STATE}.positions {where}")
@@ -143,7 +143,7 @@ def read(connection: Connection, topic: str) -> Known:
 
 
 def write(connection: Connection, engine: Engine, topic: str, before: Known, known: Known) -> None:
-    """Keep what is known of a topic now, of positions those that moved; it has no problem any more."""
+    """Store the known state of a topic, of positions those that moved; it has no problem any more."""
     schema_id = "NULL" if known.schema_id is None else known.schema_id
     shape = "NULL" if known.shape is None else literal(known.shape.model_dump_json())
     topic_id = "NULL" if known.topic_id is None else literal(known.topic_id)
@@ -177,7 +177,7 @@ def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[Re
 
 
 def note(connection: Connection, topic: str, problem: str) -> None:
-    """Keep why a table has stopped, or the beginning of that."""
+    """Store why a table has stopped, or the beginning of that."""
     where = f"WHERE topic = {literal(topic)}"
     connection.execute(
         f"INSERT INTO {STATE}.tables (topic) SELECT {literal(topic)} "
@@ -187,7 +187,7 @@ def note(connection: Connection, topic: str, problem: str) -> None:
 
 
 def tables(connection: Connection) -> list[TableState]:
-    """Every topic partition that is known, by name and number."""
+    """Return every topic partition in the state tables, by name and number."""
     refused = f"SELECT topic, topic_partition, count(*) AS refused FROM {STATE}.refused GROUP BY topic, topic_partition"
     rows = connection.execute(
         "SELECT t.topic, p.topic_partition, schema_id, next_offset, loaded_at, COALESCE(r.refused, 0), problem "

@@ -21,17 +21,17 @@ from feed_assets.warehouse.migrations import (
 from feed_assets.warehouse.shapes import DELETED_AT, OFFSET, OPERATION, PARTITION, Column, Shape
 
 STATE, DELETED = "feed_assets", "feed_assets_deleted"
-"""Schemas of what is ours: the state tables, and for each table the keys that were deleted from it."""
+"""Our own schemas: of the state tables, and of the keys that were deleted from each table."""
 
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
-"""Temporary tables: what is in the files, and of that the newest row of each key. No topic has a blank in its name."""
+"""Temporary tables: the rows of the files, and the newest row of each key. No topic has a blank in its name."""
 
 _PASSED = '"feed_assets passed"'
 """A temporary sequence, by which a deletion counts the rows that it passes over."""
 
 
 def deleted_of(table: str) -> str:
-    """Where the deleted keys of a table are remembered."""
+    """Return the table in which the deleted keys of a table are remembered."""
     return f"{DELETED}.{quoted(table)}"
 
 
@@ -76,7 +76,7 @@ def alter(engine: Engine, table: str, step: Step, shape: Shape) -> Iterator[str]
 def _altered(
     engine: Engine, table: str, step: AddColumn | WidenColumn | MakeNullable | SetDefault, shape: Shape
 ) -> Iterator[str]:
-    """What warehouses do differently."""
+    """Do a step that warehouses do differently."""
     match step:
         case AddColumn(column):
             yield from (*engine.add(quoted(table), column), *comment(quoted(table), column))
@@ -91,7 +91,7 @@ def _altered(
 
 
 def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[Growth]:
-    """What makes the texts of a table as long as another shape of it has them."""
+    """Yield what makes the texts of a table as long as another shape of it has them."""
     for old, new in zip(shape.columns, longer.columns, strict=True):
         if old != new:
             for each in _places(table, new.name, shape):
@@ -99,12 +99,12 @@ def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[Gr
 
 
 def _places(table: str, column: str, shape: Shape) -> list[str]:
-    """The tables that have a column: one of the key is remembered, too."""
+    """Return the tables that have a column: one of the key is remembered, too."""
     return [quoted(table), *([deleted_of(table)] if column in shape.key else [])]
 
 
 def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
-    """Make the staging table; `ignored` are columns of files that the table has not."""
+    """Make the staging table; `ignored` are columns of files that the table lacks."""
     columns = [
         f"{quoted(each.name)} {engine.staged(each.kind)}{_staged_default(engine, each)}" for each in shape.columns
     ]
@@ -114,7 +114,7 @@ def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
 
 
 def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
-    """Keep the place of each staged row that the warehouse cannot hold, with the reason, and go on without it."""
+    """Store the place of each staged row that the warehouse cannot hold, with the reason, and delete the row."""
     for wrong, reason in engine.rejections(shape):
         place = f"{literal(topic)}, {PARTITION}, {OFFSET}, {literal(reason)}, {engine.now}"
         is_known = (
@@ -127,7 +127,7 @@ def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
 
 
 def strays_among(shape: Shape) -> str:
-    """Ask for a staged key that came from two partitions: its values, and the two."""
+    """Select a staged key that came from two partitions: its values, and the two."""
     names = _names(shape.key)
     return (
         f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
@@ -136,9 +136,9 @@ def strays_among(shape: Shape) -> str:
 
 
 def obstacle(there: str, shape: Shape) -> str:
-    """Ask for a key that is there from another partition, else for one that is there with a newer row.
+    """Select a key that is there from another partition, else one that is there with a newer row.
 
-    Its values, and the two partitions, which are the same in the second case. In one search of the large table.
+    Select its values and the two partitions, which are the same in the second case. The large table is searched once.
     """
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_stray = f"t.{PARTITION} <> s.{PARTITION}"
@@ -149,12 +149,12 @@ def obstacle(there: str, shape: Shape) -> str:
 
 
 def replace(there: str, shape: Shape) -> str:
-    """Delete the rows of which there are newer ones, or older ones."""
+    """Delete the rows whose keys were staged, whichever row is the newer one."""
     return f"DELETE FROM {there} USING {NEWEST} s WHERE {_same(shape, there, 's')}"
 
 
 def replace_and_ask(there: str, shape: Shape) -> str:
-    """Both at once, where a deletion tells what it deleted: the large table is searched once."""
+    """Delete rows and select the obstacle at once, by a deletion's result: the large table is searched once."""
     keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
     told = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_newer = f'{there}.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
@@ -166,9 +166,9 @@ def replace_and_ask(there: str, shape: Shape) -> str:
 
 
 def replace_and_count(there: str, shape: Shape) -> Iterator[str]:
-    """Both at once, where it can be counted what a deletion passes over: rows that are newer, or of another partition.
+    """Delete rows and count at once those that are passed over, where this is possible: newer ones, or strays.
 
-    An answer of the last statement says that there are such rows, and that they are still there.
+    A row from the last statement means that there are such rows, and that they are still there.
     """
     passed = f"nextval({literal(_PASSED)})"
     is_passed = f"{there}.{PARTITION} <> s.{PARTITION} OR {there}.{OFFSET} >= s.{OFFSET}"
@@ -178,7 +178,7 @@ def replace_and_count(there: str, shape: Shape) -> Iterator[str]:
 
 
 def drop_older(there: str, shape: Shape) -> str:
-    """Forget the rows of which there are newer ones."""
+    """Delete the staged newest rows that are not newer than the table's."""
     return f"DELETE FROM {NEWEST} USING {there} t WHERE {_same(shape, 't', NEWEST)} AND t.{OFFSET} >= {NEWEST}.{OFFSET}"
 
 
@@ -203,7 +203,7 @@ def remove(table: str, key: str) -> str:
 
 
 def insert(engine: Engine, table: str, shape: Shape, key: str) -> Iterator[str]:
-    """Make what is staged the rows of a dataset's partition."""
+    """Insert the staged rows as those of a dataset's partition."""
     values = ", ".join(engine.value(quoted(each.name), each.kind) for each in shape.columns)
     names = _names((*(each.name for each in shape.columns), PARTITION))
     yield f"INSERT INTO {quoted(table)} ({names}) SELECT {values}, {literal(key)} FROM {STAGING}"

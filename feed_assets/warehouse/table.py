@@ -1,4 +1,4 @@
-"""One topic on its way into its table: the signals that were read of it, and up to where they are loaded."""
+"""The load of one topic into its table: the signals that were read of it, and up to where they are loaded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.target import Target
 
 ANSWER_SECONDS = 5
-"""For the broker to answer: a loader that is told to stop waits no longer, and one that goes on asks again."""
+"""Seconds for the broker to answer: a loader that is to stop waits no longer, and one that continues tries again."""
 
 _READ_BYTES = 16 << 20
-"""Of signals that are read at once."""
+"""Bytes of signals that are read at once."""
 
 
 @dataclass(frozen=True)
 class Loading(Target):
-    """A warehouse, and where the topics and chunks are that become tables there."""
+    """A warehouse, and the access to the topics and chunks that are loaded into its tables."""
 
     clients: Clients
     schemas: Schemas
@@ -37,7 +37,7 @@ class Loading(Target):
 
 
 class Table:
-    """A topic's table, from what is known of it on."""
+    """A topic's table, from its known state on."""
 
     def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], known: Known) -> None:
         self._loading, self.name, self._key, self._known = loading, name, key, known
@@ -49,7 +49,7 @@ class Table:
 
     @property
     def waiting(self) -> int:
-        """Signals that were read and are not loaded yet."""
+        """Return the number of signals that were read and are not loaded yet."""
         return len(self._buffer.signals)
 
     def look(self, now: float) -> bool:
@@ -65,7 +65,7 @@ class Table:
             is_done = self._load(self._buffer.due(inf if is_complete else 0)) and is_complete
 
     def plan(self) -> Iterator[Change]:
-        """What would become of the table by each change of the schema of what is not loaded yet."""
+        """Yield the change of the table by each change of the schema of what is not loaded yet."""
         while not self._read(0, self._loading.warehouse.chunks):
             pass
         known = self._known
@@ -76,12 +76,12 @@ class Table:
                 yield found
 
     def _read(self, now: float, limit: int) -> bool:
-        """Read up to so many signals; whether there are no more."""
+        """Read up to `limit` signals. Return whether there are no more."""
         try:
             found = log.read(
                 self._loading.clients, signals_of(self.name), self._after, limit, _READ_BYTES, ANSWER_SECONDS
             )
-        except NoTopic:  # Nothing of it was ever signalled.
+        except NoTopic:  # The topic was never signalled.
             self._say_nothing()
             return True
         except LogTrimmed as error:
@@ -100,7 +100,7 @@ class Table:
         return found.is_complete
 
     def _signal(self, partition: int, message: Message) -> Signal | None:
-        """Return the signal of a message. Return None, and say so, if it is none: a lost one is missed at the next."""
+        """Return the signal of a message; None, with a printed line, if it is none: the next one reveals a lost one."""
         try:
             signal = Signal.of(message.value or b"")
             signal_checks.check_place(signal, self.name, partition)
@@ -111,14 +111,14 @@ class Table:
         return signal
 
     def _say_nothing(self) -> None:
-        """Say once that there is nothing to load, and why."""
+        """Print once that there is nothing to load, and why."""
         if not self._has_said_nothing:
             self._has_said_nothing = True
             why = why_unsignalled(self._loading.clients, self.name)
             say(f"warehouse {self._loading.name}: nothing of {self.name} can be loaded yet: {why}")
 
     def _refuse_another(self, signal: Signal) -> None:
-        """Raise LogTrimmed of a topic that was made anew: what has the offsets of the old one would be passed over."""
+        """Raise LogTrimmed for a topic that was made anew: signals with the old one's offsets would be skipped."""
         if self._known.topic_id in (None, signal.topic_id):
             return
         raise LogTrimmed(
@@ -127,7 +127,7 @@ class Table:
         )
 
     def _load(self, due: Sequence[Run]) -> bool:
-        """Load runs in their order; not all of them if the signals have to be read again."""
+        """Load runs in their order. Return False, before all are loaded, if the signals have to be read again."""
         for each in due:
             try:
                 self._known = load(self._place, self.name, self._known, each, self._shape_of(each))
@@ -140,12 +140,12 @@ class Table:
         return True
 
     def _anew(self) -> str:
-        """How to have a table of the other schema: read from the beginning the rows of the old one would be first."""
+        """Return how to make a table of the new schema: from the beginning, the old one's rows would be first."""
         command = f"feed-assets warehouse reset {self._loading.name} {self.name} --from stop --apply"
         return f"`{command}` makes the table anew, with these rows and later ones alone."
 
     def _begin_anew(self, error: LogTrimmed | OffsetsMissing) -> None:
-        """Read all signals again, once: those that were loaded are passed over. Their topic may have been made anew."""
+        """Read all signals again, once: those that were loaded are skipped. Their topic may have been made anew."""
         if self._is_anew:
             raise error
         say(f"warehouse {self._loading.name}: reads the signals of {self.name} from their beginning: {error}")
@@ -164,7 +164,7 @@ class Table:
 
 
 def _without(run: Run) -> str:
-    """How to go on without the chunks of a run."""
+    """Return how to continue without the chunks of a run."""
     nexts = {each.signal.partition: each.signal.next_offset for each in run.signals}
     said = ", ".join(f"{offset} of partition {partition}" for partition, offset in nexts.items())
     return f"To go on without these rows set next_offset in feed_assets.positions to {said}."

@@ -16,5 +16,5 @@ class Target:
 
     @cached_property
     def engine(self) -> Engine:
-        """What kind of warehouse it is."""
+        """Return the engine for its kind of warehouse."""
         return engine_of(self.warehouse.url.get_secret_value(), self.warehouse.iam_role, self.name)
