@@ -1,1 +1,1 @@
-"""Intake: what others send or offer becomes batches of appendable feeds. Nothing here imports Dagster."""
+"""Intake: makes batches of appendable feeds from data that others send or offer. No module here imports Dagster."""

@@ -27,15 +27,15 @@ from feed_assets.intake.refused import Refused
 from feed_assets.intake.unpacking import BODY_BYTES, Body, Held
 
 EVENTS_PATH = "/v1/{feed:path}/events"
-"""Where partners post their events."""
+"""Path to which partners post their events."""
 
 _EVENTS_PATH = re.compile(EVENTS_PATH.replace("{feed:path}", "(?P<feed>.*)"))
 
 HELD_BYTES, HELD_OF_KEY = 64 << 20, 32 << 20
-"""Bytes of bodies as they were sent, and of small ones unpacked, that are in memory at a time, of all requests."""
+"""Bytes of bodies as sent, and of small ones unpacked, that are in memory at a time: of all requests, and of a key."""
 
 RETRY_SECONDS = 5
-"""After so many seconds a request may be sent again that the disk or the ledger did not let pass."""
+"""Seconds after which a request may be sent again that failed because of the disk or the ledger."""
 
 _EVENT = {"type": "object", "description": "An event, with the columns of the feed's schema."}
 _BODY = {
@@ -62,12 +62,12 @@ _SAID = {
 }
 _bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer fa_…`")
 Key = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-"""Names the header in the API's description; `Keys` looks at it itself."""
+"""Parameter that names the header in the API's description; `Keys` reads the header itself."""
 
 
 @dataclass
 class Door:
-    """What stands before a receiver: whose a request is, how much he may send, and what is counted of it."""
+    """Access to a receiver: the keys of requests, the limits of what they may send, and their counts."""
 
     receiver: Receiver
     keys: Keys
@@ -75,7 +75,7 @@ class Door:
     metrics: Metrics
     calls: Calls
     problem: str = ""
-    """Why what was accepted waits to be published; '' if it need not."""
+    """Reason why accepted events wait to be published; '' if they need not."""
     held: Held = field(default_factory=lambda: Held(HELD_BYTES))
     held_of_keys: dict[str, Held] = field(default_factory=dict[str, Held])
     """The part of each key: one partner's bodies leave room for the others'."""
@@ -84,7 +84,7 @@ class Door:
     log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
-        """Whether it takes events, and what waits."""
+        """Return whether it takes events, and what waits."""
         spool = self.receiver.spool
         takes = self.keys.are_known and not spool.broken
         waits = {"bytes": spool.size, "seconds": round(spool.oldest_seconds(), 1), "why": self.problem}
@@ -92,7 +92,7 @@ class Door:
 
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> ASGIApp:
-    """The application: events in, what other teams tell of their tables, and what there is to know of the receiver."""
+    """Return the application: it takes events and other teams' write events, and reports the receiver's state."""
     app = FastAPI(
         title="feed_assets receiver",
         version="1",
@@ -179,7 +179,7 @@ def _post_wake(door: Door) -> Callable[..., Response]:
 
 
 def _key(door: Door, request: Request, scope: str) -> str:
-    """The name of the key that a request comes with. Raises Refused unless it may write this, and has not too much."""
+    """Return the name of a request's key. Raise Refused unless it may write this, and has not sent too much."""
     header, now = request.headers.get("authorization", ""), door.receiver.services.now()
     row = door.keys.of(header, now)
     request.state.partner = row.partner
@@ -215,7 +215,7 @@ async def _taken(
 
 def _health(door: Door) -> Callable[[], Response]:
     def health() -> Response:
-        """Whether events are taken, and how much waits to be published, since when and why."""
+        """Report whether events are taken, and how much waits to be published, since when and why."""
         said = door.health()
         return JSONResponse(said, 200 if said["takes"] else 503)
 
@@ -224,7 +224,7 @@ def _health(door: Door) -> Callable[[], Response]:
 
 def _metrics(door: Door) -> Callable[[], Response]:
     def metrics() -> Response:
-        """The receiver's numbers, for Prometheus."""
+        """Return the receiver's numbers, for Prometheus."""
         return Response(door.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return metrics
@@ -238,7 +238,7 @@ def _docs(app: FastAPI) -> Callable[[], Response]:
 
 
 def _kind(request: Request) -> str:
-    """What the body is. Raises Refused for another media type, and for a body that says to be too large."""
+    """Return the kind of a body. Raise Refused for another media type, and for a body that is declared too large."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in KINDS:
         raise Refused(415, f"Content-Type {media!r}: expected {LINES} or {ARRAY}")
@@ -266,7 +266,7 @@ def _refused(error: Refused) -> Response:
 
 
 def _unavailable(error: ServiceUnavailable) -> Response:
-    """Of what is wrong inside a partner hears the kind alone: the log has the rest."""
+    """Return the answer for an internal error. Partners see only its kind; details go to the log."""
     if isinstance(error, DiskFull):
         return _refused(Refused(507, "the receiver's disk is full: nothing was accepted", RETRY_SECONDS))
     return _refused(Refused(503, "the receiver cannot take events now: nothing was accepted", RETRY_SECONDS))
@@ -274,7 +274,7 @@ def _unavailable(error: ServiceUnavailable) -> Response:
 
 def _counting(door: Door, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
     def handler(request: Request, error: Exception) -> Response:
-        """Partners are as many as have keys: whoever comes without one is `unknown`, however often."""
+        """Count the refusal by partner. Only partners with a key have a label: requests without one are `unknown`."""
         answer, partner = handle(error), getattr(request.state, "partner", UNKNOWN)
         door.metrics.refused.labels(str(answer.status_code), partner).inc()
         if not isinstance(error, Refused):

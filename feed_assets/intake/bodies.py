@@ -1,4 +1,4 @@
-"""The events in the body of a request: each as it was sent, and as what it says."""
+"""The events in the body of a request: each as it was sent, and its value."""
 
 import re
 from codecs import BOM_UTF8, utf_8_decode
@@ -15,7 +15,7 @@ from feed_assets.intake.refused import Refused
 
 LINES, ARRAY = "application/x-ndjson", "application/json"
 KINDS = {LINES: "lines", "application/jsonl": "lines", "application/jsonlines": "lines", ARRAY: "array"}
-"""What a body may be: an event a line, or an array of events."""
+"""Kinds of bodies by media type: an event a line, or an array of events."""
 
 VALUES = 100_000
 """Values of an event, with those of its lists: no feed has so many columns. As objects they take 20 times the text."""
@@ -36,7 +36,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object. Raises ValueError for a field that is there twice, of which Python would keep the last one."""
+    """Return an object. Raise ValueError for a field that is there twice: Python would keep the last one."""
     found = dict(pairs)
     if len(found) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
@@ -51,7 +51,7 @@ _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 class Sent(NamedTuple):
-    """An event: its bytes, in one line, and its value; None, and why, of what is no JSON."""
+    """An event: its bytes, in one line, and its value. If it is no JSON, the value is None and `broken` the reason."""
 
     raw: bytes
     value: Any = None
@@ -59,17 +59,17 @@ class Sent(NamedTuple):
 
 
 def events(body: bytes, kind: str) -> Iterator[Sent]:
-    """The events of a body that is `lines` or an `array`. Raises Refused for an array that is none."""
+    """Return the events of a body that is `lines` or an `array`. Raise Refused for an array that is none."""
     return map(sent, lines_of(body)) if kind == "lines" else _in_array(body)
 
 
 def lines_of(body: bytes) -> Iterator[bytes]:
-    """The lines of a body that are not blank."""
+    """Return the lines of a body that are not blank."""
     return (raw for line in body.split(b"\n") if (raw := line.strip(b" \t\r")))
 
 
 def sent(raw: bytes) -> Sent:
-    """The event of a line, which may begin with a byte order mark, as it may for a run."""
+    """Return the event of a line, which may begin with a byte order mark, as it may for a run."""
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
     if raw.count(b",") >= VALUES and _TEXT.sub(b"", raw).count(b",") >= VALUES:
@@ -83,7 +83,7 @@ def sent(raw: bytes) -> Sent:
 
 
 def _needs_its_text(text: bytes, value: Any) -> bool:
-    """Return whether an event has numbers that are told by their digits, or more keys in its text than in its value."""
+    """Return whether an event has numbers that only their digits decide, or more keys in its text than in its value."""
     if not isinstance(value, dict):
         return False
     found = cast(dict[str, Any], value)
@@ -94,7 +94,7 @@ def _needs_its_text(text: bytes, value: Any) -> bool:
 
 
 def in_slices(events: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Group events: at most so many, and no more once they have `SLICE_BYTES`."""
+    """Group events: at most `most`, and no more once they have `SLICE_BYTES`."""
     group, size = list[T](), 0
     for event in events:
         group.append(event)
@@ -107,12 +107,12 @@ def in_slices(events: Iterable[T], size_of: Callable[[T], int], most: int) -> It
 
 
 def _too_long(raw: bytes) -> Sent:
-    """Return an event that is none, with as much of it as may be an event: in text it takes six times its bytes."""
+    """Return a broken event, cut to the size that an event may have: as text it takes six times its bytes."""
     return Sent(raw[:ROW_BYTES], broken=f"it has {len(raw)} bytes: expected at most {ROW_BYTES}")
 
 
 def _in_array(body: bytes) -> Iterator[Sent]:
-    """Each element as it stands in the text, in one line: a number keeps its digits."""
+    """Yield each element as it stands in the text, in one line: a number keeps its digits."""
     try:
         text = _Window(body)
         text.skip("[")
@@ -137,7 +137,7 @@ def _element(text: str, value: Any) -> Sent:
 
 
 class _Window:
-    """The text of a body, as much of it as an event may have: a longer one is not read, and makes no objects."""
+    """A window of a body's text, for events of the allowed size: longer ones are not read, and make no objects."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._text, self._at = body.removeprefix(BOM_UTF8), "", 0
@@ -149,7 +149,7 @@ class _Window:
         return self._end == len(self._body)
 
     def _fill(self) -> None:
-        """Have twice the bytes of a whole event behind the place where it is, or all that there are."""
+        """Decode more text, until twice the bytes of a whole event are ahead, or all that there are."""
         while not self._is_last and len(self._text) - self._at <= 2 * ROW_BYTES:
             data = self._body[self._end : self._end + ROW_BYTES]
             text, size = utf_8_decode(data, "strict", self._end + len(data) == len(self._body))
@@ -164,19 +164,19 @@ class _Window:
         self._at = found.start() if found else len(self._text)
 
     def next_is(self, expected: str) -> bool:
-        """Return whether this comes next, behind blanks."""
+        """Return whether this is next, behind blanks."""
         self._skip_blanks()
         return self._text.startswith(expected, self._at)
 
     def skip(self, expected: str) -> None:
-        """Pass what is expected next. Raises ValueError."""
+        """Pass what is expected next. Raise ValueError if it is not next."""
         if not self.next_is(expected):
             found = self._text[self._at : self._at + 1] or "its end"
             raise ValueError(f"found {found!r} at character {self._passed + self._at}, expected {expected!r}")
         self._at += len(expected)
 
     def element(self) -> tuple[str, Any]:
-        """Return the next element: its text and its value. Raises ValueError."""
+        """Return the next element: its text and its value. Raise ValueError."""
         self._skip_blanks()
         start = self._at
         try:

@@ -1,4 +1,4 @@
-"""What other teams tell a receiver: the write events of their tables, and that one of their feeds is to be looked at.
+"""Calls by other teams: they send write events of their tables, or request a look at one of their feeds.
 
 There is no wake beside the log: what is recorded here is a change, and ticks listen for that (ADR 58).
 """
@@ -34,7 +34,7 @@ _COLUMNS = Columns()
 class WrittenSource:
     """An event source whose owners may send events.
 
-    `named` gives an event under our name of its table, or rejects it.
+    `named` returns an event under our name of its table, or rejects it.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Calls:
         self._record = Together(self._recorded)
 
     def source(self, name: str) -> WrittenSource:
-        """The event source of this name. Raises Refused."""
+        """Return the event source of this name. Raise Refused."""
         if name not in self.sources:
             raise Refused(404, f"no event source {name!r} is written to here: ask who runs this receiver")
         return self.sources[name]
@@ -69,7 +69,7 @@ class Calls:
     async def record(self, source: WrittenSource, body: bytes, kind: str) -> Answer:
         """Record write events, with those of other requests in flight; known ones stay, so a request may be repeated.
 
-        They are in the ledger before the answer. Raises Refused for too many, or a body that is none.
+        They are in the ledger before the answer. Raise Refused for too many, or a body that is malformed.
         """
         now, read = self.services.now(), list[WriteEvent | Rejected]()
         for sent in in_slices(events_of(body, kind), lambda each: len(each.raw), EVENTS_AT_A_TIME):
@@ -98,9 +98,9 @@ class Calls:
         return refused
 
     def wake(self, feed: str, key: str) -> dict[str, Any]:
-        """Look at a partition of a foreign feed now, and record what is new there; its newest valid updates, by batch.
+        """Look at a partition of a foreign feed now, and record what is new. Return its newest valid updates, by batch.
 
-        Raises Refused for a feed that is not looked through, or a key that can be no partition's.
+        Raise Refused for a feed that is not looked through, or a key that can be no partition's.
         """
         if feed not in self.polled:
             raise Refused(404, f"{feed!r} is no foreign feed that is looked through: ask who runs this receiver")
@@ -126,7 +126,7 @@ def _read(source: WrittenSource, sent: Sent, now: datetime) -> WriteEvent | Reje
 
 
 def _why(read: WriteEvent | Rejected, refused: Mapping[str, str]) -> str | None:
-    """Why an event was rejected, by us or, by its text, by the ledger; None of what was recorded."""
+    """Return why an event was rejected, by us or, by its text, by the ledger; None if it was recorded."""
     if isinstance(read, Rejected):
         return read.reason
     return refused.get(Rejected(event_rejects.in_json(read), "").raw)

@@ -1,4 +1,4 @@
-"""Bounds of connections, before any request of theirs is looked at: how many, how long, and the size of a head.
+"""Bounds of connections, before any request of theirs is read: their number and duration, and the size of a head.
 
 uvicorn limits connections when a head is complete, and neither its size nor the time it takes. Its protocol has no
 place for more, so this overrides methods that may change with each minor version: pyproject.toml allows one.
@@ -43,7 +43,7 @@ class Admission:
 
     Args:
         trusted: Addresses of proxies, whose clients are many.
-        log: Where it is said that an address has too many.
+        log: The log for addresses that have too many.
     """
 
     def __init__(self, trusted: Container[str], log: LimitedLog) -> None:
@@ -125,13 +125,13 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(503, f"{found}: send more requests over fewer connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to wait."""
+        """Stop the wait."""
         self._stop()
         self._admission.release(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, unless the connection is refused already."""
+        """Parse what arrived, unless the connection is refused already."""
         if self._is_over:
             return
         self._unread += len(data)
@@ -146,7 +146,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._end_in(HEAD_SECONDS)
 
     def on_headers_complete(self) -> None:
-        """Stop to wait: the application has the rest of the request's time for the body."""
+        """Stop the wait: the application has the rest of the request's time for the body."""
         self._stop()
         self._unread = 0
         if self.parser.should_upgrade():  # pyright: ignore[reportOptionalMemberAccess]
@@ -158,12 +158,12 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Note that the parser keeps nothing of what came."""
+        """Note that the parser keeps nothing of what arrived."""
         self._unread = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that the parser keeps nothing of what came."""
+        """Note that the parser keeps nothing of what arrived."""
         self._unread = 0
         super().on_message_complete()
 
@@ -184,7 +184,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._end_in(HEAD_SECONDS)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's own words)
-        """Say what is wrong with a request that cannot be parsed."""
+        """Answer what is wrong with a request that cannot be parsed."""
         self._refuse(*self._refusal)
 
     def pause_writing(self) -> None:
@@ -193,13 +193,13 @@ class BoundedHttp(HttpToolsProtocol):
         self._end_in(HEAD_SECONDS)
 
     def resume_writing(self) -> None:
-        """Stop to wait for it."""
+        """Stop the wait for it."""
         super().resume_writing()
         if not self._is_over:
             self._stop() if self._is_answering else self._end_in(HEAD_SECONDS)
 
     def _refuse(self, status: int, why: str) -> None:
-        """Answer in place of the application, which hears that the client has gone, and end the connection."""
+        """Answer in place of the application, for which the client disconnects, and end the connection."""
         if self.transport.is_closing():
             return
         if self._is_answering:
@@ -214,7 +214,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """End our side, and throw away what still comes, for some seconds."""
+        """End our side, and throw away what still arrives, for some seconds."""
         self._is_over = True
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
@@ -247,7 +247,7 @@ def _too_long() -> tuple[int, str]:
 
 
 def _network(address: str) -> str:
-    """Return an address, of IPv6 its network of 64 bits, which one client has as a whole."""
+    """Return an address, or for IPv6 its network of 64 bits, which one client has as a whole."""
     if ":" not in address:
         return address
     found = cast(IPv6Address, ip_address(address.partition("%")[0]))

@@ -1,4 +1,4 @@
-"""From the spool to the blackboard and the ledger: each sealed segment becomes a batch of every hour that it has."""
+"""Flush of the spool to the blackboard and the ledger: each sealed segment becomes a batch of every hour in it."""
 
 import logging
 from collections import Counter
@@ -22,7 +22,7 @@ PART = "events.json"
 """The one part of a batch."""
 
 TOLD, REMOVED = "segment told", "segment removed"
-"""Steps: the ledger knows all of a segment; its file is gone."""
+"""Steps: the ledger has all of a segment; its file is gone."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class _Hour:
 
 @dataclass
 class _Gathered:
-    """What a segment holds, by partition and by feed."""
+    """The content of a segment, by partition and by feed."""
 
     hours: dict[Partition, _Hour] = field(default_factory=dict[Partition, _Hour])
     rejected: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
@@ -63,7 +63,7 @@ class _Gathered:
             self.taken.append(Taken(frame.name, frame.key, frame.digest, receiver, frame.answer))
 
     def batches(self, name: str) -> Iterator[Batch]:
-        """Return the batches, of feeds with the fewest hours first: who sent thousands lets all others pass."""
+        """Yield the batches, of feeds with the fewest hours first: a feed with thousands lets all others pass."""
         hours_of = Counter(partition.feed for partition in self.hours)
         for partition in sorted(self.hours, key=lambda each: (hours_of[each.feed], each)):
             hour = self.hours[partition]
@@ -71,11 +71,11 @@ class _Gathered:
 
 
 def flush(receiver: Receiver, segment: Path) -> None:
-    """Publish a sealed segment, tell the ledger, and remove it; a damaged one is set aside. Repeatable from anywhere.
+    """Publish a sealed segment, record it in the ledger, and remove it; set a damaged one aside. Repeatable anywhere.
 
-    A segment is never written to again, so its batches have the same names and parts each time. Its file goes last,
-    when the ledger knows every batch, reject and answered key in it: killed before, all of it is done once more, and
-    changes nothing that is done.
+    A segment is never written to again, so its batches have the same names and parts each time. Its file is removed
+    last, when the ledger has every batch, reject and answered key in it. After a kill before that, all of it is done
+    once more, and changes nothing that is done.
     """
     gathered, services = _Gathered.of(segment, receiver.spool.receiver), receiver.services
     for batch in gathered.batches(segment.stem):
@@ -92,7 +92,7 @@ def flush(receiver: Receiver, segment: Path) -> None:
 
 
 def flush_all(receiver: Receiver, segments: Iterable[Path]) -> str:
-    """Flush segments; why some of them wait, '' if none does. What is wrong with one holds up no other."""
+    """Flush segments. Return why some of them wait, '' if none does. A problem of one holds up no other."""
     problems: dict[str, str] = {}
     for segment in segments:
         with failing_alone(problems, segment.name):

@@ -1,7 +1,7 @@
-"""API keys: how they are made, and whose a request is.
+"""API keys: how they are made, and the key of a request.
 
-A key is 256 random bits, so its SHA-256 tells nothing of it: a slow hash, as passwords need it, protects what can be
-guessed, and would cost each request what the rest of it does.
+A key is 256 random bits, so its SHA-256 reveals nothing of it. A slow hash, as passwords need it, protects what can be
+guessed, and would cost each request as much as the rest of it does.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from feed_assets.ledger.api_keys import KeyRow
 from feed_assets.ledger.database import Ledger
 
 EVENTS = "events:"
-"""How the scope begins that lets a partner write the events of an event source."""
+"""Prefix of a scope that lets a partner write the events of an event source."""
 
 RELOAD_SECONDS = 5
-"""After so many seconds a receiver knows of a key that was made or revoked."""
+"""Seconds after which a receiver has a key that was made, or no longer has one that was revoked."""
 
 HOLD_SECONDS = 3600
-"""For so long it goes on with the keys that it knows if the ledger does not answer."""
+"""Seconds for which it continues with the keys that it has if the ledger does not answer."""
 
 _KEY = re.compile(r"fa_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = sha256(b"").hexdigest()
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 def make(partner: str, scopes: Sequence[str], now: datetime) -> tuple[str, KeyRow]:
-    """A new key, which is shown once, and its row. Raises InvalidName and InvalidKey."""
+    """Return a new key, which is shown once, and its row. Raise InvalidName and InvalidKey."""
     check_segment(partner, "partner")
     if not scopes:
         raise InvalidKey(f"a key of {partner} for nothing: expected feeds, or {EVENTS}SOURCE, that it may write.")
@@ -49,7 +49,7 @@ def make(partner: str, scopes: Sequence[str], now: datetime) -> tuple[str, KeyRo
 
 
 def add(ledger: Ledger, partner: str, scopes: Sequence[str], now: datetime) -> str:
-    """Make a key of a partner and keep it; the key."""
+    """Make a key of a partner, store it, and return it."""
     key, row = make(partner, scopes, now)
     with ledger.write() as connection:
         api_keys.add(connection, row)
@@ -57,7 +57,7 @@ def add(ledger: Ledger, partner: str, scopes: Sequence[str], now: datetime) -> s
 
 
 def rotate(ledger: Ledger, partner: str, overlap: timedelta, now: datetime) -> str:
-    """Make a key that may do what a partner's others may, which hold for the overlap; the key. Raises InvalidKey."""
+    """Return a new key with all scopes of a partner's others, which hold for the overlap. Raise InvalidKey."""
     with ledger.write() as connection:
         held = _held(api_keys.every(connection, partner), partner, now)
         key, row = make(partner, sorted({scope for each in held for scope in each.scopes}), now)
@@ -67,7 +67,7 @@ def rotate(ledger: Ledger, partner: str, overlap: timedelta, now: datetime) -> s
 
 
 def revoke(ledger: Ledger, partner: str, name: str | None, now: datetime) -> tuple[str, ...]:
-    """Let the keys of a partner, or one of them, hold no longer; their names. Raises InvalidKey."""
+    """Let the keys of a partner, or one of them, hold no longer. Return their names. Raise InvalidKey."""
     with ledger.write() as connection:
         held = _held(api_keys.every(connection, partner), partner, now)
         ended = tuple(each.id for each in held if name in (None, each.id))
@@ -90,7 +90,7 @@ def _digest(key: str) -> str:
 
 @dataclass
 class Keys:
-    """The keys of the ledger, in memory: a request asks no database."""
+    """The keys of the ledger, in memory: a request queries no database."""
 
     ledger: Ledger
     _rows: dict[str, KeyRow] = field(default_factory=dict[str, KeyRow])
@@ -103,7 +103,7 @@ class Keys:
         self._loaded = monotonic()
 
     async def keep_loading(self) -> None:
-        """Read them again every few seconds, for ever."""
+        """Read all keys again every few seconds, forever."""
         while True:
             try:
                 await asyncio.to_thread(self.load)
@@ -113,11 +113,11 @@ class Keys:
 
     @property
     def are_known(self) -> bool:
-        """Whether they were read lately."""
+        """Return whether the keys were read lately."""
         return self._loaded is not None and monotonic() - self._loaded < HOLD_SECONDS
 
     def of(self, header: str, now: datetime) -> KeyRow:
-        """Whose request this is, by its header `Authorization`. Raises Refused without a key that holds."""
+        """Return the key of a request, by its header `Authorization`. Raise Refused without a key that holds."""
         if not self.are_known:
             raise Refused(503, "the keys cannot be read from the ledger: send it again later", retry_after=30)
         kind, _, key = header.partition(" ")
@@ -137,7 +137,7 @@ def check_scope(row: KeyRow, scope: str) -> None:
 
 @dataclass
 class Rates:
-    """Events a second of each key, or what else is counted: who has sent more waits until he is even again.
+    """Events a second of each key, or what else is counted: a key that has sent more waits until it is even again.
 
     A request is taken whole, so it may bring more than there is room for; the next one waits the longer.
     """
@@ -163,5 +163,5 @@ class Rates:
 
     @property
     def _most(self) -> float:
-        """What may come at once: that of ten seconds."""
+        """Return the most that may arrive at once: that of ten seconds."""
         return 10 * self.per_second

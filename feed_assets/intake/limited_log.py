@@ -6,10 +6,10 @@ from threading import Lock
 from time import monotonic
 
 MINUTE = 60.0
-"""Seconds in which the same line of the same address is written once, and then counted."""
+"""Seconds in which the same line about the same address is written once, and then counted."""
 
 LINES_A_MINUTE = 100
-"""Different lines of a level in a minute; what comes beyond is counted in one line. Errors are not behind warnings."""
+"""Different lines of a level in a minute; further ones are counted in one line. Warnings leave room for errors."""
 
 ADDRESS_LENGTH = 60
 """Characters of an address: a proxy passes on what its client wrote."""
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class LimitedLog:
-    """Writes a line of a kind and address at once, and its repetitions as a count at the end of the minute."""
+    """Log that writes a new line at once, and repetitions of its text and address as a count after the minute."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -40,7 +40,7 @@ class LimitedLog:
             _log.log(level, "%s (from %s)", *line[:2], exc_info=error)
 
     def write_counts(self) -> None:
-        """Write how often each line came again, if the minute is over."""
+        """Write how often each line was repeated, if the minute is over."""
         with self._lock:
             if not self._counts or monotonic() < self._ends:
                 return
@@ -51,10 +51,10 @@ class LimitedLog:
 
 
 class ConnectionLog:
-    """What uvicorn writes of one connection, in the limited log."""
+    """Logger of one connection for uvicorn, which writes to the limited log."""
 
     level = logging.WARNING
-    """uvicorn asks for this before it writes a line of each connection."""
+    """uvicorn checks this before it writes a line about each connection."""
 
     def __init__(self, log: LimitedLog, address: str) -> None:
         self._log, self._address = log, address

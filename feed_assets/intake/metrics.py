@@ -1,4 +1,4 @@
-"""What a receiver measures, as Prometheus reads it."""
+"""Measures of a receiver, as Prometheus reads them."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
@@ -32,5 +32,5 @@ class Metrics:
         self.events.labels(feed, "rejected").inc(answer.rejected)
 
     def text(self) -> bytes:
-        """All of them, in Prometheus' text format."""
+        """Return all numbers, in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 DIGITS = 38
-"""Digits up to which a run takes a number as it stands; of a longer one it keeps a double."""
+"""Digits up to which a run takes a number as it stands; a longer one it keeps as a double."""
 
 LONG_NUMBER = rb"(?:[0-9.]{17}|[0-9.]+[eE])"
 """Pattern of numbers that a float may not hold exactly."""
@@ -19,7 +19,7 @@ class Number(float):
     text: str
 
     def __new__(cls, text: str) -> "Number":
-        """Make a number of its text."""
+        """Make a number from its text."""
         number = super().__new__(cls, text)
         number.text = text
         return number
@@ -39,7 +39,7 @@ def _text_of(value: float) -> str:
 
 
 def decimal(precision: int, scale: int) -> Callable[[Any], bool]:
-    """Return what tells whether a number, or a text, is of a type `decimal(precision,scale)`."""
+    """Return a check of whether a number, or a text, is of a type `decimal(precision,scale)`."""
 
     def fits(value: Any) -> bool:
         if isinstance(value, str):

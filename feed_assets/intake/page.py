@@ -1,11 +1,11 @@
-"""The page that describes the API, made of its OpenAPI description: no script, and nothing from elsewhere."""
+"""The page that describes the API, made from its OpenAPI description: no script, and nothing from elsewhere."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""What a browser may load for the page: nothing."""
+"""Policy by which a browser may load nothing for the page."""
 
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
@@ -15,7 +15,7 @@ table {{ border-collapse: collapse }} td {{ border-top: 1px solid #ccc; padding:
 
 
 def page(described: Mapping[str, Any]) -> str:
-    """An OpenAPI description in HTML: of each call what it does, what it takes, and what is answered."""
+    """Return an OpenAPI description in HTML: the purpose, parameters and answers of each call."""
     calls = [(path, method, call) for path, methods in described["paths"].items() for method, call in methods.items()]
     told = (part for path, method, call in calls for part in _call(f"{method.upper()} {path}", call))
     return "".join([_HEAD.format(title=escape(described["info"]["title"])), *told, "</body></html>"])

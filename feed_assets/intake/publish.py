@@ -1,4 +1,4 @@
-"""Publish one batch of an appendable feed, and tell the ledger of it at once: nobody looks for it on the blackboard."""
+"""Publication of one batch of an appendable feed, recorded in the ledger at once: no look has to discover it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ PUBLISHED = "batch published"
 
 @dataclass(frozen=True)
 class Batch:
-    """What is to be published as one batch.
+    """Content of one batch to be published.
 
-    Both the batch's name and those of its parts are made of where the data come from: so what was published before is
-    recognised. Whoever publishes a batch is the only one who does so at a time.
+    Both the batch's name and those of its parts are made of where the data are from: so what was published before is
+    recognised. Only one process at a time publishes a batch.
 
     Args:
         partition: The batch: its partition, and its own name as the last segment.
-        parts: Names under the update, and what they hold; a file is not read into memory.
+        parts: Names under the update, and their content; a file is not read into memory.
         windows: Records by window of event time (UTC), if they are known; else the first dataset that reads it counts.
     """
 
@@ -33,7 +33,7 @@ class Batch:
     windows: Counts | None = None
 
     def is_in(self, update: Update) -> bool:
-        """Whether an update has exactly these parts, by name and size."""
+        """Return whether an update has exactly these parts, by name and size."""
         files = {(file.key.removeprefix(f"{update.path}/"), file.size) for file in update.files}
         return files == {(name, write.size_of(data)) for name, data in self.parts.items()}
 
@@ -47,11 +47,11 @@ def publish(services: Services, batch: Batch, who: str) -> Update:
       the sensor `orphans` finds by its claim a day later (`runs/orphans.py`).
     - between the manifest and the ledger: the newest valid update has these parts, and is recorded.
     - in the ledger's transaction, which holds the change, the write event, the batch and its counts: all or nothing.
-    - after it: the ledger knows an update with these parts, and neither it nor the blackboard is touched. So what
-      somebody has invalidated meanwhile stays invalid.
+    - after it: the ledger has an update with these parts, and neither it nor the blackboard is touched. So an update
+      that somebody has invalidated meanwhile stays invalid.
 
-    If nobody calls it again, the same sensor tells the ledger of what has its manifest, and sweeps the rest. Raises
-    what the blackboard and the ledger raise; InvalidName for names that cannot be.
+    If nobody calls it again, the same sensor records in the ledger what has its manifest, and sweeps the rest. Raise
+    errors of the blackboard and the ledger; InvalidName for names that cannot be.
     """
     check_partition(batch.partition)
     with services.ledger.read() as connection:
@@ -66,7 +66,7 @@ def publish(services: Services, batch: Batch, who: str) -> Update:
 
 
 def _published(services: Services, batch: Batch) -> Update:
-    """The update with these parts: what an attempt that was killed has published, or else a new one."""
+    """Return the update with these parts: one that a killed attempt has published, or else a new one."""
     valid = read.latest(services.board, batch.partition).update
     if valid and batch.is_in(valid):
         return valid

@@ -1,7 +1,7 @@
-"""Pull the files of a partner into the batches of a feed: each once, a few at a time, from where the last call stopped.
+"""Pull of a partner's files into the batches of a feed: each once, a few at a time, from where the last call stopped.
 
-What is done is in the registry (`ledger/intake_files`), which is written after the batch is published. Killed before
-that, a file is copied again, and `publish` knows its batch: none is lost, and none is there twice.
+Files that are done are in the registry (`ledger/intake_files`), which is written after the batch is published. After a
+kill before that, a file is copied again, and `publish` recognises its batch: none is lost, and none is there twice.
 """
 
 import json
@@ -28,7 +28,7 @@ from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 
 FILES_PER_DAY = 100_000
-"""Files of a day that a look goes through: a listing without end must not keep the other days from being looked at."""
+"""Most files of a day in a look: a listing without end must not keep the look from the other days."""
 
 PUT = "file in the registry"
 """The step after which a file is done."""
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Source:
-    """What is pulled into a feed; `key_of` gives the key of the partition that a moment is in, if there is one."""
+    """The source of a feed's pulls; `key_of` returns the key of the partition that a moment is in, if there is one."""
 
     feed: Feed
     pull: Pull
@@ -46,7 +46,7 @@ class Source:
 
 
 def due(services: Services, sources: Sequence[Source], now: datetime) -> list[Source]:
-    """The sources that are to be looked at now, longest ago first: their tick has come, or a look was not complete."""
+    """Return the sources to look at now, longest ago first: their tick is due, or a look was not complete."""
     names = {_place(source): _looked(source) for source in sources}
     with services.ledger.read() as connection:
         found = get_cursors(connection, {*names.keys(), *names.values()})
@@ -56,17 +56,17 @@ def due(services: Services, sources: Sequence[Source], now: datetime) -> list[So
 
 
 def pull(services: Services, source: Source, now: datetime, out_of_time: Callable[[], bool]) -> bool:
-    """Pull what is new until the time is over, one file at least; whether that was all. The next call goes on there.
+    """Pull new files until the time is over, at least one. Return whether that was all. The next call continues there.
 
-    Costs a request for each 1,000 files of the days that are looked at, and a few for each new file. Raises what the
-    blackboards say; the look is then taken up again where it began.
+    It costs a request for each 1,000 files of the days in the look, and a few for each new file. Raise errors of the
+    blackboards; the next look then begins where this one began.
     """
     return _Look(services, source, now, out_of_time).run()
 
 
 @dataclass(frozen=True)
 class _At:
-    """Where a look is: at the files after a key, of a day, of which it has listed so many; and when it began."""
+    """Position of a look: after a key of a day, of which it has listed so many files; and when the look began."""
 
     began: datetime
     day: date
@@ -91,10 +91,10 @@ class _Look:
     now: datetime
     out_of_time: Callable[[], bool]
     there: set[str] = field(default_factory=set[str])
-    """The files of the day that are known to be there: of equal ones each is asked for once."""
+    """The files of the day that are known to be there: of equal ones each is requested once."""
 
     def run(self) -> bool:
-        """Whether all days were gone through."""
+        """Look at the files of all days until the time is over. Return whether that was all."""
         at, wrong = self._begun(), self._wrong()
         for day in [day for day in self.source.pull.days(at.began) if day <= at.day]:
             at = at if day == at.day else _At(at.began, day)
@@ -114,7 +114,7 @@ class _Look:
         return _At.load(found) if found else _At(self.now, self.source.pull.days(self.now)[0])
 
     def _day(self, at: _At) -> _At | None:
-        """Where the time was over; None if a day was gone through."""
+        """Return the position at which the time was over; None if the day is done."""
         self.there.clear()
         for page in filter(None, self._board.file_pages(self.source.pull.begins(at.day), at.after)):
             known = self._known(page)
@@ -132,7 +132,7 @@ class _Look:
         return None
 
     def _take(self, file: File, known: Pulled | None) -> bool:
-        """Whether there was something to do about a listed file; nearly all are as they were pulled."""
+        """Handle a listed file. Return whether there was something to do; nearly all are as they were pulled."""
         if known and known.file == file and known.state is State.DONE:
             return False
         try:
@@ -151,7 +151,7 @@ class _Look:
         return fate is Fate.RESTORE
 
     def _pull(self, file: File, moment: datetime, known: Pulled | None) -> bool:
-        """Copy one file, unless it was renamed. What is not as it was listed is left to the next look."""
+        """Copy one file, unless it was renamed. Leave one that is not as it was listed to the next look."""
         if (key := self.source.key_of(moment)) is None:
             said = f"its name says {moment:%Y-%m-%d %H}, and {self.source.feed} has no such partition"
             return self._refuse(file, said, known)
@@ -175,7 +175,7 @@ class _Look:
         return True
 
     def _before_its_rename(self, file: File, moment: datetime) -> Pulled | None:
-        """The pulled file that this one was until it was renamed: the same by all that a listing says, and gone."""
+        """Return the pulled file that this one was until it was renamed: one with an equal listing, and gone."""
         if not file.etag:
             return None
         with self.services.ledger.read() as connection:
@@ -185,7 +185,7 @@ class _Look:
     def _withdraw(self, batch: Partition) -> None:
         """Invalidate a batch whose file another pulled one was renamed onto: its data are nowhere any more.
 
-        Before the registry: killed in between, the next look finds the same, and does it again.
+        This is done before the registry is written: after a kill in between, the next look does it again.
         """
         board, ledger = self.services.board, self.services.ledger
         while valid := read.latest(board, batch).update:
@@ -200,7 +200,7 @@ class _Look:
         return is_gone
 
     def _batch_of(self, file: File, moment: datetime, key: str, known: Pulled | None) -> Partition:
-        """The batch of a file: by its name, unless a renamed file has taken that along, or it was withdrawn."""
+        """Return the batch of a file: by its name, unless a renamed file has kept that, or it was withdrawn."""
         feed = self.source.feed
         if known and known.batch:
             return Partition(feed, known.batch)
@@ -210,7 +210,7 @@ class _Look:
             return next(batch for batch in free if not updates.gone(connection, batch))
 
     def _refuse(self, file: File, reason: str, known: Pulled | None) -> bool:
-        """Note why nothing is pulled of a file, once; of one that was pulled what is under its name now."""
+        """Note once why a file is not pulled, or, if it was pulled, how the file of its name differs now."""
         if known and known.reason == reason:
             return False
         refused = Pulled(file, None, State.REFUSED, reason)
@@ -218,16 +218,16 @@ class _Look:
         return True
 
     def _wrong(self) -> list[Pulled]:
-        """The files that are told of as the look begins. Whose name nobody can ask for is told of to the end."""
+        """Return the files reported as the look begins, but those whose names cannot be requested: they stay so."""
         feed = self.source.feed
         with self.services.ledger.read() as connection:
             found = intake_files.wrong(connection, {feed: self.source.pull.told_since(self.now)}).get(feed, [])
         return [each for each in found if UNREADABLE not in each.file.key and is_key(each.file.key)]
 
     def _forget_gone(self, day: date, wrong: Sequence[Pulled]) -> None:
-        """Nothing is wrong any more with files of a day that are gone; of those that were pulled the batch stays.
+        """Clear what is wrong with files of a day that are gone; the batches of those that were pulled stay.
 
-        After the day's listing: what that had is asked for no more, so each that is gone costs one request, once.
+        Call it after the day's listing: listed files need no request, so each that is gone costs one request, once.
         """
         begins = self.source.pull.begins(day)
         mine = [each.file.key for each in wrong if each.file.key.startswith(begins)]
@@ -252,17 +252,17 @@ class _Look:
 
 
 def _place(source: Source) -> str:
-    """The cursor of a look that was not complete."""
+    """Return the cursor of a look that was not complete."""
     return f"pulls {source.feed}"
 
 
 def _looked(source: Source) -> str:
-    """The cursor of when the last complete look began."""
+    """Return the cursor of when the last complete look began."""
     return f"pulled {source.feed}"
 
 
 def _names(name: str) -> Iterator[str]:
-    """A name, and those that it has where it is taken."""
+    """Yield a name, and the names to use if it is taken."""
     return chain([name], (f"{name}-{number}" for number in count(2)))
 
 

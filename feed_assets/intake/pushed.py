@@ -1,7 +1,7 @@
-"""A feed that others push events to, and what is asked of an event before it is accepted.
+"""A feed that others push events to, and the checks of an event before it is accepted.
 
-The rules are those by which a run reads JSON (`spark/json_lines.py`): a partner hears at once what a run would reject.
-What is accepted is kept as it was sent, byte for byte.
+The rules are those by which a run reads JSON (`spark/json_lines.py`): the answer has at once what a run would reject.
+Accepted events are kept as they were sent, byte for byte.
 """
 
 import re
@@ -23,7 +23,7 @@ from feed_assets.intake.quick import BITS, DECIMALS, FLOAT_MAX, QuickLines
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _DATE = re.compile(_DAY)
-_OFFSET = "Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?|[+-]18(:?00)?"  # A run knows no greater one.
+_OFFSET = "Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?|[+-]18(:?00)?"  # A run accepts no greater one.
 _LOCAL = rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?"
 _IN_UTC = rf"{_LOCAL}(Z|\+00:00)?"
 _MOMENT = re.compile(rf"{_LOCAL}(?P<offset>{_OFFSET})?")
@@ -40,10 +40,10 @@ class PushedFeed:
         feed: The feed, of JSON.
         schema: Its columns, in Spark's DDL.
         event_time: The timestamp column by which an event is sorted into an hour.
-        first: When its first partition begins (UTC).
+        first: The beginning of its first partition (UTC).
         key_format: The form of its hourly partition keys, as `strftime` has it.
         grain: The base grain of its windows, if it has some.
-        source: Who pushes this, where the feed has a partition for each source of an hour.
+        source: The partner that pushes this, if the feed has a partition for each source of an hour.
     """
 
     feed: Feed
@@ -56,7 +56,7 @@ class PushedFeed:
 
     @property
     def name(self) -> str:
-        """What partners push to."""
+        """Return the name that partners push to."""
         return f"{self.feed}/{self.source}" if self.source else str(self.feed)
 
     @cached_property
@@ -81,7 +81,7 @@ class PushedFeed:
         return {}
 
     def key(self, start: int) -> str:
-        """The key of the partition of the hour that a window is in, by its start in seconds since 1970."""
+        """Return the key of the partition of the hour that a window is in, by its start in seconds since 1970."""
         hour = start - start % 3600
         if hour not in self._keys:
             moment = datetime.fromtimestamp(hour, UTC)
@@ -90,7 +90,7 @@ class PushedFeed:
         return self._keys[hour]
 
     def windows(self, lines: Sequence[bytes], latest: float) -> list[int] | None:
-        """What `window` says of the event in each line; None if one of them is not as usual, or is rejected."""
+        """Return what `window` returns for the event in each line; None if one is not as usual, or is rejected."""
         texts = self._quick.times(lines)
         if texts is None:
             return None
@@ -99,16 +99,16 @@ class PushedFeed:
         return None if starts is None else [starts[minute] for minute in minutes]
 
     def _starts(self, minutes: Collection[str], latest: float) -> dict[str, int] | None:
-        """The starts of the windows of minutes; None if not all events of them may be."""
+        """Return the starts of the windows of minutes; None if not all events of them are allowed."""
         firsts = {minute: first for minute in minutes if (first := _minute(minute, "Z")) is not None}
         if len(firsts) < len(minutes) or min(firsts.values()) < self._first or max(firsts.values()) > latest - 60:
             return None
         return {minute: first - first % self._step for minute, first in firsts.items()}
 
     def window(self, event: object, latest: float, broken: str = "") -> int:
-        """The start of the window by which an event is counted, in seconds since 1970.
+        """Return the start of the window by which an event is counted, in seconds since 1970.
 
-        Raises InvalidEvent, with all that is wrong with it: with its text, if it is `broken`; with its values; with its
+        Raise InvalidEvent, with all that is wrong with it: with its text, if it is `broken`; with its values; with its
         time, which may not be before the first partition, nor after the `latest`.
         """
         if broken or not isinstance(event, dict):
@@ -127,7 +127,7 @@ class PushedFeed:
         return seconds - seconds % self._step
 
     def _said(self, event: Mapping[str, Any]) -> str:
-        """All that is wrong with an event, but for its time."""
+        """Return all that is wrong with an event, but for its time."""
         unknown = [name for name in event if name not in self._columns]
         said = [f"unknown fields: {', '.join(unknown)}"] if unknown else []
         for name, column in self._columns.items():
@@ -152,13 +152,13 @@ def _shown(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> int | None:
-    """The whole seconds since 1970 of a timestamp's text, in the forms that a run takes; None for another."""
+    """Return the whole seconds since 1970 of a timestamp's text, in the forms that a run takes; None for another."""
     found = _MOMENT.fullmatch(text)
     minute = _minute(text[:16], found["offset"] or "Z") if found else None
     return None if minute is None else minute + int(text[17:19])
 
 
-@lru_cache(maxsize=65_536)  # Of a batch of events many are of the same minute.
+@lru_cache(maxsize=65_536)  # Many events of a batch are of the same minute.
 def _minute(text: str, offset: str) -> int | None:
     try:
         return int(datetime.fromisoformat(f"{text}{offset}").astimezone(UTC).timestamp())
@@ -168,14 +168,14 @@ def _minute(text: str, offset: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A declared type, the types of values that are of it whatever they are, and what tells of others."""
+    """A declared type, the types whose values always fit it, and a check of other values."""
 
     kind: str
     types: frozenset[type]
     fits: Fits | None = None
 
     def has(self, value: Any) -> bool:
-        """Whether a value is of the type, or nothing."""
+        """Return whether a value is of the type, or None."""
         return type(value) in self.types or (self.fits is not None and self.fits(value))
 
 
@@ -194,7 +194,7 @@ def _column(kind: str) -> _Column:
 
 
 def _below(bound: float) -> Fits:
-    """What tells whether a number is not infinite in a type that ends there."""
+    """Return a check of whether a number is finite in a type with this bound."""
 
     def fits(value: Any) -> bool:
         return type(value) in (int, float, Number) and -bound <= value <= bound

@@ -1,7 +1,7 @@
 """The usual lines at once: each one flat object, with values of its columns' very types, read and checked in Rust.
 
-It never has the last word against an event. Where it says no, each line is judged by itself (`pushed.py`), which takes
-`7.0` for a whole number, and says what is wrong.
+It never decides against an event. If it returns None, each line is judged by itself (`pushed.py`), which takes `7.0`
+for a whole number, and reports what is wrong.
 """
 
 import re
@@ -16,7 +16,7 @@ from feed_assets.intake.bodies import VALUES
 from feed_assets.intake.numbers import LONG_NUMBER
 
 BITS = {"tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64}
-"""How many bits the integer types have."""
+"""Bits of the integer types."""
 
 FLOAT_MAX = 3.4028234663852886e38
 """The greatest number of the type `float`, which has 32 bits."""
@@ -31,7 +31,7 @@ _OPEN, _CLOSE = ord("{"), ord("}")
 
 
 class QuickLines:
-    """What reads lines of a schema (names and types of columns); `fits` tells of values of the rarer types.
+    """Reader of lines of a schema (names and types of columns); `fits` returns the check of a rarer type.
 
     `moment` is the form of event times.
     """
@@ -49,11 +49,11 @@ class QuickLines:
         self._decimals = {name: _long_number(name) for name, kind in columns.items() if _name(kind) in DECIMALS}
 
     def times(self, lines: Sequence[bytes]) -> list[str] | None:
-        """The texts of their event times; None if any of them is not as usual.
+        """Return the texts of their event times; None if any line is not as usual.
 
-        The lines are read as one array. That each of them is one element follows: a line break stands in no string, and
-        an object without objects in it that ends before one has ended; so every line has one at least, and all of
-        them have as many as there are lines.
+        The lines are read as one array. Each of them is one element: a line break is in no string, and an object
+        without objects in it ends before the next line begins. So every line has at least one, and all of them have as
+        many as there are lines.
         """
         if not all(line[0] == _OPEN and line[-1] == _CLOSE and len(line) <= ROW_BYTES for line in lines):
             return None
@@ -82,7 +82,7 @@ def _long_number(name: str) -> re.Pattern[bytes]:
 
 
 def _may_have_a_key_twice(text: bytes, keys: int) -> bool:
-    """Return whether lines may have more keys than were found: of a key that is there twice the last value is kept."""
+    """Return whether lines may have more keys than were found: the reader keeps the last value of a repeated key."""
     return text.count(b'":') != keys or any(space in text for space in _SPACES)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a request with events: judged, written to disk with whatever else is in flight, then answered."""
+"""Requests with events: each is judged, written to disk with whatever else is in flight, then answered."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ EVENTS_PER_REQUEST = 50_000
 """Events of one request: more are refused before anything is judged."""
 
 HOURS_PER_REQUEST = 1_000
-"""Hours of which a request may have events: each becomes a batch, with files of its own."""
+"""Most hours of a request's events: each becomes a batch, with files of its own."""
 
 HOURS_PER_SECOND = 100
 """Hours that one key may add in a second to those to be published, and ten times as many at once."""
@@ -36,7 +36,7 @@ REJECTED_BYTES = 12 << 20
 """Bytes of rejected events and reasons that are kept of one request: those of 50,000 usual ones."""
 
 EVENTS_AT_A_TIME = 500
-"""After so many others have their turn: a large request holds up no small one."""
+"""Events after which other requests have their turn: a large request holds up no small one."""
 
 KEY_BYTES = 200
 """Bytes of an idempotency key."""
@@ -46,7 +46,7 @@ _NOT_SPOOLED = ""
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said of a request that was taken, as JSON, and of how many events; whether it was said before."""
+    """The answer to a request that was taken, as JSON, its numbers of events, and whether it was given before."""
 
     text: str
     accepted: int = 0
@@ -56,9 +56,9 @@ class Answer:
 
 @dataclass
 class Receiver:
-    """Feeds that are pushed to, and the spool that keeps what was accepted until it is published.
+    """Feeds that are pushed to, and the spool that keeps accepted events until they are published.
 
-    `spooled` has the idempotency keys of what is in the spool, with the answers; None while one is under way.
+    `spooled` has the idempotency keys of requests in the spool, with their answers; None while one is under way.
     """
 
     services: Services
@@ -73,12 +73,12 @@ class Receiver:
         self._take = Together(self._taken)
 
     def recover(self) -> None:
-        """Know again which requests an earlier process has taken: before anything is asked, and before any flush."""
+        """Read which requests an earlier process has taken. Call it before any request, and before any flush."""
         for segment in self.spool.sealed():
             self.spooled.update({(each.name, each.key): each.answer for each in frames(segment) if each.key})
 
     def feed(self, name: str) -> PushedFeed:
-        """The feed of this name. Raises Refused."""
+        """Return the feed of this name. Raise Refused."""
         if name not in self.feeds:
             raise Refused(404, f"no feed {name!r} is pushed to here: ask who runs this receiver")
         return self.feeds[name]
@@ -86,10 +86,10 @@ class Receiver:
     async def accept(
         self, feed: PushedFeed, body: bytes, kind: str, key: str | None = None, api_key: str = ""
     ) -> Answer:
-        """Have the events of a body on disk, and say what became of them. Raises Refused, DiskFull and SpoolBroken.
+        """Write the events of a body to disk, and return the answer. Raise Refused, DiskFull and SpoolBroken.
 
-        Of what is answered nothing is lost: frames are synced before. A kill before the answer may leave them, too;
-        with an idempotency key they are known by it, whoever is asked again.
+        No answered event is lost: frames are synced before. A kill before the answer may leave them, too; with an
+        idempotency key any receiver recognises them in a repeated request.
         """
         judging = _Judging(feed, (self.services.now() + self.ahead).timestamp())
         await judging.judge(body, kind)
@@ -102,9 +102,9 @@ class Receiver:
         return await self._accept_once(frame, answer, key, sha256(body).hexdigest())
 
     async def _accept_once(self, frame: Frame, answer: Answer, key: str, digest: str) -> Answer:
-        """The key is taken in the ledger before the frame is written: of two receivers one writes it.
+        """Take the key in the ledger before the frame is written, so that only one of two receivers writes it.
 
-        Killed in between, the key is this receiver's and its spool has nothing by it: it takes it once more.
+        After a kill in between, the key is this receiver's and its spool has no frame of it: it takes it once more.
         """
         mine = Taken(frame.name, key, digest, self.spool.receiver)
         found = await self._take(mine)
@@ -121,10 +121,10 @@ class Receiver:
         return answer
 
     def _taken(self, group: Sequence[Taken]) -> list[Answer | Refused | None]:
-        """Take keys in one transaction; by key None if it is ours to go on with, else what to say of it.
+        """Take keys in one transaction. Return for each None if we may continue with it, else its answer or refusal.
 
-        What is spooled is looked at before the ledger, as a flush tells the ledger first and lets go of the key then,
-        and once more after it: the request that was under way may have ended meanwhile.
+        `spooled` is read before the ledger, as a flush writes to the ledger first and then releases the key, and once
+        more after it: the request that was under way may have ended meanwhile.
         """
         before = [self.spooled.get(each.at, _NOT_SPOOLED) for each in group]
         with self.services.ledger.write() as connection:
@@ -147,7 +147,7 @@ class Receiver:
 
 @dataclass
 class _Judging:
-    """The events of a request while they are judged: those accepted by window, what is rejected, what is said of it."""
+    """The events of a request while they are judged: the accepted ones by window, the rejected ones, and why."""
 
     feed: PushedFeed
     latest: float
@@ -158,7 +158,7 @@ class _Judging:
     told: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
 
     async def judge(self, body: bytes, kind: str) -> None:
-        """Judge all events of a body; others have their turn meanwhile. Raises Refused for too many events or hours."""
+        """Judge all events of a body; others have their turn meanwhile. Raise Refused for too many events or hours."""
         if kind == "lines":
             for lines in in_slices(lines_of(body), len, EVENTS_AT_A_TIME):
                 await _let_others(self.count)
@@ -204,7 +204,7 @@ class _Judging:
             raise Refused(413, f"the body has more than {EVENTS_PER_REQUEST} events: send it in several requests")
 
     def frame(self) -> Frame:
-        """What is to be kept."""
+        """Return the frame to be kept."""
         texts = {start: b"\n".join(self.accepted[start]) + b"\n" for start in sorted(self.accepted)}
         pieces = (Piece(self.feed.key(at), at, len(self.accepted[at]), len(text)) for at, text in texts.items())
         rejected = tuple((each.raw, each.reason) for each in self.rejected)
@@ -212,7 +212,7 @@ class _Judging:
         return Frame(str(self.feed.feed), tuple(pieces), lines, rejected, source=source)
 
     def answer(self) -> Answer:
-        """What is said of it."""
+        """Return the answer to the request."""
         accepted, rejected = self.count - len(self.rejected), len(self.rejected)
         said = {"accepted": accepted, "rejected": rejected, "reasons": self.told}
         return Answer(json.dumps(said), accepted, rejected)

@@ -1,10 +1,10 @@
-"""What was accepted, on disk until the ledger knows it: append-only segments, each of which is flushed as a whole.
+"""Accepted events on disk until the ledger has them: append-only segments, each of which is flushed as a whole.
 
-A frame is what one request brought, and is there as a whole or not at all: its first line has the checksum and the
-sizes of what follows. A segment that a kill left ends with a frame that is not whole, or with one that was never
-acknowledged: of the former the reader takes nothing, of the latter all, as if the answer had been lost on its way.
-What is no frame before a whole one is damage, and so is what no kill leaves of one at the end, where it ends too early:
-all whole ones are taken, and the segment is kept.
+A frame is the content of one request, there as a whole or not at all: its first line has the checksum and the sizes of
+what follows. A segment that a kill left ends with a frame that is not whole, or with one that was never acknowledged.
+The reader takes nothing of the former, and all of the latter, as if the answer had been lost on its way. Other bytes
+before a whole frame are damage, and so is an end that no kill leaves: then all whole frames are taken, and the segment
+is kept.
 """
 
 import json
@@ -27,10 +27,10 @@ from feed_assets.core.errors import DiskFull, HomeBusy, SpoolBroken
 from feed_assets.home import OWNED, make_folder
 
 SEGMENT = ".spool"
-"""How the name of a segment's file ends; before that it is the name of its batches."""
+"""Suffix of a segment's file; before it is the name of the segment's batches."""
 
 DAMAGED = ".damaged"
-"""How it ends once its whole frames are published, and the rest of it is left to people."""
+"""Suffix of a segment whose whole frames are published, and whose rest is left to people."""
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12}) ([0-9]{1,12})\n")
 _BEGUN = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8} ([0-9]{0,12}|[0-9]{1,12} [0-9]{0,12})")
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Piece(NamedTuple):
-    """Events of one window: the key of their hour, the window's start in seconds since 1970, how many, their bytes."""
+    """Events of one window: the key of their hour, its start in seconds since 1970, their number, their bytes."""
 
     key: str
     start: int
@@ -50,10 +50,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Frame:
-    """What one request brought: its events in lines, piece by piece, and what was rejected, each with its reason.
+    """The content of one request: its events in lines, piece by piece, and the rejected ones, each with its reason.
 
-    `key`, `digest` and `answer` are those of its idempotency key, if it had one. `source` is the partner, where the
-    feed has one partition for each of an hour.
+    `key`, `digest` and `answer` are those of its idempotency key, if it had one. `source` is the partner, if the feed
+    has a partition for each partner of an hour.
     """
 
     feed: str
@@ -67,11 +67,11 @@ class Frame:
 
     @property
     def name(self) -> str:
-        """What was pushed to: idempotency keys and rejected events are its own."""
+        """Return the name that was pushed to: idempotency keys and rejected events are its own."""
         return f"{self.feed}/{self.source}" if self.source else self.feed
 
     def encoded(self) -> bytes:
-        """The frame as it stands on disk."""
+        """Return the frame as it stands on disk."""
         said = self.feed, self.pieces, self.rejected, self.key, self.digest, self.answer, self.source
         header, lines = json.dumps(said).encode(), self.lines
         return b"%08x %d %d\n" % (crc32(lines, crc32(header)), len(header), len(lines)) + header + lines
@@ -84,19 +84,19 @@ def _decoded(header: bytes, lines: bytes) -> Frame:
 
 
 class Gap(NamedTuple):
-    """From which byte to which a segment has no whole frame, though there was one: it was acknowledged."""
+    """Range of bytes without a whole frame in a segment, though there was one, which may have been acknowledged."""
 
     start: int
     end: int
 
 
 def frames(segment: Path) -> Iterator[Frame]:
-    """The whole frames of a segment, one in memory at a time."""
+    """Yield the whole frames of a segment, one in memory at a time."""
     return (each for each in frames_and_gaps(segment) if isinstance(each, Frame))
 
 
 def frames_and_gaps(segment: Path) -> Iterator[Frame | Gap]:
-    """What a segment holds, in order; of what was begun at its end, and not answered, it is only said."""
+    """Yield the frames and gaps of a segment, in order; only log a frame begun at its end, which was not answered."""
     at, size = 0, segment.stat().st_size
     with segment.open("rb") as file:
         while at < size:
@@ -115,7 +115,7 @@ def frames_and_gaps(segment: Path) -> Iterator[Frame | Gap]:
 
 
 def _is_begun(file: IO[bytes], start: int, size: int) -> bool:
-    """Whether a segment ends before the frame does that begins at a byte: so does a write that was killed."""
+    """Return whether the frame that begins at a byte is cut off by the segment's end, as by a killed write."""
     file.seek(start)
     head = file.readline(_LONGEST_HEAD)
     if found := _HEAD.fullmatch(head):
@@ -124,7 +124,7 @@ def _is_begun(file: IO[bytes], start: int, size: int) -> bool:
 
 
 def _following(file: IO[bytes], start: int) -> int | None:
-    """Where the first whole frame behind a byte begins. No line of an event looks like the first one of a frame."""
+    """Return where the first whole frame behind a byte begins. No event's line looks like the first one of a frame."""
     file.seek(start)
     begins = [start + found.start() for found in _HEAD.finditer(file.read())]
     return next((each for each in begins if _read(file, each)), None)
@@ -144,17 +144,17 @@ def _read(file: IO[bytes], start: int) -> Frame | None:
 
 @dataclass
 class Spool:
-    """The segments of one receiver, in a folder of its own; one is written, and those that are sealed wait.
+    """The segments of one receiver, in a folder of its own: one is written, and the sealed ones wait.
 
     Args:
         folder: The folder, on a disk that keeps what was synced; made, unless its parent is missing, too.
-        segment_bytes: A segment of so many bytes is sealed.
+        segment_bytes: Size at which a segment is sealed.
     """
 
     folder: Path
     segment_bytes: int = 32 << 20
     broken: str = ""
-    """Why nothing can be written any more, until the receiver is started again."""
+    """The reason why no frame can be written any more, until the receiver is started again."""
     _open: "_Segment | None" = None
     _number: int = 0
     _hours: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -162,7 +162,7 @@ class Spool:
 
     def __post_init__(self) -> None:
         make_folder(self.folder, "the spool", 0o700)
-        # Of the whole process: a server in a thread of its own closes what another thread has opened.
+        # A lock of the whole process: a server in a thread of its own closes what another thread has opened.
         self._alone = FileLock(self.folder / ".lock", timeout=0, mode=OWNED, thread_local=False)
         try:
             self._alone.acquire()
@@ -178,7 +178,7 @@ class Spool:
         self._start = token_hex(4)
 
     def append(self, group: Sequence[Frame]) -> list[None]:
-        """Write frames and sync them, all at once. Raises DiskFull and SpoolBroken, and then nothing of them is kept.
+        """Write frames and sync them, all at once. Raise DiskFull and SpoolBroken; then nothing of them is kept.
 
         The file's size is synced with its data, the folder when the file is made.
         """
@@ -202,35 +202,35 @@ class Spool:
         return len(hours) - before
 
     def seal(self, older_than: float = 0) -> None:
-        """End the segment that is written, if its first frame is so many seconds old: it can be flushed."""
+        """End the current segment, if its first frame is `older_than` seconds old: then it can be flushed."""
         with self._lock:
             if self._open and self._open.size and monotonic() - self._open.since >= older_than:
                 self._seal()
 
     def sealed(self) -> list[Path]:
-        """The segments that wait, the oldest first; those of earlier starts, too."""
+        """Return the segments that wait, the oldest first; those of earlier starts, too."""
         with self._lock:
             current = self._open.path if self._open else None
             found = {path: stat for path, stat in self._there().items() if path != current}
         return sorted(found, key=lambda path: (found[path].st_mtime_ns, path.name))
 
     def set_aside(self, segment: Path, gaps: Sequence[Gap]) -> None:
-        """Keep a segment whose whole frames are published, and which has gaps: it waits no longer, and is told of."""
+        """Keep a segment whose whole frames are published, and which has gaps: it waits no longer, and is logged."""
         segment.rename(kept := segment.with_suffix(DAMAGED))
         places = ", ".join(f"{gap.start} to {gap.end}" for gap in gaps)
         _log.error("%s: the bytes %s are no whole frames any more, and may have been acknowledged", kept, places)
 
     def damaged(self) -> list[str]:
-        """The files that were set aside, until somebody moves them away."""
+        """Return the files that were set aside, until somebody moves them away."""
         return sorted(path.name for path in self.folder.glob(f"*{DAMAGED}"))
 
     @property
     def size(self) -> int:
-        """Bytes that wait, in all segments."""
+        """Return the bytes that wait, in all segments."""
         return sum(stat.st_size for stat in self._there().values())
 
     def oldest_seconds(self) -> float:
-        """How long the oldest events have been waiting, in the segment that is written, too; 0 if none are."""
+        """Return how many seconds the oldest events have waited, in the current segment, too; 0 if none do."""
         with self._lock:
             current = self._open
             ages = [
@@ -240,7 +240,7 @@ class Spool:
         return max([0.0, *ages])
 
     def _there(self) -> dict[Path, os.stat_result]:
-        """The segments' files; a flush may remove one while they are looked at."""
+        """Return the segments' files; a flush may remove one meanwhile."""
         found = dict[Path, os.stat_result]()
         for path in self.folder.glob(f"*{SEGMENT}"):
             with suppress(FileNotFoundError):
@@ -268,7 +268,7 @@ class Spool:
         return _Segment(path, file)
 
     def _seal(self) -> None:
-        """Close the segment, whose frames are synced: an error of closing it says nothing of what was accepted."""
+        """Close the segment, whose frames are synced: an error of the close does not concern accepted events."""
         if segment := self._open:
             self._open, self._hours = None, set()
             try:
@@ -279,7 +279,7 @@ class Spool:
                 segment.path.unlink()
 
     def _take_back(self, segment: "_Segment", error: OSError) -> None:
-        """Cut off what a failed write or sync left: what was not acknowledged is not to come to light later."""
+        """Cut off what a failed write or sync left: unacknowledged events must not appear later. Raise the error."""
         try:
             os.ftruncate(segment.file, segment.size)
             os.fsync(segment.file)
@@ -308,7 +308,7 @@ class _Segment:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on disk."""
+    """Sync the names in a folder to disk."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)
@@ -323,7 +323,7 @@ def _said(error: OSError) -> Exception:
 
 
 def _identity(folder: Path) -> str:
-    """The receiver's own name, drawn once for a folder: its batches have it, and its idempotency keys."""
+    """Return the receiver's own name, drawn once for a folder: its batches have it, and its idempotency keys."""
     path = folder / "receiver"
     if not path.exists():
         new = path.with_suffix(".new")

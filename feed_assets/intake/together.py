@@ -1,4 +1,4 @@
-"""Group commit: what comes while one commit is under way is committed by the next one, all of it at once."""
+"""Group commit: items that arrive while one commit is under way are committed by the next one, all at once."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,9 +9,9 @@ R = TypeVar("R")
 
 
 class Together(Generic[T, R]):
-    """A commit, called in a thread by one group at a time; it gives a result for each item, in their order.
+    """A commit, called in a thread by one group at a time; it returns a result for each item, in their order.
 
-    What it raises, each of the group gets.
+    Each item of the group gets the error that it raises.
     """
 
     def __init__(self, commit: Callable[[Sequence[T]], Sequence[R]]) -> None:
@@ -28,7 +28,7 @@ class Together(Generic[T, R]):
         return await done
 
     async def _run(self) -> None:
-        """Commit groups until nobody waits. Whose client has gone is committed all the same, and not told."""
+        """Commit groups until nobody waits. An item whose client has gone is committed, too, without an answer."""
         while self._waiting:
             group, self._waiting = self._waiting, []
             try:

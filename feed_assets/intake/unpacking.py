@@ -1,4 +1,4 @@
-"""A body as it is received and unpacked: what is too large is refused before it is in memory."""
+"""A body as it is received and unpacked: one that is too large is refused before it is in memory."""
 
 import asyncio
 import zlib
@@ -16,10 +16,10 @@ MOST_LINES = 100_000
 """Lines of a body, blank ones too: twice as many as it may have events."""
 
 LARGE_BYTES, LARGE_EVENTS = 256 << 10, 5000
-"""Bodies of more bytes, or of more events as far as commas and line breaks tell, are unpacked and judged one by one."""
+"""Bodies of more bytes, or of more events by their commas or line breaks, are unpacked and judged one by one."""
 
 EVENT_BYTES = 2048
-"""So many bytes count as one event: the average is a tenth of it."""
+"""Bytes that count as one event: the average is a tenth of it."""
 
 _PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
 
@@ -36,7 +36,7 @@ class Held:
         self._left, self._whole = limit, whole
 
     def take(self, size: int) -> None:
-        """Count more bytes. Raises Refused where there is no room."""
+        """Count more bytes. Raise Refused if there is no room."""
         if size > self._left:
             raise Refused(503, "the receiver is at its limit of bytes in flight: send it again", retry_after=1)
         if self._whole:
@@ -66,11 +66,11 @@ class Body:
 
     @property
     def cost(self) -> int:
-        """Return as how many events it counts so far."""
+        """Return the number of events that it counts as so far."""
         return max(self._events if self._kind == "lines" else 0, max(self._size, self._received) // EVENT_BYTES)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> None:
-        """Take it as it is sent. Raises Refused where it is too large."""
+        """Take it as it is sent. Raise Refused if it is too large."""
         async for chunk in chunks:
             if len(self._sent) + len(chunk) > BODY_BYTES:
                 raise Refused(413, f"the body has more than {BODY_BYTES} bytes: send it in several requests")
@@ -82,7 +82,7 @@ class Body:
         """Return all of it, unpacked. Others have their turn meanwhile.
 
         Args:
-            turn: Waits until no other large body is in memory: called once, and only for a large one.
+            turn: Waits until no other large body is in memory. It is called once, and only for a large one.
 
         Raises:
             Refused: It is too large, or not packed as it says.
@@ -135,7 +135,7 @@ class _Plain:
 
 
 class _Gzip:
-    """One gzip stream, of which a chunk gives its bytes piece by piece: a bomb is seen by its first ones."""
+    """One gzip stream, whose bytes are unpacked piece by piece: the first ones reveal a bomb."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
