@@ -64,5 +64,5 @@ class ConnectionLog:
         self._log.add(text.strip(), self._address)
 
     def error(self, text: str, exc_info: BaseException | None = None) -> None:
-        """Write what went wrong here."""
+        """Write what is wrong in this process."""
         self._log.add(text.strip(), self._address, logging.ERROR, exc_info)

@@ -2,7 +2,7 @@
 
 
 class Refused(Exception):
-    """The status of the answer, and what it says: what was found, what was expected, what to do."""
+    """The status of the answer, and its text: what was found, what was expected, what to do."""
 
     def __init__(self, status: int, why: str, retry_after: int | None = None) -> None:
         super().__init__(why)

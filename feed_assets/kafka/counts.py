@@ -1,7 +1,7 @@
 """Counts of a topic's messages in each window of time: by the broker's offsets, or by reading all of them.
 
-Offsets give counts only if the broker stamps messages at their arrival (`LogAppendTime`), removes none of them but the
-oldest, and nobody writes in transactions, as an offset may then be the end of one.
+Offsets give counts only if the broker stamps messages at their arrival (`LogAppendTime`), and removes none of them but
+the oldest. And nobody may write in transactions, as an offset may then be the end of one.
 """
 
 from collections import Counter, defaultdict

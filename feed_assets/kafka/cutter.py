@@ -19,7 +19,7 @@ CHUNK_BYTES = 32 << 20
 """Bytes after which a chunk ends, before it is packed: it is in memory once, when it is written."""
 
 _MINUTE = 60_000
-"""In milliseconds."""
+"""A minute in milliseconds."""
 
 HELD_BYTES, HELD = 4 << 20, 10_000
 """Bytes and number in memory after which a chunk ends: of dead letters, and of tombstones before the first row."""
@@ -55,7 +55,7 @@ class Cutter:
         self.next = start
         """The first offset that is not taken yet."""
         self.opened: float | None = None
-        """When the first message of the open chunk was added; None without one."""
+        """The time at which the first message of the open chunk was added; None without one."""
         self._topic, self._until, self._new_body = topic, until, body
         self._begin(start)
 

@@ -1,8 +1,8 @@
 """The form in which a schema is read: by itself fastavro also accepts bytes that are no values of it.
 
-It finds an enum's symbol and a union's branch in a list, where -1 is the last one, reads an int as a long, and any byte
-as a boolean. Here all four are an index into an object with only the valid values, which costs as much as the list, but
-for an int (0.15 µs). A number that takes more bytes than it needs is accepted, as by every library.
+It finds an enum's symbol and a union's branch in a list, where -1 is the last one. It reads an int as a long, and any
+byte as a boolean. Here all four are an index into an object with only the valid values. That costs as much as the list,
+but for an int (0.15 µs). A number that takes more bytes than it needs is accepted, as by every library.
 """
 
 from collections.abc import Mapping

@@ -78,9 +78,9 @@ _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 def reading(updates: Sequence[Update]) -> Generator[None]:
     """Wrap every action on frames that `read` made: Spark reads when an action runs.
 
-    Raise UpdateChanged for a file that is gone, UnreadableUpdate for another header, a damaged file or a wrong format,
-    BlackboardRefused and BlackboardUnavailable for a store that refuses access or does not answer. Other errors pass
-    unchanged.
+    Raise UpdateChanged for a file that is gone, UnreadableUpdate for another header, a damaged file or a wrong format.
+    Raise BlackboardRefused or BlackboardUnavailable for a store that refuses access or does not answer. Other errors
+    pass unchanged.
     """
     try:
         yield

@@ -9,8 +9,8 @@
 | boolean | true, false |
 | date, timestamp | string, in the forms that `parse` takes |
 
-A whole line is rejected if it is not UTF-8, not one object, holds a field that the schema does not, a field twice, or
-half of a surrogate pair. Blank lines are no records. Nested values are not read: publish Parquet.
+A whole line is rejected if it is not UTF-8, not one object, or holds an unknown field, a field twice, or half of a
+surrogate pair. Blank lines are no records. Nested values are not read: publish Parquet.
 
 One pattern (`plain_json`) proves all of that for plain lines; the others are parsed here.
 """
@@ -52,7 +52,7 @@ def read_json(
     found = plain_json.values(sf.when(is_plain, raw), schema)
     judged = sf.when(~is_plain, _judged(raw, sf.col("_utf8"), schema, required))
     lines = _lines(spark, paths, file, plain_json.is_plain(sf.col("value"), schema, required, order))
-    # In structs, so that no column of the schema can be taken for one of ours.
+    # Structs keep columns of the schema apart from ours.
     lines = lines.select("_raw", "_file", "_is_plain", found.alias("_plain"), judged.alias("_odd"))
     values = [_value(field).alias(field.name) for field in schema]
     reasons = sf.when(is_plain, sf.array().cast("array<string>")).otherwise(sf.col("_odd.reasons"))

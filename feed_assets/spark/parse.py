@@ -31,7 +31,7 @@ META = ("_raw", "_file", "_reasons")
 EXACT_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 """Options of `to_json` that keep what its defaults drop: NULLs, and microseconds."""
 
-_REASONS = "coalesce(_reasons, cast(array() AS array<string>))"  # As text: one call to the JVM in place of twenty.
+_REASONS = "coalesce(_reasons, cast(array() AS array<string>))"  # A text: one call to the JVM in place of twenty.
 
 SCHEMAS = 128
 """Schemas of a session that are cached, with what depends on them alone."""

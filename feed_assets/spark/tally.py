@@ -1,7 +1,7 @@
 """Counts of an input's records, taken while the dataset is written: in the pass that reads the input anyway.
 
-An observation sees the records that flow through it. Where a function may leave some of them unread, or has run an
-action of its own, the observation is not used, and the records are counted in a job of their own.
+An observation sees the records that flow through it. It is not used if a function may leave some of them unread, or has
+run an action of its own. Then the records are counted in a job of their own.
 """
 
 import re

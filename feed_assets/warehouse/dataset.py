@@ -86,7 +86,7 @@ class DatasetTable:
         return 0
 
     def look(self, now: float) -> bool:
-        """Load what is new. Return True if there is more than one look goes through."""
+        """Load what is new. Return True if there is more than one look takes."""
         return not self._follow(now)
 
     def load_all(self) -> None:

@@ -87,7 +87,7 @@ class DuckDB(Engine):
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
             yield f"ALTER TABLE {staging} RENAME TO {newest}"
-        else:  # Not by SET DATA TYPE, which casts rows that were refused and deleted, too, and fails.
+        else:  # SET DATA TYPE would cast rows that were refused and deleted, too, and fail.
             yield f"CREATE TEMP TABLE {newest} AS SELECT {self.columns(shape)} FROM {staging}"
             yield f"DROP TABLE {staging}"
 
@@ -96,7 +96,7 @@ class DuckDB(Engine):
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
-        """Return none: no row of a chunk comes to a limit."""
+        """Return none: no row of a chunk reaches a limit."""
         return iter(())
 
     def check(self, table: str, shape: Shape, /) -> None:

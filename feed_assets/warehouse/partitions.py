@@ -19,7 +19,7 @@ _TABLES = (
     f"CREATE TABLE IF NOT EXISTS {STATE}.marks (dataset text PRIMARY KEY, sequence bigint NOT NULL, moment text)",
 )
 _INDEX = f"CREATE INDEX IF NOT EXISTS updates_by_moment ON {STATE}.updates (loaded_at)"
-"""Index for looks for new loads, else through all partitions; DuckDB keeps no key that is updated, and needs none."""
+"""Index for looks for new loads, else at all partitions; DuckDB keeps no key that is updated, and needs none."""
 
 
 class Mark(NamedTuple):

@@ -62,7 +62,7 @@ class Redshift(Engine):
                 application_name="feed_assets",
             )
         try:
-            opened.autocommit = True  # Or the driver begins transactions by itself.
+            opened.autocommit = True  # Otherwise the driver begins transactions by itself.
             yield self.connection(opened)
         finally:
             with translated(self._url):
@@ -155,7 +155,7 @@ class Redshift(Engine):
     def widen(self, table: str, column: Column, was: Kind) -> Iterator[str]:
         """Put another column in its place: only texts can be altered, and those not in a transaction."""
         name = quoted(column.name)
-        text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # As there is no cast.
+        text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # There is no cast.
         value = text if was.name == "boolean" else f"CAST({name} AS {self.type_of(column.kind)})"
         yield f"ALTER TABLE {table} ADD COLUMN {_WIDENED} {self.type_of(column.kind)}"
         yield f"UPDATE {table} SET {_WIDENED} = {value}"
