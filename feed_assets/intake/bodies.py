@@ -47,7 +47,8 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = JSONDecoder(parse_constant=_no_number, parse_float=Number, object_pairs_hook=_each_once)
 _LONG_NUMBER = re.compile(rb"[:\s]-?" + LONG_NUMBER)
 _KEY = re.compile(rb'"[ \t\r\n]*:')
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# Without `?` a string that does not end would be read again from each quote in it.
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
 class Sent(NamedTuple):

@@ -26,7 +26,7 @@ EVENTS_PER_REQUEST = 50_000
 HOURS_PER_REQUEST = 1_000
 """Most hours of a request's events: each becomes a batch, with files of its own."""
 
-HOURS_PER_SECOND = 100
+HOURS_PER_SECOND = 10
 """Hours that one key may add in a second to those to be published, and ten times as many at once."""
 
 REASONS_TOLD = 100
