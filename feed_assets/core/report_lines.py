@@ -27,6 +27,7 @@ from feed_assets.core.limits import (
     excerpt,
 )
 from feed_assets.core.members import text_of
+from feed_assets.core.repeats import first_repeated
 from feed_assets.core.reports import FOLDED, INPUTS, NO_VERSION, Report, key_of, window_named
 from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR, minutes_of
 
@@ -103,14 +104,10 @@ def _refuse(name: str) -> None:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise InvalidReport(f"found {brief(_twice([name for name, _ in pairs]))} twice in an object, expected it once.")
+        raise InvalidReport(
+            f"found {brief(first_repeated(name for name, _ in pairs))} twice in an object, expected it once."
+        )
     return found
-
-
-def _twice(values: list[Any]) -> Any:
-    """Return the first of some values that is there twice."""
-    seen = set[Any]()
-    return next(value for value in values if value in seen or seen.add(value))
 
 
 def _text(limit: int, *, has_lines: bool = False) -> AfterValidator:
@@ -185,7 +182,7 @@ _W = TypeVar("_W", bound="_Window")
 
 def _each_once(windows: "list[_W]") -> "list[_W]":
     if len({each.start for each in windows}) < len(windows):
-        twice = _twice([each.start for each in windows])
+        twice = first_repeated(each.start for each in windows)
         raise ValueError(f"each window once, and {twice:%Y-%m-%dT%H:%M}Z is there twice")
     return windows
 

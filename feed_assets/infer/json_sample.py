@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from feed_assets.core.csv_dialect import RFC_4180, encoding_problem
 from feed_assets.core.errors import InvalidName
+from feed_assets.core.repeats import first_repeated
 from feed_assets.infer.columns import LONG_INTEGER, Column, facts_of
 from feed_assets.infer.first_texts import UTF_16_MARKS, FirstBytes, first_bytes_of, size_notes
 from feed_assets.infer.sample import Rejects, Sample
@@ -77,9 +77,7 @@ def _object(line: bytes) -> dict[str, Any] | str:
     def without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         row = dict(pairs)
         if len(row) < len(pairs):
-            counts = Counter(name for name, _ in pairs)
-            repeated = next(name for name, count in counts.items() if count > 1)
-            raise _Rejected(f"the field {repeated} stands twice")
+            raise _Rejected(f"the field {first_repeated(name for name, _ in pairs)} stands twice")
         return row
 
     try:

@@ -2,7 +2,6 @@
 
 import re
 from codecs import BOM_UTF8, utf_8_decode
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from json import JSONDecoder
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 from pydantic_core import from_json
 
 from feed_assets.core.limits import ROW_BYTES
+from feed_assets.core.repeats import first_repeated
 from feed_assets.intake.numbers import LONG_NUMBER, Number
 from feed_assets.intake.refused import Refused
 
@@ -39,8 +39,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object. Raise ValueError for a field that is there twice: Python would keep the last one."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"field {name!r} is there twice")
+        raise ValueError(f"field {first_repeated(name for name, _ in pairs)!r} is there twice")
     return found
 
 

@@ -1,0 +1,12 @@
+"""Values that are given more than once."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def first_repeated(values: Iterable[T]) -> T:
+    """Return the first value that an equal one precedes, in one pass. Raise StopIteration if there is none."""
+    before = set[T]()
+    return next(value for value in values if value in before or before.add(value))
