@@ -12,62 +12,29 @@ from feed_assets_tests.support.each_case import each_case
 
 ROOT = Path(__file__).parents[1]
 PACKAGE, TESTS, DOCS = ROOT / "feed_assets", ROOT / "feed_assets_tests", ROOT / "docs"
-ODD_FIRST_WORDS = frozenset(
-    ["What", "Whether", "Who", "Whose", "Those", "That", "Of", "By", "From", "As", "Up", "Where", "None", "Nothing"]
+ODD_FIRST_WORD = re.compile(r"\s*(What|Whether|Who|Whose|Those|That|Of|By|From|As|Up|Where|None|Nothing)\s")
+VAGUE_NAME = re.compile(
+    "_*(asked|found|given|heard|here|known|left|made|mine|more|ours|others|rest|said|same|seen|shown|some|taken|theirs|"
+    "there|told|wanted|what|who|whole)_*"
 )
-VAGUE_NAMES = frozenset(
-    [
-        "asked",
-        "found",
-        "given",
-        "heard",
-        "here",
-        "known",
-        "left",
-        "made",
-        "mine",
-        "more",
-        "ours",
-        "others",
-        "rest",
-        "said",
-        "same",
-        "seen",
-        "shown",
-        "some",
-        "taken",
-        "theirs",
-        "there",
-        "told",
-        "wanted",
-        "what",
-        "who",
-        "whole",
-    ]
-)
+TEST = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
 LIMITS = {
     "docstrings and values with an odd first word": 0,
-    "vague names": 2343,
+    "vague names": 2342,
     "file names in two folders": 68,
     "class names in two modules": 48,
-    "test names in two files": 26,
+    "test names in two files": 25,
     "median words of a sentence": 11,
     "words of a sentence, 90th percentile": 22,
 }
 """What there is at most: lower a limit with each change that lowers its figure."""
 
 
-@cache
-def trees(folder: Path) -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py"))}
-
-
 def texts(tree: ast.Module) -> Iterator[str]:
     """Yield docstrings, those of values too."""
     for node in ast.walk(tree):
-        for statement in getattr(node, "body", []) if isinstance(getattr(node, "body", []), list) else []:
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                yield str(statement.value.value)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
 
 
 def names(tree: ast.Module) -> Iterator[str]:
@@ -101,14 +68,14 @@ def sentence_lengths() -> list[int]:
 
 @cache
 def figures() -> dict[str, float]:
-    package, tests = trees(PACKAGE), trees(TESTS)
+    package = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
     lengths = quantiles(sentence_lengths(), n=100)
     values = [
-        sum(text.split(maxsplit=1)[0] in ODD_FIRST_WORDS for tree in package.values() for text in texts(tree) if text),
-        sum(name.strip("_") in VAGUE_NAMES for tree in package.values() for name in names(tree)),
+        sum(ODD_FIRST_WORD.match(text) is not None for tree in package.values() for text in texts(tree)),
+        sum(VAGUE_NAME.fullmatch(name) is not None for tree in package.values() for name in names(tree)),
         twice(path.name for path in package if path.name != "__init__.py"),
         twice(n.name for tree in package.values() for n in ast.walk(tree) if isinstance(n, ast.ClassDef)),
-        twice(name for tree in tests.values() for name in names(tree) if name.startswith("test_")),
+        twice(name for path in TESTS.rglob("*.py") for name in TEST.findall(path.read_text(encoding="utf-8"))),
         lengths[49],
         lengths[89],
     ]
@@ -116,10 +83,6 @@ def figures() -> dict[str, float]:
 
 
 @each_case("figure", LIMITS)
-def test_plain_english_does_not_lose_ground(figure):
-    assert figures()[figure] <= LIMITS[figure], f"{figure}: write it plainly, or rename it"
-
-
-def test_a_limit_is_no_higher_than_its_figure():
-    """A limit that is too high would let in what was removed."""
-    assert {name: limit for name, limit in LIMITS.items() if limit > figures()[name]} == {}
+def test_plain_english_loses_no_ground(figure):
+    """A figure that has fallen needs a lower limit: else what was removed could come back."""
+    assert figures()[figure] == LIMITS[figure], f"{figure}: write it plainly, or lower the limit"

@@ -169,7 +169,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Note whose state the application gets, which has the partner once a key is valid."""
-        self._state = cycle.scope["state"]  # pyright: ignore[reportTypedDictNotRequiredAccess]
+        self._state = cycle.scope.get("state", {})
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:

@@ -30,6 +30,8 @@ HADOOP_TMP = "spark.hadoop.hadoop.tmp.dir"
 _PREFIX = "feed-assets-spark-"
 _UNLOCKED = f".{_PREFIX}"
 _LOCK = "held"
+_MOST_SECONDS_UNLOCKED = 3600
+"""Age at which a folder without its name is one of a process that was killed: its maker renames it at once."""
 _DEFAULT = re.compile(r"^[ \t]*spark\.local\.dir[ \t]*[ \t=:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -147,8 +149,8 @@ def _is_let_go(folder: Path) -> bool:
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
             return False
-        if folder.name.startswith(_UNLOCKED):  # Whoever makes it locks and renames it at once, unless it was killed.
-            return time.time() - folder.stat().st_mtime > 3600
+        if folder.name.startswith(_UNLOCKED):
+            return time.time() - folder.stat().st_mtime > _MOST_SECONDS_UNLOCKED
         with (folder / _LOCK).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

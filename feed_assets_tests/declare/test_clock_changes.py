@@ -87,6 +87,8 @@ PAIRS = [
     ("Sunday weeks", "months"),
     ("months", "Sunday weeks"),
 ]
+AROUND = {"10 minutes": 3 * HOUR, "hours": DAY}
+"""Time before and after a change whose inputs and outputs are compared, by the parent; else two days."""
 MAPPINGS = [dg.TimeWindowPartitionMapping(*offsets) for offsets in ((0, 0), (-1, -1), (-2, 1))]
 OURS = [Within(), BatchDate(), DayToDate()]
 
@@ -118,7 +120,7 @@ def test_an_output_needs_what_affects_it_and_nothing_else(zone, day):
 
 def agree(zone: str, day: str, parent: str, child: str) -> None:
     above, below = windows(parent, zone, day), windows(child, zone, day)
-    around = 3 * HOUR if parent == "10 minutes" else 14 * HOUR if parent == child == "hours" else DAY
+    around = AROUND.get(parent, 2 * DAY)
     inputs, outputs = ({*near(each, zone, day, around)} for each in (above, below))
     assert inputs
     assert outputs

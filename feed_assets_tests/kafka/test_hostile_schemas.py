@@ -259,7 +259,7 @@ def test_schemas_that_cannot_be_used_are_forgotten_one_by_one(monkeypatch):
         assert len(made._refused) == 3
 
 
-def test_the_limits_are_those_that_the_docs_say():
+def test_the_limits_of_schemas_are_those_that_the_docs_say():
     page = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text(encoding="utf-8")
     limits = (
         f"{SCHEMA_BYTES >> 20} MiB of text with all that it refers to, {REQUESTS} requests to the registry, {NAMES:,} "
