@@ -192,9 +192,20 @@ def _end_jvm() -> None:
     """End the JVM as the end of this process would, and wait: it stops Spark, which removes and writes files."""
     process: Any = getattr(vars(SparkContext)["_gateway"], "proc", None)
     if process is not None:
+        _expect_the_end_of_accumulators()
         process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             process.wait(SECONDS_TO_END)
+
+
+def _expect_the_end_of_accumulators() -> None:
+    """Keep PySpark's server of accumulators from printing a traceback when the JVM's connection ends."""
+    context: Any = vars(SparkContext)["_active_spark_context"]
+    if server := getattr(context, "_accumulatorServer", None):
+        server.handle_error = _print_nothing
+
+
+def _print_nothing(*_: object) -> None: ...
 
 
 @contextmanager

@@ -67,13 +67,16 @@ class Working:
     def __init__(self, root: Path, places: list[Path], env: dict[str, str]) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
         command = [sys.executable, "-P", "-c", WORKS, PLANTED, str(root), *map(str, places)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen(command, env={**clean, **env}, cwd=root, text=True, **pipes)
+        self.errors = root / "errors"
+        with self.errors.open("w") as errors:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+            self.process = subprocess.Popen(command, env={**clean, **env}, cwd=root, text=True, **pipes)
         self.said = json.loads(self.process.stdout.readline())
 
     def end(self) -> None:
         self.process.communicate("\n", timeout=60)
         assert self.process.returncode == 0
+        assert "Traceback" not in self.errors.read_text()
 
     def kill(self) -> None:
         jvm = psutil.Process(self.said["jvm"][0])
