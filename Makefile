@@ -33,9 +33,7 @@ test-rest: java $(SYNCED) ## what `make test` leaves out
 	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
 	@$(PYTEST) -n 3 -m "not (fast or promise or soak)"  # which wait for servers more than they compute
 
-test-all: java $(SYNCED) ## every test: both of these in one
-	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
-	@$(PYTEST) -m "not soak"
+test-all: test test-rest ## every test: both of these
 
 check: $(SYNCED) ## ruff, pyright, the import contracts, and known vulnerabilities
 	@.venv/bin/ruff check .
@@ -61,7 +59,7 @@ clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, 
 	rm -rf .venv .cache dist spark-warehouse .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 minutes:
-	@echo "On two idle cores: make test-fast about 4 minutes, make test about 8, make test-rest about 25, make test-all about 34;"
+	@echo "On two idle cores: make test-fast about 4 minutes, make test about 8, make test-rest about 21, make test-all about 30;"
 	@echo "a fresh clone is set up first, in one to three."
 
 java:
