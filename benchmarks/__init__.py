@@ -124,7 +124,7 @@ class Result:
 
 def tick_once(definitions: dg.Definitions) -> None:
     """Have the home's first tick, which makes its files and does what is done once a day: no part of a build."""
-    from feed_assets.cli.location import open_instance
+    from feed_assets.cli.loaded_location import open_instance
     from feed_assets.testing import Harness
 
     with Harness(definitions, open_instance()) as harness:

@@ -22,8 +22,8 @@ from feed_assets.core.topics import Topic, dead_letters_of, signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import avro, service
 from feed_assets.kafka.clients import Clients
-from feed_assets.kafka.schemas import Schemas
-from feed_assets.kafka.stretch import Chunking
+from feed_assets.kafka.offset_range import Chunking
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets_tests.support.kafka_servers import kafka_server, registry_server
 
 NAME, PARTITIONS, IN_CHUNK = "bench.clicks", 4, 50_000

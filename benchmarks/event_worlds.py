@@ -18,7 +18,7 @@ from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import events, inbox
+from feed_assets.ledger import event_store, inbox
 from feed_assets.ledger.database import Ledger, open_ledger, put_cursors
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import change, due, event, marker, subscription
@@ -62,7 +62,7 @@ class World:
     def publish(self) -> None:
         """Record the new events."""
         with self.ledger.change() as connection:
-            events.record(connection, "team", written(self.known, MINE), NOW, refuse_out_of_order=False)
+            event_store.record(connection, "team", written(self.known, MINE), NOW, refuse_out_of_order=False)
 
     def forget(self) -> None:
         """Take back that they were delivered in the round before."""

@@ -16,7 +16,7 @@ from benchmarks import Benchmark, Goal, Pair
 from benchmarks.event_worlds import NOW, Tick, World, definitions
 from benchmarks.histories import NEW, TABLES, written
 from feed_assets.core.events import WriteEvent, encode
-from feed_assets.ledger import events
+from feed_assets.ledger import event_store
 from feed_assets.ledger.tables import event
 from feed_assets.testing import Harness
 from feed_assets_tests.support.servers import postgresql_server
@@ -93,7 +93,7 @@ def record_with(databases: Databases) -> Iterator[Pair]:
     def record() -> None:
         for batch in batches:
             with ours.ledger.change() as connection:
-                events.record(connection, "team", batch, NOW, refuse_out_of_order=False)
+                event_store.record(connection, "team", batch, NOW, refuse_out_of_order=False)
 
     def insert() -> None:
         for each in rows:

@@ -22,7 +22,7 @@ from feed_assets import (
     merge_by_key,
     with_automation,
 )
-from feed_assets.cli.location import open_instance
+from feed_assets.cli.loaded_location import open_instance
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read

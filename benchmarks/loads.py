@@ -14,15 +14,15 @@ from feed_assets.core.chunks import key_of
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import avro, dialect
-from feed_assets.kafka.files import FOLDER
+from feed_assets.kafka.chunk_files import FOLDER
 from feed_assets.kafka.signals import Signal
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine, engine_of
-from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.load import Place, load
-from feed_assets.warehouse.runs import Signalled, runs
+from feed_assets.warehouse.load_files import Batch, Copy
+from feed_assets.warehouse.load_groups import Signalled, runs
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.shapes import shape_of
-from feed_assets.warehouse.state import Known
 from feed_assets_tests.support.servers import postgresql_server
 
 NAME, HOLDER, IN_CHUNK = "bench.clicks", "the benchmark", 50_000
@@ -86,8 +86,8 @@ class _Ours:
         self._place, self._known = Place(self.engine, clicks.board, HOLDER, 7), Known()
         self._shape = shape_of(avro.parsed(SCHEMA, {}), ("id",))
         with self.engine.open() as connection:
-            state.prepare(connection, self.engine)
-            state.take(connection, self.engine, HOLDER, 86_400)
+            load_state.prepare(connection, self.engine)
+            load_state.take(connection, self.engine, HOLDER, 86_400)
         self.load(first)
 
     def load(self, chunks: _Chunks) -> None:

@@ -18,7 +18,7 @@ from benchmarks.ticks import DAYS, RAW, day, definitions
 from feed_assets.core.feeds import MANIFEST
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import due
-from feed_assets.orchestration.decide.ranges import named_by
+from feed_assets.orchestration.decide.run_blocks import named_by
 from feed_assets.orchestration.ticks.sensors import FEEDS
 from feed_assets.orchestration.ticks.tick import evaluate
 from feed_assets.settings import settings

@@ -12,7 +12,7 @@ import dagster as dg
 
 from benchmarks import Benchmark, Built, Goal, Pair, at_home
 from feed_assets import feed_asset, foreign_feed, with_automation
-from feed_assets.cli.location import open_instance
+from feed_assets.cli.loaded_location import open_instance
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board

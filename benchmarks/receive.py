@@ -22,11 +22,11 @@ import uvicorn
 from benchmarks import Benchmark, Goal, Pair, at_home
 from feed_assets.cli.processes import Started, free_port, group, wait_for_port
 from feed_assets.core.feeds import Feed
-from feed_assets.intake import keys
-from feed_assets.intake.calls import Calls
+from feed_assets.intake import authentication
+from feed_assets.intake.event_calls import Calls
+from feed_assets.intake.group_commit import Together
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.serve import serve
-from feed_assets.intake.together import Together
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
@@ -128,7 +128,7 @@ def against_a_bare_route(events: int) -> Iterator[Pair]:
         (folder / "blackboard").mkdir()
         os.environ |= {"FEED_ASSETS_RECEIVER_FLUSH_SECONDS": "86400", "FEED_ASSETS_RECEIVER_FLUSH_BYTES": str(1 << 40)}
         os.environ["FEED_ASSETS_RECEIVER_EVENTS_PER_SECOND"] = "1e9"
-        key = keys.add(open_ledger(settings().ledger), "men", [FEED], datetime.now(UTC))
+        key = authentication.add(open_ledger(settings().ledger), "men", [FEED], datetime.now(UTC))
         data = body(events)
         _servers.clear()
         with served("receiver", folder) as (mine, _), served("bare", folder) as (floor, _):

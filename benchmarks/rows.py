@@ -12,8 +12,8 @@ from feed_assets.core.topics import Topic
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka.clients import Clients
-from feed_assets.kafka.stretch import Chunking
-from feed_assets.warehouse import loader, state
+from feed_assets.kafka.offset_range import Chunking
+from feed_assets.warehouse import load_state, loader
 from feed_assets.warehouse.table import Loading
 from feed_assets_tests.support.servers import postgresql_server
 
@@ -33,7 +33,7 @@ def to_a_row() -> Iterator[Pair]:
         ):
 
             def there() -> int:
-                return sum(each.next_offset for each in state.read(connection, NAME).positions.values())
+                return sum(each.next_offset for each in load_state.read(connection, NAME).positions.values())
 
             def one() -> None:
                 before = there()

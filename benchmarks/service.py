@@ -10,7 +10,7 @@ from time import monotonic, sleep
 
 from benchmarks import Benchmark, Goal, Pair, at_home
 from benchmarks.startup import COMMAND
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.cli.processes import Started, free_port, group, wait_for_port
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads.sample import CAMPAIGNS, clicked_csv, days, shown_csv

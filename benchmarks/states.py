@@ -14,11 +14,11 @@ from benchmarks import Benchmark, Goal, Pair
 from benchmarks.events import Databases, opened, postgresql, sqlite
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.reports import Report
+from feed_assets.core.sub_partitions import Regions, Tracked
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.ledger.states import reports, windows
+from feed_assets.ledger.states import count_reports, window_queries
 from feed_assets.ledger.tables import change, report, window
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -64,7 +64,7 @@ class Reporting:
     def report(self) -> None:
         """Report them, a transaction for each batch."""
         for each in self._new:
-            reports.report(self.ledger, each, NOW)
+            count_reports.report(self.ledger, each, NOW)
 
     def insert(self) -> None:
         """Insert rows that are ready, in as many transactions."""
@@ -98,7 +98,7 @@ def _report_on(ledger: Ledger, ended: Event) -> None:
     for number in count():
         if ended.is_set():
             return
-        reports.report(ledger, _parts(number), NOW)
+        count_reports.report(ledger, _parts(number), NOW)
 
 
 def _publish(ledger: Ledger, numbers: Iterator[int]) -> None:
@@ -114,7 +114,7 @@ class Days:
     def __init__(self, url: str, history: int = 0) -> None:
         self.ledger = open_ledger(url)
         self._days = count()
-        windows.declare(self.ledger, {FOO: TRACKED}, NOW)
+        window_queries.declare(self.ledger, {FOO: TRACKED}, NOW)
         for _ in range(history):
             self.prepare()
             self.roll_up()
@@ -125,7 +125,7 @@ class Days:
         starts = {sub: self._starts(sub, first) for sub in TRACKED.members}
         for sub, each in starts.items():
             told = [Report(FOO, sub, str(at), ((at, 100),), tier="kafka") for at in each]
-            reports.report(self.ledger, told, NOW)
+            count_reports.report(self.ledger, told, NOW)
         self._parts = [
             Report(FOO, sub, f"{first}-{at}", tuple((start, 100) for start in each[at::PARTS]))
             for sub, each in starts.items()
@@ -140,7 +140,7 @@ class Days:
 
     def roll_up(self) -> None:
         """Report the parts: every window and every larger one becomes complete, and is in the log."""
-        reports.report(self.ledger, self._parts, NOW)
+        count_reports.report(self.ledger, self._parts, NOW)
 
     def insert(self) -> None:
         """Insert the rows that came of it once more, bare, and take them back."""

@@ -21,7 +21,7 @@ from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import subscriptions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, due, update
-from feed_assets.orchestration.decide.ranges import named_by
+from feed_assets.orchestration.decide.run_blocks import named_by
 from feed_assets.orchestration.ticks.reporter import REPORTED, Position
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks import Benchmark, Built, Goal, Pair, at_home, tick_once
-from feed_assets.cli.location import open_instance
+from feed_assets.cli.loaded_location import open_instance
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads.sample import CAMPAIGNS, clicked_csv, days, shown_csv
 from feed_assets.feeds import read
@@ -105,8 +105,8 @@ def counted() -> Iterator[Pair]:
     """A day of rows written with the counts of its windows of five minutes, against the same without these."""
     from pyspark.sql import functions as sf
 
-    from feed_assets.spark.windows import Counting
-    from feed_assets.spark.write import write
+    from feed_assets.spark.window_counts import Counting
+    from feed_assets.spark.written_frame import write
 
     with TemporaryDirectory() as root, at_home(Path(root)):
         spark, services = session(settings()), Services.of(settings())

@@ -20,7 +20,7 @@ from feed_assets.core.windows import HOUR, WindowAddress, window_of
 from feed_assets.ledger import log
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.ledger.tables import due, subscription, window
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.graph import Graph

@@ -18,40 +18,40 @@ if TYPE_CHECKING:
     from feed_assets.core.events import Operation
     from feed_assets.core.feeds import Partition
     from feed_assets.core.lateness import Late
-    from feed_assets.core.members import Member, Regions, SubPartitions
     from feed_assets.core.plans import Plan, Rule, RunSpec
     from feed_assets.core.profiles import Profile
     from feed_assets.core.pulls import Pull
     from feed_assets.core.retention import Retention
     from feed_assets.core.slices import Slice
     from feed_assets.core.spans import Span
+    from feed_assets.core.sub_partitions import Member, Regions, SubPartitions
     from feed_assets.core.waits import Wait
-    from feed_assets.orchestration.build.assets import feed_asset
-    from feed_assets.orchestration.build.components import (
+    from feed_assets.orchestration.declare.by_events import ByEvents, LineageFile, LineageTable
+    from feed_assets.orchestration.declare.event_tables import event_table
+    from feed_assets.orchestration.declare.input_specs import Input, Watermark, foreign_feed
+    from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
+    from feed_assets.orchestration.declare.state_tables import state_table
+    from feed_assets.orchestration.declare.topic_tables import kafka_topic
+    from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
+    from feed_assets.orchestration.execute.assets import feed_asset
+    from feed_assets.orchestration.execute.components import (
         EventTableComponent,
         ForeignFeedsComponent,
         StateTablesComponent,
     )
-    from feed_assets.orchestration.build.dataset_component import FeedAssetComponent
-    from feed_assets.orchestration.build.partner_component import PartnerComponent
-    from feed_assets.orchestration.build.profiled import profiled
-    from feed_assets.orchestration.build.topics_component import TopicsComponent
-    from feed_assets.orchestration.declare.by_events import ByEvents, LineageFile, LineageTable
-    from feed_assets.orchestration.declare.event_tables import event_table
-    from feed_assets.orchestration.declare.inputs import Input, Watermark, foreign_feed
-    from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
-    from feed_assets.orchestration.declare.state_tables import state_table
-    from feed_assets.orchestration.declare.topics import kafka_topic
-    from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
+    from feed_assets.orchestration.execute.dataset_component import FeedAssetComponent
+    from feed_assets.orchestration.execute.partner_component import PartnerComponent
+    from feed_assets.orchestration.execute.profiled import profiled
+    from feed_assets.orchestration.execute.topics_component import TopicsComponent
     from feed_assets.orchestration.location import with_automation
-    from feed_assets.reading.api import read
     from feed_assets.reading.data import FeedData
+    from feed_assets.reading.reader import read
     from feed_assets.runs import checks
     from feed_assets.settings import Settings
     from feed_assets.sources.declared import EventFiles, EventSource, EventTopic, SqlTable, TopicCounts
     from feed_assets.sources.deletes import DeletesTable
-    from feed_assets.sources.rows import Columns, Constant
-    from feed_assets.sources.state import report_state
+    from feed_assets.sources.event_rows import Columns, Constant
+    from feed_assets.sources.report_reader import report_state
     from feed_assets.spark.merge import merge_by_key
     from feed_assets.spark.parse import META, is_clean
     from feed_assets.spark.rejects import reject, reject_duplicates
@@ -71,13 +71,13 @@ _MODULES = {
     "core.spans": ("Span",),
     "core.waits": ("Wait",),
     "core.retention": ("Retention",),
-    "orchestration.build.assets": ("feed_asset",),
-    "orchestration.build.partner_component": ("PartnerComponent",),
-    "orchestration.build.profiled": ("profiled",),
-    "orchestration.build.topics_component": ("TopicsComponent",),
+    "orchestration.execute.assets": ("feed_asset",),
+    "orchestration.execute.partner_component": ("PartnerComponent",),
+    "orchestration.execute.profiled": ("profiled",),
+    "orchestration.execute.topics_component": ("TopicsComponent",),
     "orchestration.declare.by_events": ("ByEvents", "LineageFile", "LineageTable"),
-    "orchestration.build.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
-    "orchestration.build.dataset_component": ("FeedAssetComponent",),
+    "orchestration.execute.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
+    "orchestration.execute.dataset_component": ("FeedAssetComponent",),
     "orchestration.declare.event_tables": ("event_table",),
     "orchestration.declare.inputs": ("Input", "Watermark", "foreign_feed"),
     "orchestration.declare.mappings": ("BatchDate", "DayToDate", "Within"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from feed_assets.orchestration.declare.dagsters_notes import without_dagsters_notes
+from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
 from feed_assets.orchestration.location import with_automation
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.core.places import as_seen_from_here
+from feed_assets.core.source_lines import as_seen_from_here
 
 OWNED = 0o600
 """The rights of files that we make in the home folder: only its owner may read them."""

@@ -14,7 +14,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from feed_assets.core.completeness import GRAINS, RATIO
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting
-from feed_assets.core.forms import (
+from feed_assets.core.history import History, Order
+from feed_assets.core.secrets import shown
+from feed_assets.core.setting_types import (
     Boards,
     Conf,
     Database,
@@ -34,8 +36,6 @@ from feed_assets.core.forms import (
     Words,
     check_queue,
 )
-from feed_assets.core.history import History, Order
-from feed_assets.core.secrets import shown
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.home import home, make_folder, say
 

@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from feed_assets import with_automation
 from feed_assets.core.events import Operation, Recorded, decode
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.feeds import batches, read
-from feed_assets.ledger import events, updates
+from feed_assets.feeds import batch_set, read
+from feed_assets.ledger import event_store, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets.spark.read import read_own
+from feed_assets.spark.input_frames import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
 
@@ -59,7 +59,7 @@ class Story:
         assert ran.error is None
         with open_ledger(settings().ledger).read() as connection:
             (pin,) = updates.consumed_by(connection, ORDERS, self.harness.newest(str(ORDERS.feed)) or "")
-            self.told += events.newest(connection, 1, ORDERS.feed)
+            self.told += event_store.newest(connection, 1, ORDERS.feed)
         markers = [f"{decode(each):%Y-%m-%d %H:%M}" if each else "" for each in (pin.start, pin.update_id)]
         self.runs.append([ran.tags["feed_assets/plan"], *markers, self.rows()])
 
@@ -153,6 +153,6 @@ def compacted(at: Partition, *options: str) -> str:
 def rows_in(
     harness: Harness, at: Partition, batches_there: int = 2, as_of: datetime | None = None
 ) -> list[tuple[Any, ...]]:
-    found = batches.latest(harness.board, at, as_of).updates
+    found = batch_set.latest(harness.board, at, as_of).updates
     assert len(found) == batches_there
     return sorted(tuple(row) for each in found for row in read_own(session(settings()), harness.board, each).collect())

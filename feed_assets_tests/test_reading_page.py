@@ -15,8 +15,8 @@ from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
-from feed_assets.reading.api import read
 from feed_assets.reading.data import FeedData
+from feed_assets.reading.reader import read
 from feed_assets.settings import settings
 from feed_assets_tests.support.parquet_lake import parquet
 

@@ -25,8 +25,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pydantic import SecretStr
 
 from feed_assets.alerts.by_apprise import Apprise, services
-from feed_assets.core.deadlines import Opened, in_time, noting
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
+from feed_assets.core.time_limits import Opened, in_time, noting
 from feed_assets.ledger import alerts
 from feed_assets.ledger.alerts import OPENED, REPORT, REPORTED, Notice
 from feed_assets.ledger.database import Ledger
@@ -180,7 +180,7 @@ class _Webhook:
 def _session(url: SecretStr, opened: list[Opened]) -> "requests.Session":
     from requests.utils import get_auth_from_url
 
-    from feed_assets.core.web import listing_session
+    from feed_assets.core.http_sessions import listing_session
 
     session, named = listing_session(opened), get_auth_from_url(url.get_secret_value())
     session.auth = named if any(named) else session.auth

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from feed_assets.cli import connector, events, feed, kafka, late, ledger, receive, retention, state, warehouse
+from feed_assets.cli import connector, events, feed, kafka, late, ledger, receive, state, upkeep, warehouse
 from feed_assets.cli.build import build
 from feed_assets.cli.completion import completion, prepare
 from feed_assets.cli.demo import demo
@@ -36,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich alone would take half of the time of `--help`
     context_settings={"max_content_width": 120},
 )
-for command in (infer, publish, retention.prune, retention.compact, retention.revalidate, retire, uses):
+for command in (infer, publish, upkeep.prune, upkeep.compact, upkeep.revalidate, retire, uses):
     feed.app.command()(command)
 app.add_typer(connector.app, name="connector")
 app.add_typer(events.app, name="events")

@@ -8,10 +8,10 @@ import typer
 from pydantic import AliasPath, Field
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, load, open_instance, open_services
+from feed_assets.cli.loaded_location import Module, load, open_instance, open_services
 from feed_assets.cli.progress import progress
-from feed_assets.cli.ran import LeftView, RanView, Teller
 from feed_assets.cli.run import STARTING_SPARK, quietly
+from feed_assets.cli.run_output import LeftView, RanView, Teller
 from feed_assets.cli.show import Counted, View, show
 from feed_assets.cli.stopping import stopping
 from feed_assets.cli.traces import Verbose
@@ -106,7 +106,7 @@ def _outputs(
     graph: "Graph", services: "Services", feed: str | None, typed: list[str], which: "list[Chosen]"
 ) -> set[Partition]:
     from feed_assets.orchestration import by_hand
-    from feed_assets.orchestration.decide.keys import keys_of
+    from feed_assets.orchestration.decide.typed_keys import keys_of
 
     if feed is None and not which:
         raise InvalidName("nothing is named: expected a FEED, or --failed, --refused or --missing for all datasets.")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feed_assets.cli.location import Module, load_graph
+from feed_assets.cli.loaded_location import Module, load_graph
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.words import some
+from feed_assets.core.message_words import some
 from feed_assets.home import say
 from feed_assets.settings import settings
 
@@ -71,7 +71,7 @@ def wanted_topics(graph: "Graph", names: list[str]) -> "Mapping[str, Topic]":
 
 def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]":
     """Return the tables of these topics, or of all declared ones. Raise InvalidName for a name that is no topic's."""
-    from feed_assets.orchestration.ticks.topics import topics_of
+    from feed_assets.orchestration.ticks.topic_checks import topics_of
 
     known = topics_of(graph)
     if not known:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from feed_assets.cli import views
-from feed_assets.cli.location import ledger_of_settings
+from feed_assets.cli.loaded_location import ledger_of_settings
 from feed_assets.cli.show import show
 from feed_assets.core.errors import LedgerUnavailable, UnreadableUpdate
 

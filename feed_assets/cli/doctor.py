@@ -14,7 +14,7 @@ from uuid import uuid4
 import typer
 
 from feed_assets.cli.kafka_looks import KafkaLooks
-from feed_assets.cli.location import Module, load_graph
+from feed_assets.cli.loaded_location import Module, load_graph
 from feed_assets.cli.queue_looks import QueueLooks
 from feed_assets.cli.show import View, show
 from feed_assets.cli.warehouse_looks import WarehouseLooks

@@ -9,7 +9,7 @@ import typer
 from pydantic import TypeAdapter
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import (
+from feed_assets.cli.loaded_location import (
     Module,
     dynamic_partitions,
     ledger_of_settings,
@@ -31,8 +31,8 @@ from feed_assets.core.events import (
 )
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.limits import check_version
+from feed_assets.core.message_words import first_line, some
 from feed_assets.core.readiness import NAMED
-from feed_assets.core.words import first_line, some
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Publish a write event. Publishing it again is harmless; one whose marker is not the table's last is refused."""
-    from feed_assets.ledger import events
+    from feed_assets.ledger import event_store
 
     bounds = (parse_marker(updated_at[0]), parse_marker(updated_at[1])) if updated_at else None
     at = partition_of(table, partition)
@@ -77,7 +77,7 @@ def publish(
     new = _event(at, parse_marker(marker), correlation, operation, context)
     check_ahead(new, datetime.now(UTC), timedelta(hours=settings().event_hours_ahead))
     with ledger_of_settings().change() as connection:
-        is_new = events.publish(connection, new, datetime.now(UTC), bounds)
+        is_new = event_store.publish(connection, new, datetime.now(UTC), bounds)
     done = Values.of(
         table=new.table_name, partition=new.partition_key, published=is_new, correlation_id=new.correlation_id
     )
@@ -114,7 +114,7 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the newest write events, newest first."""
-    from feed_assets.ledger import event_rejects, events
+    from feed_assets.ledger import event_rejects, event_store
 
     ledger, feed = ledger_of_settings(makes=False), Feed.parse(table) if table else None
     if feed:
@@ -124,7 +124,7 @@ def ls(
             found = event_rejects.rejects(connection, limit)
             show([Values.of(source=name, at=at, reason=one.reason, raw=one.raw) for name, one, at in found], as_json)
         else:
-            show(EventView.each(events.newest(connection, limit, feed)), as_json)
+            show(EventView.each(event_store.newest(connection, limit, feed)), as_json)
 
 
 @app.command()
@@ -224,7 +224,7 @@ def stats(
     The median of each version is compared with that of the version before.
     """
     from feed_assets.core.durations import trend
-    from feed_assets.ledger.durations import durations
+    from feed_assets.ledger.update_durations import durations
 
     ledger, begin, end = ledger_of_settings(makes=False), Feed.parse(first), Feed.parse(last)
     _check_known(ledger, [begin, end])
@@ -250,8 +250,8 @@ def _said(trends: "Sequence[Trend]") -> str:
 
 def _check_known(ledger: "Ledger", tables: "Sequence[Feed]") -> None:
     """Raise InvalidName for a table that the ledger does not have."""
-    from feed_assets.ledger.durations import known_tables
-    from feed_assets.orchestration.decide.unknown import known_feeds
+    from feed_assets.ledger.update_durations import known_tables
+    from feed_assets.orchestration.decide.undeclared import known_feeds
 
     with ledger.read() as connection:
         known = known_tables(connection)

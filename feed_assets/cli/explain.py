@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson, PartitionKey
-from feed_assets.cli.location import Module, dynamic_partitions, load_graph, open_instance, open_services
+from feed_assets.cli.loaded_location import Module, dynamic_partitions, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.verdicts import (
     CameBackView,
@@ -17,9 +17,9 @@ from feed_assets.cli.verdicts import (
     VerdictView,
     WaitingView,
 )
-from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.words import first_line, some
+from feed_assets.core.isolation import failing_alone
+from feed_assets.core.message_words import first_line, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module =
 
 
 def _explain(graph: "Graph", services: "Services", feed: str | None, partition: str, *, as_json: bool) -> None:
-    from feed_assets.orchestration.decide.keys import keys_of
+    from feed_assets.orchestration.decide.typed_keys import keys_of
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
     if feed is None:
@@ -81,11 +81,11 @@ def _explain(graph: "Graph", services: "Services", feed: str | None, partition: 
 
 def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
     """Show what waits, over all datasets of the code location."""
-    from feed_assets.ledger import waiting
+    from feed_assets.ledger import due_counts
 
     told = caught_up(graph, services, graph.datasets())
     with services.ledger.read() as connection:
-        groups = [each for each in waiting.by_state(connection) if each.feed in graph.by_feed]
+        groups = [each for each in due_counts.by_state(connection) if each.feed in graph.by_feed]
     views = [WaitingView(feed=str(each.feed), **GroupView.of(each).model_dump()) for each in groups[:GROUPS]]
     notes = [f"and {len(groups) - GROUPS} more"] if len(groups) > GROUPS else [] if groups else ["nothing waits"]
     show(views, as_json, "\n".join([*notes, *told]))
@@ -102,12 +102,12 @@ def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> 
 
 def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
     """Return notes on datasets that the ledger does not judge by their declaration yet: it uses what it had before."""
-    from feed_assets.ledger.states import datasets
+    from feed_assets.ledger.states import window_policies
 
     names = {parent.feed for node in nodes for parent in [node, *graph.parents(node)]}
     declared = {feed: tracked for feed, tracked in graph.tracked().items() if feed in names}
     with services.ledger.read() as connection:
-        differing = datasets.differing(connection, declared)
+        differing = window_policies.differing(connection, declared)
     told = "is not in the ledger yet as it is declared: `feed-assets run`, or the daemon's next tick, puts it there"
     return [f"but {name} {told}" for name in sorted(differing)]
 
@@ -115,7 +115,7 @@ def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -
 def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
     """Return notes on newer versions of a dataset and of what it reads; for its own, also on who still reads it."""
     from feed_assets.ledger.closures import still_reading
-    from feed_assets.orchestration.decide.ours import readers_of
+    from feed_assets.orchestration.decide.alert_owner import readers_of
 
     newer = [
         f"it reads {above.feed}, and {graph.newer[above.feed]} is there"
@@ -179,7 +179,7 @@ def _last_run(view: VerdictView, reason: str) -> LastRunView | None:
 def _offending(node: "Node", output: Partition, last: LastRunView | None) -> tuple[Values, ...]:
     """Return the rows that checks of the last run have shown, from Dagster, whose home is not made for it."""
     from feed_assets.home import home
-    from feed_assets.orchestration.build.reports import offending_rows
+    from feed_assets.orchestration.execute.build_events import offending_rows
 
     if last is None or last.dagster_run is None or not (home() / "dagster.yaml").exists():
         return ()
@@ -205,9 +205,9 @@ def _caveat(unread: "UnreadView | Unread") -> str:
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """Return the verdict of now, not of the last tick: inputs are read from the blackboard first."""
-    from feed_assets.ledger import due, expected, sets, updates
+    from feed_assets.ledger import batch_sets, due, expected_cursor, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
-    from feed_assets.orchestration.decide.needs import deadline_said, waits_for
+    from feed_assets.orchestration.decide.output_needs import deadline_said, waits_for
 
     problems, needs = dict[str, str](), list["Need"]()
     with failing_alone(problems, output.key):  # A mapping may be a user's, and a lineage table out of reach.
@@ -218,9 +218,9 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
     with services.ledger.read() as connection:
         (verdict,) = verdicts(graph, connection, [output], services.now())
-        newest, gone = sets.newest(connection, [output]).get(output), updates.gone(connection, output)
+        newest, gone = batch_sets.newest(connection, [output]).get(output), updates.gone(connection, output)
         more = _known(connection, output)
-        late = expected.late(connection, [output])
+        late = expected_cursor.late(connection, [output])
     told = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
     told += _queued(graph, output) if "requested" in more else []
     told += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
@@ -235,12 +235,12 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
 def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
     """Return what changes in the verdict for history that is ready, and waits for a day that has room for it."""
     from feed_assets.core.readiness import State
-    from feed_assets.ledger import due, history
+    from feed_assets.ledger import due, history_budget
 
     now, output = services.now(), verdict.output
     with services.ledger.read() as connection:
         listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
-        spent = history.spent(connection, now)
+        spent = history_budget.spent(connection, now)
     waits = [each.look_at for each in listed if each.state == State.WAITS_FOR_TIME]
     until = [at for at in waits if at and at > now]
     if not until or verdict.state not in (State.BUILD, State.REBUILD):
@@ -262,7 +262,7 @@ def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ..
 
 def _known(connection: "Connection", output: Partition) -> dict[str, object]:
     """Return what the ledger has of a partition beside its verdict."""
-    from feed_assets.ledger import due, inbox, late, quality, runs
+    from feed_assets.ledger import due, inbox, late_decisions, quality, runs
     from feed_assets.runs.services import is_dead
 
     last = runs.last(connection, output)
@@ -271,7 +271,7 @@ def _known(connection: "Connection", output: Partition) -> dict[str, object]:
     return {
         "issue": quality.failed(connection, [output]).get(output),
         "came_back": tuple(map(CameBackView.model_validate, inbox.came_back(connection, output))),
-        "late": LateView.each(late.decisions(connection, LATE, output.feed, output.key)),
+        "late": LateView.each(late_decisions.decisions(connection, LATE, output.feed, output.key)),
         "last_run": LastRunView.model_validate(last).model_copy(update=died) if last else None,
         **({"requested": asked[0].requested, "next_request": asked[0].look_at} if asked else {}),
     }

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli import views
-from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph, partition_of
+from feed_assets.cli.loaded_location import Module, dynamic_partitions, ledger_of_settings, load_graph, partition_of
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
+from feed_assets.core.batch_names import held_by
 from feed_assets.core.errors import InvalidName, LedgerUnavailable, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Update, is_update_id, parse_update_id
-from feed_assets.core.increments import held_by
 
 if TYPE_CHECKING:
     from feed_assets.feeds.blackboard import Blackboard
@@ -73,7 +73,7 @@ def list_feeds(
 
     With --unknown: feeds, and partitions of declared feeds, that belong to no declaration, so that nobody reads them.
     """
-    from feed_assets.feeds import batches, read
+    from feed_assets.feeds import batch_set, read
     from feed_assets.feeds.opened import name_in
 
     board = open_board(blackboard)
@@ -85,13 +85,13 @@ def list_feeds(
         return say(views.KeyView.each(read.walk(board, Feed.parse(feed))), as_json)
     wanted = partition_of(feed, partition)
     if all_batches:
-        return say(views.BatchView.of_set(batches.latest(board, wanted)), as_json)
+        return say(views.BatchView.of_set(batch_set.latest(board, wanted)), as_json)
     return say(views.HistoryView.each(read.history(board, wanted)), as_json)
 
 
 def _unknown(board: "Blackboard", module: str | None, name: str | None) -> list[Values]:
     from feed_assets.feeds import read
-    from feed_assets.orchestration.decide.unknown import unknown_feeds, unknown_partitions
+    from feed_assets.orchestration.decide.undeclared import unknown_feeds, unknown_partitions
 
     graph, now = load_graph(module), datetime.now(UTC)
     with dynamic_partitions(graph):
@@ -115,12 +115,12 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the newest valid update (or batches), what was skipped and why, newer versions of the feed, all updates."""
-    from feed_assets.feeds import batches, read
+    from feed_assets.feeds import batch_set, read
 
     board, wanted = open_board(blackboard), partition_of(feed, partition)
     newer = tuple(map(str, read.newer_versions(board, wanted.feed)))
     if all_batches:
-        reading = batches.latest(board, wanted)
+        reading = batch_set.latest(board, wanted)
         note = f"{len(reading.updates) + len(reading.replaced)} of {len(reading.batches)} batches have a valid update"
         note += f"; {len(reading.replaced)} lie in a range that is read in their place" if reading.replaced else ""
         shown = views.ShownSetView.model_validate(reading)
@@ -167,15 +167,15 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Copy the files of the newest valid update (of every batch), of the newest as of a time, or of the one named."""
-    from feed_assets.feeds import batches, read
+    from feed_assets.feeds import batch_set, read
 
     if update and (as_of or all_batches):
         raise InvalidName("--as-of or --batches and --update exclude each other: give one of them.")
     board, wanted = open_board(blackboard), partition_of(feed, partition)
     moment = _moment(as_of) if as_of else None
     if all_batches:
-        reading = batches.latest(board, wanted, moment)
-        batches.download(board, reading, to)
+        reading = batch_set.latest(board, wanted, moment)
+        batch_set.download(board, reading, to)
         return say(views.SetView.model_validate(reading), as_json)
     newest = None if update else read.latest(board, wanted, moment)
     if newest:
@@ -203,7 +203,7 @@ def verify(
     published.
     """
     from feed_assets.cli.deep_verify import edits, verify_deep
-    from feed_assets.feeds import batches, read
+    from feed_assets.feeds import batch_set, read
 
     board, parsed = open_board(blackboard), Feed.parse(feed)
     if update:
@@ -212,7 +212,7 @@ def verify(
             return verify_deep(board, found, is_ours=_is_of_settings(board), as_json=as_json)
         return say(views.UpdateView.each(found), as_json)
     if all_batches:
-        readings = [*batches.latest(board, partition_of(feed, partition or "")).batches]
+        readings = [*batch_set.latest(board, partition_of(feed, partition or "")).batches]
     else:
         keys = read.partitions(board, parsed) if partition is None else [partition_of(feed, partition)]
         readings = [read.latest(board, key) for key in keys]
@@ -243,12 +243,12 @@ def invalidate(
     as_json: AsJson = False,
 ) -> None:
     """Make an update invalid: readers go back to the one before."""
-    from feed_assets.feeds import batches, read, write
+    from feed_assets.feeds import batch_set, read, write
 
     board, wanted = open_board(blackboard), partition_of(feed, partition)
     write.invalidate(board, wanted, update, how=how.value)
     report("invalidated", board, wanted, update)
-    if held := batches.held_by(board, wanted):
+    if held := batch_set.held_by(board, wanted):
         typer.echo(
             f"{wanted}: its rows are still read, as {held.name} holds them. If a run by events made it, they are read "
             "again. Else invalidate that one, too: readers go back to the batches that it took the place of.",

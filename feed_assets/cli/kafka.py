@@ -8,7 +8,7 @@ from pydantic import Field
 
 from feed_assets.cli.connector import named_topics
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, load_graph
+from feed_assets.cli.loaded_location import Module, load_graph
 from feed_assets.cli.show import Values, View, show
 from feed_assets.core.errors import FeedAssetsError, InvalidName, LogTrimmed, NoTopic, SignalsLost
 from feed_assets.home import say
@@ -72,7 +72,7 @@ def lag(
 ) -> None:
     """Show how far each partition is signalled, how many messages are behind that, and since when they are there."""
     from feed_assets.kafka.lag import lag as lag_of
-    from feed_assets.sources.topics import clients_for
+    from feed_assets.sources.topic_events import clients_for
 
     found, errors = list[LagView](), list[FeedAssetsError]()
     for name in named_topics(load_graph(module), topics or []):
@@ -92,7 +92,7 @@ def lag(
 def signals(topic: TopicName, limit: Limit = 10, module: Module = None, as_json: AsJson = False) -> None:
     """List the last chunks of each partition, newest first, by their signals."""
     from feed_assets.kafka.signals import newest
-    from feed_assets.sources.topics import clients_for
+    from feed_assets.sources.topic_events import clients_for
 
     named_topics(load_graph(module), [topic])
     found = newest(clients_for(topic), topic, limit)
@@ -119,7 +119,7 @@ def dead_letters(
     letter again: mend what its reason names before. It is the newest of its key then, whatever was produced since.
     """
     from feed_assets.kafka import dead_letters as letters
-    from feed_assets.sources.topics import clients_for
+    from feed_assets.sources.topic_events import clients_for
 
     if replay and drop:
         raise InvalidName("--replay and --drop: expected one of the two.")

@@ -5,9 +5,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from feed_assets.cli.location import load_graph
+from feed_assets.cli.loaded_location import load_graph
 from feed_assets.core.errors import InvalidSetting, NoTopic
-from feed_assets.core.words import some
+from feed_assets.core.message_words import some
 
 if TYPE_CHECKING:
     from feed_assets.settings import Settings
@@ -36,7 +36,7 @@ class KafkaLooks:
         return f"{self._servers}: answers, {brokers} brokers, {len(topics)} topics"
 
     def _registry(self) -> str:
-        from feed_assets.kafka.schemas import Schemas
+        from feed_assets.kafka.registry_schemas import Schemas
 
         if self.settings.kafka_registry is None:
             raise InvalidSetting("FEED_ASSETS_KAFKA_REGISTRY is not set: expected the URL of the schema registry.")
@@ -45,7 +45,7 @@ class KafkaLooks:
         return "answers"
 
     def _topics(self) -> str:
-        from feed_assets.orchestration.ticks.topics import topics_of
+        from feed_assets.orchestration.ticks.topic_checks import topics_of
 
         declared = topics_of(load_graph(self.module))
         there, _ = self._listed()

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey, UpdateId
-from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph
+from feed_assets.cli.loaded_location import Module, dynamic_partitions, ledger_of_settings, load_graph
 from feed_assets.cli.show import show
 from feed_assets.cli.verdicts import ComparedView, LateView
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
-    from feed_assets.ledger.late import Decision
+    from feed_assets.ledger.late_decisions import Decision
 
 app = typer.Typer(help="Late data: what came after it was read, and what becomes of it.", no_args_is_help=True)
 
@@ -42,10 +42,10 @@ def list_decisions(feed: Feed) -> None:
 
 
 def _decisions(feed: Feed | None, limit: int) -> "tuple[Decision, ...]":
-    from feed_assets.ledger import late
+    from feed_assets.ledger import late_decisions
 
     with ledger_of_settings(makes=False).read() as connection:
-        return late.decisions(connection, limit, feed)
+        return late_decisions.decisions(connection, limit, feed)
 
 
 def _list(found: "tuple[Decision, ...]", as_json: bool) -> None:
@@ -73,7 +73,7 @@ def _made(feed: Feed, key: str) -> Partition | None:
 
 def _declared(module: str | None, feed: Feed, key: str) -> Partition:
     """Return the partition of a dataset, whose key may be as the UI writes it. Raise InvalidName unless it is one."""
-    from feed_assets.orchestration.decide.keys import keys_of
+    from feed_assets.orchestration.decide.typed_keys import keys_of
 
     graph = load_graph(module)
     node = graph.dataset_of(feed)
@@ -86,7 +86,7 @@ def _declared(module: str | None, feed: Feed, key: str) -> Partition:
 
 def tell(at: Partition, update: str | None = None, as_json: bool = False) -> None:
     """Print what an update of a partition has changed."""
-    from feed_assets.ledger.effects import effect
+    from feed_assets.ledger.rerun_effects import effect
 
     with ledger_of_settings(makes=False).read() as connection:
         found = effect(connection, at, update)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_instance, open_services
+from feed_assets.cli.loaded_location import Module, ledger_of_settings, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import PrunedLedgerView, RebuiltView
 
@@ -46,7 +46,7 @@ def prune(
     """
     from datetime import UTC, datetime
 
-    from feed_assets.ledger.retention import prune_log
+    from feed_assets.ledger.old_rows import prune_log
     from feed_assets.settings import settings
 
     ledger, now = ledger_of_settings(makes=False), datetime.now(UTC)
@@ -64,7 +64,7 @@ def rebuild(module: Module = None, trust: Trust = False, read: Read = False, as_
     """
     import dagster as dg
 
-    from feed_assets.orchestration.rebuild import rebuild_ledger
+    from feed_assets.orchestration.rebuild_location import rebuild_ledger
     from feed_assets.runs.rebuild import NOT_KNOWN
 
     graph = load_graph(module)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting, ModuleNotLoaded
-from feed_assets.core.places import as_seen_from_here, raised_at
+from feed_assets.core.source_lines import as_seen_from_here, raised_at
 from feed_assets.home import module_in, project_here, project_in
 
 _TWICE = re.compile(r"Asset key \S+ is defined multiple times\. Definitions found in modules: (?P<modules>[\w., ]+)\.")

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from dagster._core.workspace.autodiscovery import loadable_targets_from_loaded_module
 
-from feed_assets.cli.location import reach
+from feed_assets.cli.loaded_location import reach
 from feed_assets.cli.project import loading
 from feed_assets.core.errors import InvalidDefinition
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson, Board, FeedName, open_board, report
-from feed_assets.cli.location import Module, dynamic_partitions, load_graph, partition_of
+from feed_assets.cli.loaded_location import Module, dynamic_partitions, load_graph, partition_of
 from feed_assets.cli.project import has_module
 from feed_assets.cli.show import show
 from feed_assets.cli.views import UpdateView
@@ -93,9 +93,9 @@ def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
 def _check(feed: Feed, parts: "Mapping[Partition, Sequence[Path]]", module: str | None) -> None:
     """Raise InvalidName or UnreadableUpdate for what no run could read."""
     from feed_assets.core.csv_dialect import RFC_4180
-    from feed_assets.orchestration.decide.unknown import unknown_partitions
+    from feed_assets.orchestration.decide.undeclared import unknown_partitions
     from feed_assets.orchestration.declare.declarations import Foreign
-    from feed_assets.runs.fits import check_file
+    from feed_assets.runs.file_schema import check_file
 
     graph = load_graph(module)
     node = graph.node(feed)

@@ -7,7 +7,7 @@ from json import loads
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from feed_assets.core.forms import Place
+    from feed_assets.core.setting_types import Place
     from feed_assets.settings import Settings
 
 WAITING, HIDDEN = "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph, open_services
+from feed_assets.cli.loaded_location import Module, dynamic_partitions, ledger_of_settings, load_graph, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting
 from feed_assets.core.feeds import Feed
-from feed_assets.core.words import excerpt
+from feed_assets.core.message_words import excerpt
 from feed_assets.home import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from feed_assets.core.events import Rejected, WriteEvent
-    from feed_assets.intake.calls import WrittenSource
+    from feed_assets.intake.event_calls import WrittenSource
     from feed_assets.intake.pushed import PushedFeed
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
@@ -49,7 +49,7 @@ def receive(
     if find_spec("fastapi") is None:
         raise InvalidSetting("the receiver needs more packages: `pip install 'feed-assets[receiver]'`.")
     from feed_assets.home import home
-    from feed_assets.intake.calls import Calls
+    from feed_assets.intake.event_calls import Calls
     from feed_assets.intake.serve import serve
 
     graph = load_graph(module)
@@ -62,7 +62,7 @@ def receive(
 
 def written_sources(graph: "Graph") -> "dict[str, WrittenSource]":
     """Return the event sources of a code location, by name."""
-    from feed_assets.intake.calls import WrittenSource
+    from feed_assets.intake.event_calls import WrittenSource
     from feed_assets.orchestration.ticks.ingest import Naming, sources_of
 
     def named(naming: Naming) -> "Callable[[WriteEvent, datetime], WriteEvent | Rejected]":
@@ -115,9 +115,9 @@ def add(
 
     Its feeds and sources may be declared later: lines on stderr name those that are not, or take no events.
     """
-    from feed_assets.intake import keys
+    from feed_assets.intake import authentication
 
-    _print(partner, keys.add(ledger_of_settings(), partner, scopes, datetime.now(UTC)), as_json)
+    _print(partner, authentication.add(ledger_of_settings(), partner, scopes, datetime.now(UTC)), as_json)
     _say_useless(scopes, module)
 
 
@@ -143,7 +143,7 @@ def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:
 
 def _problem(graph: "Graph", scope: str) -> str:
     """Return why nothing can be sent with a key for this; '' if something can."""
-    from feed_assets.intake.keys import EVENTS
+    from feed_assets.intake.authentication import EVENTS
 
     if scope.startswith(EVENTS):
         known = sorted(f"{EVENTS}{name}" for name in written_sources(graph))
@@ -164,9 +164,13 @@ def rotate(
     as_json: AsJson = False,
 ) -> None:
     """Make another key that may do what the partner's keys may, and print it; these end after an overlap."""
-    from feed_assets.intake import keys
+    from feed_assets.intake import authentication
 
-    _print(partner, keys.rotate(ledger_of_settings(), partner, timedelta(hours=hours), datetime.now(UTC)), as_json)
+    _print(
+        partner,
+        authentication.rotate(ledger_of_settings(), partner, timedelta(hours=hours), datetime.now(UTC)),
+        as_json,
+    )
 
 
 @keys.command()
@@ -176,9 +180,9 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """End the keys of a partner: receivers notice within seconds."""
-    from feed_assets.intake import keys
+    from feed_assets.intake import authentication
 
-    ended = keys.revoke(ledger_of_settings(), partner, key, datetime.now(UTC))
+    ended = authentication.revoke(ledger_of_settings(), partner, key, datetime.now(UTC))
     show([Values.of(partner=partner, key=each, state="revoked") for each in ended], as_json)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, dynamic_partitions, load_graph, open_instance, open_services
+from feed_assets.cli.loaded_location import Module, dynamic_partitions, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import DoneView, GoneView
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from feed_assets.core.feeds import Partition
-    from feed_assets.runs.orphans import Done
+    from feed_assets.runs.orphan_sweep import Done
 
 Unknown = Annotated[
     bool, typer.Option("--unknown", help="Also sweep parts without a manifest that the ledger does not know.")
@@ -43,7 +43,7 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
 def _reconcile(module: str | None, unknown: bool) -> "tuple[list[Done], int]":
     """Sweep unclaimed parts before claims: so the claim of what `--unknown` sweeps is removed in the same call."""
     from feed_assets.orchestration.ticks.left_runs import finish_left
-    from feed_assets.runs.orphans import sweep, sweep_unclaimed
+    from feed_assets.runs.orphan_sweep import sweep, sweep_unclaimed
 
     graph = load_graph(module)
     with open_instance() as instance:
@@ -58,7 +58,7 @@ def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]"
     """Compare manifests with events and publish what is missing; read event sources once more from the beginning."""
     from feed_assets.ledger import announce
     from feed_assets.orchestration.ticks.ingest import ingest, sources_of
-    from feed_assets.orchestration.ticks.sinks import publish_events
+    from feed_assets.orchestration.ticks.publishing import publish_events
     from feed_assets.runs.discover import discover_all
 
     graph = load_graph(module)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson, FeedName
-from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph
+from feed_assets.cli.loaded_location import Module, dynamic_partitions, ledger_of_settings, load_graph
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.state import Who, Why, who_says
 from feed_assets.core.feeds import Feed
@@ -23,7 +23,7 @@ def retire(
     last hour of changes. Its updates stay as they are. Logged.
     """
     from feed_assets.ledger import closures
-    from feed_assets.orchestration.decide.ours import readers_of
+    from feed_assets.orchestration.decide.alert_owner import readers_of
 
     says, now, graph = who_says(why, who), datetime.now(UTC), load_graph(module)
     node = graph.dataset_of(Feed.parse(feed))

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, load, open_instance
+from feed_assets.cli.loaded_location import Module, load, open_instance
 from feed_assets.cli.progress import LOADING, progress
-from feed_assets.cli.ran import LeftView, RanView, Teller, alerts_once
+from feed_assets.cli.run_output import LeftView, RanView, Teller, alerts_once
 from feed_assets.cli.show import show
 from feed_assets.cli.stopping import stopping
 from feed_assets.cli.traces import Verbose, are_wanted

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self, TextIO, cast
 import typer
 from pydantic import BaseModel, ConfigDict, RootModel, WrapSerializer
 
-from feed_assets.core.effects import number
+from feed_assets.core.rerun_report import number
 
 Row = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ import typer
 
 from feed_assets.cli import views
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph
+from feed_assets.cli.loaded_location import Module, dynamic_partitions, ledger_of_settings, load_graph
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
 from feed_assets.core.errors import InvalidName, InvalidReport
@@ -55,7 +55,7 @@ def report(
     To report the same again is harmless. Lines that are no reports are kept with their reasons, the others recorded,
     and the exit code is 1.
     """
-    from feed_assets.sources.state import lines_of, record
+    from feed_assets.sources.report_reader import lines_of, record
 
     total, reasons = views.ReportedView(), list[views.RejectedView]()
     for outcome in record(ledger_of_settings(), lines_of(file)):
@@ -83,13 +83,13 @@ def transitions(
 
     To follow them, repeat the command with the last number as --since.
     """
-    from feed_assets.ledger.states import shown
+    from feed_assets.ledger.states import state_views
 
     with ledger_of_settings(makes=False).read() as connection:
         position = parse_marker(since) if since else None
         if position is not None:
             check_marker(position)
-        found = shown.transitions(connection, position, Feed.parse(dataset) if dataset else None, limit)
+        found = state_views.transitions(connection, position, Feed.parse(dataset) if dataset else None, limit)
     say(views.TransitionView.each(found), as_json)
 
 
@@ -106,7 +106,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show how far a dataset is complete; for a window or partition, whether it is, and what it waits for."""
-    from feed_assets.ledger.states import shown
+    from feed_assets.ledger.states import state_views
     from feed_assets.ledger.states.parts import parts as parts_of
 
     name = Feed.parse(dataset)
@@ -116,8 +116,8 @@ def show(
         if partition is not None and parts:
             return say(views.WindowPartsView.each(parts_of(connection, name, partition, limit)), as_json)
         if partition is not None:
-            return say(views.WindowStateView.each(shown.explained(connection, name, partition, limit)), as_json)
-        return say(views.DatasetStateView.model_validate(shown.summary(connection, name, limit)), as_json)
+            return say(views.WindowStateView.each(state_views.explained(connection, name, partition, limit)), as_json)
+        return say(views.DatasetStateView.model_validate(state_views.summary(connection, name, limit)), as_json)
 
 
 @app.command()
@@ -154,7 +154,7 @@ def reopen(
     """
     from feed_assets.core.windows import address_of
     from feed_assets.ledger import closures
-    from feed_assets.ledger.states.windows import open_again
+    from feed_assets.ledger.states.window_queries import open_again
 
     def opened(ledger: "Ledger", named: "list[Partition]", why: str, who: str, now: datetime) -> int:
         changed = closures.reopen(ledger, named, why, who, now)
@@ -192,8 +192,8 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
     """Return the partitions that somebody typed; for a state table, their windows."""
     if all("@" in each for each in typed):
         return _windows(dataset, typed)
-    from feed_assets.orchestration.decide.keys import keys_of, within
-    from feed_assets.orchestration.decide.windows import window_partition
+    from feed_assets.orchestration.decide.overlapping_windows import window_partition
+    from feed_assets.orchestration.decide.typed_keys import keys_of, within
     from feed_assets.orchestration.declare.declarations import Dataset, StateTable
 
     graph = load_graph(module)
@@ -211,21 +211,21 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
 
 def _windows(dataset: Feed, typed: list[str]) -> list[Partition]:
     """Return the windows that somebody typed, of a dataset whose windows are known by reports or a declaration."""
-    from feed_assets.ledger import counts, subscriptions
-    from feed_assets.ledger.states import datasets, windows
+    from feed_assets.ledger import subscriptions, update_counts
+    from feed_assets.ledger.states import window_policies, window_queries
 
     addresses = [_window(dataset, each) for each in typed]
     with ledger_of_settings(makes=False).read() as connection:
-        tracked = datasets.tracked(connection, [dataset]).get(dataset)
-        counted = subscriptions.positions(connection, [counts.COUNTER])
+        tracked = window_policies.tracked(connection, [dataset]).get(dataset)
+        counted = subscriptions.positions(connection, [update_counts.COUNTER])
     if tracked is None:
         raise InvalidName(f"nothing is known of {dataset}: expected a dataset that was reported or declared.")
-    if tracked.is_ours or (counts.COUNTER, str(dataset)) in counted:
+    if tracked.is_ours or (update_counts.COUNTER, str(dataset)) in counted:
         raise InvalidName(
             f"{dataset} is no state table, its windows are what its partitions hold: expected partitions, such as "
             "2026-01-01."
         )
-    return [windows.placed(tracked, each).partition for each in addresses]
+    return [window_queries.placed(tracked, each).partition for each in addresses]
 
 
 @app.command()
@@ -237,11 +237,11 @@ def accept(
     as_json: AsJson = False,
 ) -> None:
     """Take a window as complete that never will be, as it is. Logged, with who and why."""
-    from feed_assets.ledger.states import windows
+    from feed_assets.ledger.states import window_queries
 
     who = who_says(why, who)
     address = _window(Feed.parse(dataset), window)
-    changed = windows.accept(ledger_of_settings(), address, why, who, datetime.now(UTC))
+    changed = window_queries.accept(ledger_of_settings(), address, why, who, datetime.now(UTC))
     done = Values.of(dataset=dataset, window=window, changed=changed)
     say(done, as_json, "" if changed else "its state is what it was")
 
@@ -308,12 +308,12 @@ def waive(
 
 def _problems(connection: "sa.Connection", at: Partition) -> dict[Partition, str]:
     """Return the problem of a partition; if it has none, those of the windows that have its key, as `show` takes it."""
-    from feed_assets.ledger.facts import problem_of
-    from feed_assets.ledger.states import shown
+    from feed_assets.ledger.fact_queries import problem_of
+    from feed_assets.ledger.states import state_views
 
     if problem := problem_of(connection, at):
         return {at: problem}
-    windows = [each for each in shown.partitions(connection, at.feed, at.key, WINDOWS_OF_A_KEY) if each.grain]
+    windows = [each for each in state_views.partitions(connection, at.feed, at.key, WINDOWS_OF_A_KEY) if each.grain]
     named = [WindowAddress(at.feed, each.sub_partition, each.grain, each.partition).partition for each in windows]
     return {each: problem for each in named if (problem := problem_of(connection, each))}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, dynamic_partitions, load_graph, open_services
+from feed_assets.cli.loaded_location import Module, dynamic_partitions, load_graph, open_services
 from feed_assets.cli.show import View, show
 from feed_assets.cli.status_views import MarkView, StaleView, StatusView
 from feed_assets.core.errors import InvalidName
@@ -18,7 +18,7 @@ from feed_assets.core.grid import LEGEND, CellState, cells, periods
 if TYPE_CHECKING:
     from feed_assets.core.grid import Slots
     from feed_assets.orchestration.decide.graph import Graph
-    from feed_assets.orchestration.decide.status import Row, Status
+    from feed_assets.orchestration.decide.status_grid import Row, Status
     from feed_assets.runs.services import Services
 
 
@@ -109,7 +109,7 @@ def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: 
     from dataclasses import replace
 
     from feed_assets.cli.explain import caught_up
-    from feed_assets.orchestration.decide.status import nodes_shown, status_of
+    from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
 
     nodes = nodes_shown(graph, feeds)
     told = caught_up(graph, services, [node for node in nodes if node.role == "dataset"])
@@ -120,7 +120,7 @@ def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: 
 
 def _show_stale(graph: "Graph", services: "Services", feeds: Sequence[Feed], as_json: bool) -> None:
     from feed_assets.cli.explain import caught_up
-    from feed_assets.ledger.status import stale
+    from feed_assets.ledger.status_facts import stale
 
     nodes = [graph.dataset_of(feed) for feed in feeds] or graph.datasets()
     told = caught_up(graph, services, nodes)

@@ -9,12 +9,12 @@ from feed_assets.cli.show import View
 from feed_assets.cli.views import Text
 from feed_assets.core.feeds import Partition
 from feed_assets.core.grid import CellState, reasons
-from feed_assets.core.words import first_line, first_of, of_first, some
+from feed_assets.core.message_words import first_line, first_of, of_first, some
 
 if TYPE_CHECKING:
     from feed_assets.core.grid import Hole, Reason
-    from feed_assets.ledger.waiting import Group
-    from feed_assets.orchestration.decide.status import Row, Status
+    from feed_assets.ledger.due_counts import Group
+    from feed_assets.orchestration.decide.status_grid import Row, Status
 
 NAMED = 4
 """The most partitions that a line names; the others are counted."""
@@ -114,7 +114,7 @@ class ElsewhereView(View):
     @classmethod
     def of_group(cls, group: "Group") -> Self:
         """Return the view of one group."""
-        from feed_assets.ledger.status import verdict_of
+        from feed_assets.ledger.status_facts import verdict_of
 
         named = [each.key for each in group.examples]
         partitions = first_of(named, group.count) if named else ""

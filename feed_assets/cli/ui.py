@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from filelock import FileLock, Timeout
 
-from feed_assets.cli.location import Module, load, prepare
+from feed_assets.cli.loaded_location import Module, load, prepare
 from feed_assets.cli.processes import (
     NOWHERE,
     TOKEN,

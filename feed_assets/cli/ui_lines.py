@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from feed_assets.cli.ran import sentence
+from feed_assets.cli.run_output import sentence
 from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import alerts, log, runs
@@ -67,7 +67,7 @@ class UiLines:
 
 def _ended(connection: "sa.Connection", after: int, upto: int) -> Iterator[str]:
     """Yield a line for each build that ended by changes of the log with numbers in `(after, upto]`."""
-    from feed_assets.orchestration.ends import Ended, numbers_of
+    from feed_assets.orchestration.run_outcomes import Ended, numbers_of
 
     ended = runs.ended_within(connection, after, upto) if after < upto else ()
     written = runs.records(connection, ended) if ended else {}

@@ -6,7 +6,7 @@ import typer
 from pydantic import BeforeValidator
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
-from feed_assets.cli.location import ledger_of_settings, partition_of
+from feed_assets.cli.loaded_location import ledger_of_settings, partition_of
 from feed_assets.cli.show import show
 from feed_assets.cli.views import OfPartition
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from feed_assets.core.feeds import Partition
-    from feed_assets.ledger.uses import Use
+    from feed_assets.ledger.downstream import Use
 
 Given = Annotated[
     str,
@@ -43,7 +43,7 @@ def uses(feed: FeedName, partition: PartitionKey, update: Given, as_json: AsJson
     The list includes what was added to these, or put together of their batches, and the rejects of what has read them:
     their rows are in it. For an event table it has what read the rows that were updated at a marker.
     """
-    from feed_assets.ledger.uses import uses
+    from feed_assets.ledger.downstream import uses
 
     with ledger_of_settings(makes=False).read() as connection:
         found = uses(connection, partition_of(feed, partition), update)

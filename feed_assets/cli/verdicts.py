@@ -8,11 +8,11 @@ from pydantic import AliasPath, BeforeValidator, Field
 from feed_assets.cli.show import Below, Counted, Number, Seconds, Sentence, Share, Values, View, in_a_cell
 from feed_assets.cli.views import ReadView, Text
 from feed_assets.core.events import in_words
-from feed_assets.core.words import first_line, first_of, of_first
+from feed_assets.core.message_words import first_line, first_of, of_first
 
 if TYPE_CHECKING:
     from feed_assets.core.propagation import Propagation
-    from feed_assets.ledger.waiting import Group
+    from feed_assets.ledger.due_counts import Group
 
 Marker = Annotated[str, BeforeValidator(in_words)]
 Correlations = Annotated[

@@ -7,16 +7,16 @@ from pydantic import AliasChoices, AliasPath, BeforeValidator, ConfigDict, Field
 
 from feed_assets.cli.show import Counted, Counts, Levels, Sentence, View, Words, in_a_cell
 from feed_assets.core.feeds import File, Skipped, is_update_id
-from feed_assets.core.members import mapping_of
 from feed_assets.core.retention import Judgement
+from feed_assets.core.sub_partitions import mapping_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from feed_assets.core.feeds import Partition
-    from feed_assets.feeds.batches import SetReading
+    from feed_assets.feeds.batch_set import SetReading
     from feed_assets.feeds.read import Reading
-    from feed_assets.ledger.states.reports import Reported
+    from feed_assets.ledger.states.count_reports import Reported
 
 Text = Annotated[str, BeforeValidator(str)]
 SubPartition = Annotated[

@@ -10,17 +10,17 @@ from pydantic import Field
 
 from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, load_graph, open_services
+from feed_assets.cli.loaded_location import Module, load_graph, open_services
 from feed_assets.cli.show import Below, View, show
 from feed_assets.core.errors import FeedAssetsError, InvalidName, ServiceUnavailable
 from feed_assets.home import say
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
+    from feed_assets.warehouse.dataset_state import Held
     from feed_assets.warehouse.engines import Engine
+    from feed_assets.warehouse.load_state import TableState
     from feed_assets.warehouse.loader import Wanted
-    from feed_assets.warehouse.partitions import Held
-    from feed_assets.warehouse.state import TableState
     from feed_assets.warehouse.target import Target
 
 app = typer.Typer(help="Chunks of Kafka topics, and datasets, become tables of a warehouse.", no_args_is_help=True)
@@ -117,8 +117,8 @@ def load(
 @app.command()
 def state(name: Name, as_json: AsJson = False) -> None:
     """Show up to where each table has its topic, or which updates of its dataset, and why one has stopped."""
-    from feed_assets.warehouse import partitions
-    from feed_assets.warehouse import state as states
+    from feed_assets.warehouse import dataset_state
+    from feed_assets.warehouse import load_state as states
 
     engine = _engine(name)
     if why := engine.absence():
@@ -126,7 +126,7 @@ def state(name: Name, as_json: AsJson = False) -> None:
         return
     with engine.open() as connection:
         found = states.tables(connection) if states.exists(connection) else []
-        held = partitions.loads(connection)
+        held = dataset_state.loads(connection)
     replaced = {each.dataset for each in held}
     rows = [*TableView.each(each for each in found if each.topic not in replaced), *_held(held, found)]
     show(rows, as_json, "" if rows else f"nothing was loaded into {name} yet")
@@ -184,7 +184,7 @@ def _engine(name: str) -> "Engine":
 
 
 def _held(held: "Iterable[Held]", found: "Iterable[TableState]") -> Iterator[TableView]:
-    from feed_assets.warehouse.state import TableState
+    from feed_assets.warehouse.load_state import TableState
 
     tables = {each.topic: each for each in found}
     for each in sorted(held):

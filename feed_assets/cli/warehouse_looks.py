@@ -22,7 +22,7 @@ class WarehouseLooks:
         )
 
     def _look(self, name: str) -> str:
-        from feed_assets.warehouse import state
+        from feed_assets.warehouse import load_state
         from feed_assets.warehouse.engines import engine_of
 
         place = self.settings.warehouse(name)
@@ -30,6 +30,6 @@ class WarehouseLooks:
         if why := engine.absence():
             return why
         with engine.open() as connection:
-            tables = state.tables(connection) if state.exists(connection) else []
+            tables = load_state.tables(connection) if load_state.exists(connection) else []
         stopped = {each.topic for each in tables if each.problem}
         return f"answers, {len({each.topic for each in tables})} tables, {len(stopped)} of them stopped"

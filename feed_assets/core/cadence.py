@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from feed_assets.core.argument_types import Age
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.rules import Age
 from feed_assets.core.typed import typed
 from feed_assets.core.windows import zone_of
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-from feed_assets.core.compared import Compared
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.offset_comparison import Compared
 from feed_assets.core.typed import typed
 from feed_assets.core.windows import check_grains, zone_of
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from feed_assets.core.feeds import Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 
 BuiltFrom = Mapping[tuple[Partition, str], tuple[Pin, ...]]
 """The pins that updates were built from, by partition and update id."""

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from io import StringIO
 from typing import Annotated, Any, Literal
 
+from feed_assets.core.argument_types import rule
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.limits import READ_BYTES
 from feed_assets.core.packed import packing_problem
-from feed_assets.core.rules import rule
 from feed_assets.core.typed import typed
 
 Encoding = Literal["UTF-8", "UTF-16", "Latin-1"]

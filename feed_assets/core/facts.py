@@ -5,10 +5,10 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from feed_assets.core.choosing import Choice
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
+from feed_assets.core.update_choice import Choice
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from functools import cached_property
 from typing import NamedTuple
 
 from feed_assets.core.attempts import MOST_DEATHS, is_death, is_of_code, needs_a_change, pause_after
-from feed_assets.core.choosing import Choice
+from feed_assets.core.batch_names import held_by, same_rows
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id, update_id
-from feed_assets.core.increments import held_by, same_rows
 from feed_assets.core.inputs import UpdateInput
+from feed_assets.core.message_words import some
 from feed_assets.core.needs import Need
-from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
+from feed_assets.core.pins import InputChange, Pin, changed, pins_digest
+from feed_assets.core.update_choice import Choice
 from feed_assets.core.weighing import Weighed
 from feed_assets.core.windows import address_of
-from feed_assets.core.words import some
 
 NAMED = 5
 """Partitions that a reason names; the others are only counted."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition, parse_update_id
-from feed_assets.core.positions import InputChange, Pin, Source
+from feed_assets.core.pins import InputChange, Pin, Source
 from feed_assets.core.windows import address_of
 
 

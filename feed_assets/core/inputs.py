@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from feed_assets.core.choosing import Choice
 from feed_assets.core.facts import Facts, KnownWindow, is_waived
 from feed_assets.core.feeds import Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.message_words import some
+from feed_assets.core.pins import Pin
 from feed_assets.core.spans import Span
+from feed_assets.core.update_choice import Choice
 from feed_assets.core.windows import WindowAddress
-from feed_assets.core.words import some
 
 NAMED = 3
 """Windows that a reason names; the others are only counted."""

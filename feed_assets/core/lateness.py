@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from feed_assets.core.argument_types import Age, NotNegative, Positive, Price, Share
 from feed_assets.core.cadence import check_cron, tick_after, tick_upto
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.rules import Age, NotNegative, Positive, Price, Share
 from feed_assets.core.typed import typed
 
 LOOKBACK = 7

@@ -6,14 +6,14 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from feed_assets.core.choosing import Choice
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.inputs import Input, SetInput, TableInput, UpdateInput, WindowInput
 from feed_assets.core.lateness import Late, Periods, counted_upto
-from feed_assets.core.positions import Pin, Source
+from feed_assets.core.pins import Pin, Source
 from feed_assets.core.propagation import Consumer
+from feed_assets.core.update_choice import Choice
 from feed_assets.core.waits import Waits
 from feed_assets.core.windows import address_of
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from feed_assets.core.compared import Compared
+from feed_assets.core.offset_comparison import Compared
 from feed_assets.core.reports import start_at
 
 Range = tuple[int, int]

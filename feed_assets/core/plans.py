@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from feed_assets.core.argument_types import NotNegative
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
-from feed_assets.core.rules import NotNegative
 from feed_assets.core.slices import Slice
 from feed_assets.core.typed import typed
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from statistics import median
 
+from feed_assets.core.argument_types import BASELINE, Aggregate, BaselineText, Deviations, Name
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.rules import BASELINE, Aggregate, BaselineText, Deviations, Name
 from feed_assets.core.typed import typed
 
 PROFILE = "profile"

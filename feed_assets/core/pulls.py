@@ -8,10 +8,10 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Literal
 
+from feed_assets.core.argument_types import BoardName, NotNegative, Prefix
 from feed_assets.core.cadence import check_cron, tick_after
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import UNREADABLE, File
-from feed_assets.core.rules import BoardName, NotNegative, Prefix
 from feed_assets.core.typed import typed
 
 _CODES = {"%Y": "[0-9]{4}", "%m": "[0-9]{2}", "%d": "[0-9]{2}", "%H": "[0-9]{2}"}

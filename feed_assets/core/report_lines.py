@@ -26,9 +26,9 @@ from feed_assets.core.limits import (
     check_partition,
     excerpt,
 )
-from feed_assets.core.members import text_of
-from feed_assets.core.repeats import first_repeated
+from feed_assets.core.repeated_values import first_repeated
 from feed_assets.core.reports import FOLDED, INPUTS, NO_VERSION, Report, key_of, window_named
+from feed_assets.core.sub_partitions import text_of
 from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR, minutes_of
 
 PART_BYTES = 1100

@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed
 NO_VERSION = f"{0:020d}"
 """The version of a report without one: a correction of it has to name one."""
 INPUTS = "inputs"
-"""The check whose state follows from lineage (`ledger/marks.py`): nobody reports it."""
+"""The check whose state follows from lineage (`ledger/tainted.py`): nobody reports it."""
 FOLDED = "(folded)"
 """The part that stands for those that are no longer kept: no other part has this name."""
 

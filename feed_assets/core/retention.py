@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from feed_assets.core.argument_types import Age, Positive
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import parse_update_id
 from feed_assets.core.orphans import is_old
-from feed_assets.core.rules import Age, Positive
 from feed_assets.core.typed import typed
 
 _AGE = re.compile(r"([0-9]{1,6})([wdhm])")

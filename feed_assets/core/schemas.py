@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
-from feed_assets.core.words import sentence
+from feed_assets.core.message_words import sentence
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|'(?:[^'\\]|\\.)*'|\S)", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:e\d+)?(?:bd|[lsydf])?", re.IGNORECASE)

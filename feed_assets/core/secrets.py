@@ -4,7 +4,7 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-from feed_assets.core.words import text_of
+from feed_assets.core.message_words import text_of
 
 _USER = re.compile(r"://((?!/)[^:@]*(?=:(?!\s))|[^:/@\s?#]*)[:@]")
 """The user of a URL, and what ends it. Some drivers take one with a blank, `/`, `?` or `#` in it.

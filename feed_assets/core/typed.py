@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting
 from feed_assets.core.examples import cure, in_words, lacking_decorator
-from feed_assets.core.places import declared_at
 from feed_assets.core.secrets import shown
+from feed_assets.core.source_lines import declared_at
 
 LENGTH = 90
 """Characters of a wrong value that a message shows."""

@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator
 
+from feed_assets.core.argument_types import Age
 from feed_assets.core.cadence import check_cron, tick_after
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.rules import Age
 from feed_assets.core.typed import typed
 
 LONGEST = timedelta(days=3660)

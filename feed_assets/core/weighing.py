@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 
+from feed_assets.core.argument_types import as_share
 from feed_assets.core.feeds import Partition
 from feed_assets.core.growth import Growth, described, growths, is_restated, is_withdrawn
 from feed_assets.core.lateness import Late, Periods, cut_off_of, last_check, next_look
-from feed_assets.core.positions import InputChange
-from feed_assets.core.rules import as_share
+from feed_assets.core.message_words import some
+from feed_assets.core.pins import InputChange
 from feed_assets.core.windows import address_of
-from feed_assets.core.words import some
 
 GB = 10**9
 NAMED = 3

@@ -16,10 +16,10 @@ from obstore import exceptions
 
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName
 from feed_assets.core.feeds import UNREADABLE, File
-from feed_assets.core.words import some
+from feed_assets.core.message_words import some
 from feed_assets.feeds import local_disk, stores
-from feed_assets.feeds.clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page
-from feed_assets.feeds.keys import checked
+from feed_assets.feeds.object_keys import checked
+from feed_assets.feeds.store_clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
-from feed_assets.core.words import excerpt, sentence
+from feed_assets.core.message_words import excerpt, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.parquet_metadata import check_columns
 from feed_assets.feeds.read import check_served

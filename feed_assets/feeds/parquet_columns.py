@@ -25,7 +25,7 @@ from typing import Any
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File
-from feed_assets.core.words import some
+from feed_assets.core.message_words import some
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.parquet_metadata import wrong_codecs

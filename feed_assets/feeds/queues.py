@@ -17,7 +17,7 @@ from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import QueueUnavailable
-from feed_assets.core.words import sentence
+from feed_assets.core.message_words import sentence
 
 MESSAGES_PER_REQUEST = 10
 """The most messages that SQS delivers, or deletes, in one request."""

@@ -31,9 +31,9 @@ from feed_assets.core.feeds import (
     why_invalid,
 )
 from feed_assets.core.limits import check_feed, check_partition
-from feed_assets.core.words import some
+from feed_assets.core.message_words import some
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.newest import newest_first
+from feed_assets.feeds.newest_names import newest_first
 
 PRUNED = "_feed_assets/pruned"
 """The prefix of what prunes leave: for each partition an empty object, named by the id from which history is whole."""

@@ -11,8 +11,8 @@ from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[re
 
 from feed_assets.core.errors import BlackboardRefused
 from feed_assets.core.feeds import UNREADABLE
-from feed_assets.feeds.clients import Page
 from feed_assets.feeds.local_disk import readable
+from feed_assets.feeds.store_clients import Page
 from feed_assets.feeds.stores import Patience, s3_region
 
 if TYPE_CHECKING:

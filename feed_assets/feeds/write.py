@@ -28,7 +28,7 @@ from feed_assets.core.feeds import (
 from feed_assets.core.limits import check_partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.local_disk import HALF_WRITTEN
-from feed_assets.feeds.newest import newest_first
+from feed_assets.feeds.newest_names import newest_first
 
 CLAIMS = "_feed_assets/claims"
 """The prefix of claims: outside every feed, so that a listing of a feed shows updates only."""

@@ -15,7 +15,7 @@ from feed_assets.infer.csv_form import dialect_of, line_end_of
 from feed_assets.infer.csv_header import refuse_names
 from feed_assets.infer.csv_parser import CsvRecord, csv_records
 from feed_assets.infer.first_texts import FirstBytes, encoding_of, first_bytes_of, size_notes
-from feed_assets.infer.sample import Rejects, Sample
+from feed_assets.infer.sample_facts import Rejects, Sample
 from feed_assets.infer.text_table import TextTable
 
 _FORMS = {

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.schemas import check_schema
-from feed_assets.infer.files import sample_of
 from feed_assets.infer.paths import PathPartitions, feed_name, name_with_two_dates, partitions_of
 from feed_assets.infer.python_text import comment, literal
-from feed_assets.infer.sample import Sample
+from feed_assets.infer.sample_facts import Sample
+from feed_assets.infer.sample_files import sample_of
 
 LINE = 88
 """Characters of a line of code."""

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from feed_assets.core.csv_dialect import RFC_4180, encoding_problem
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.repeats import first_repeated
+from feed_assets.core.repeated_values import first_repeated
 from feed_assets.infer.columns import LONG_INTEGER, Column, facts_of
 from feed_assets.infer.first_texts import UTF_16_MARKS, FirstBytes, first_bytes_of, size_notes
-from feed_assets.infer.sample import Rejects, Sample
+from feed_assets.infer.sample_facts import Rejects, Sample
 from feed_assets.infer.text_table import TextTable
 
 _BLANK = re.compile(r"[ \t\n\v\f\r]*")

@@ -15,13 +15,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from feed_assets.core.errors import DiskFull, ServiceUnavailable
+from feed_assets.intake.api_page import POLICY, page
+from feed_assets.intake.authentication import EVENTS, Keys, Rates, check_scope
 from feed_assets.intake.bodies import ARRAY, KINDS, LINES
-from feed_assets.intake.calls import Calls
 from feed_assets.intake.connections import REQUEST_SECONDS
-from feed_assets.intake.keys import EVENTS, Keys, Rates, check_scope
+from feed_assets.intake.event_calls import Calls
 from feed_assets.intake.limited_log import LimitedLog
 from feed_assets.intake.metrics import UNKNOWN, Metrics
-from feed_assets.intake.page import POLICY, page
 from feed_assets.intake.receiver import KEY_BYTES, Answer, Receiver
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.unpacking import BODY_BYTES, Body, Held

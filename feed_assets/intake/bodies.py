@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 from pydantic_core import from_json
 
 from feed_assets.core.limits import ROW_BYTES
-from feed_assets.core.repeats import first_repeated
+from feed_assets.core.repeated_values import first_repeated
 from feed_assets.intake.numbers import LONG_NUMBER, Number
 from feed_assets.intake.refused import Refused
 

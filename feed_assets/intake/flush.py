@@ -9,10 +9,10 @@ from pathlib import Path
 
 from feed_assets.core.errors import ServiceUnavailable
 from feed_assets.core.events import Rejected
-from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.isolation import failing_alone
 from feed_assets.core.reports import counts_of
-from feed_assets.intake.publish import Batch, publish
+from feed_assets.intake.batch_publication import Batch, publish
 from feed_assets.intake.receiver import Receiver
 from feed_assets.intake.spool import Frame, Gap, frames_and_gaps
 from feed_assets.ledger import event_rejects, idempotency

@@ -19,9 +19,9 @@ from feed_assets.core.feeds import UNREADABLE, Feed, File, Partition
 from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.keys import checked, is_key
+from feed_assets.feeds.object_keys import checked, is_key
 from feed_assets.feeds.write import invalidate
-from feed_assets.intake.publish import Batch, publish
+from feed_assets.intake.batch_publication import Batch, publish
 from feed_assets.ledger import intake_files, updates
 from feed_assets.ledger.database import drop_cursor, get_cursor, get_cursors, put_cursors
 from feed_assets.runs.services import Services

@@ -14,11 +14,11 @@ from typing import Any, cast
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.message_words import with_article
 from feed_assets.core.schemas import column_types
 from feed_assets.core.windows import DAY, step_of
-from feed_assets.core.words import with_article
+from feed_assets.intake.fast_lines import BITS, DECIMALS, FLOAT_MAX, QuickLines
 from feed_assets.intake.numbers import Number, decimal, is_whole
-from feed_assets.intake.quick import BITS, DECIMALS, FLOAT_MAX, QuickLines
 
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"

@@ -10,12 +10,12 @@ from hashlib import sha256
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.events import Rejected
+from feed_assets.intake.authentication import Rates
 from feed_assets.intake.bodies import Sent, events, in_slices, lines_of, sent
-from feed_assets.intake.keys import Rates
+from feed_assets.intake.group_commit import Together
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.spool import Frame, Piece, Spool, frames
-from feed_assets.intake.together import Together
 from feed_assets.ledger import idempotency
 from feed_assets.ledger.idempotency import At, Taken
 from feed_assets.runs.services import Services

@@ -15,14 +15,14 @@ from fastapi import FastAPI
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.core.failures import failing_alone
+from feed_assets.core.isolation import failing_alone
 from feed_assets.home import say
 from feed_assets.intake import connections
 from feed_assets.intake.api import Door, app_of
-from feed_assets.intake.calls import Calls
+from feed_assets.intake.authentication import Keys, Rates
 from feed_assets.intake.connections import Admission, BoundedHttp
+from feed_assets.intake.event_calls import Calls
 from feed_assets.intake.flush import flush_all
-from feed_assets.intake.keys import Keys, Rates
 from feed_assets.intake.metrics import Metrics
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.receiver import Receiver

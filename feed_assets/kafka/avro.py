@@ -13,7 +13,7 @@ from fastavro import parse_schema, schemaless_writer  # pyright: ignore[reportUn
 
 from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.kafka.schema_limits import InvalidSchema, is_recursive, loaded
-from feed_assets.kafka.strict import Forms
+from feed_assets.kafka.strict_avro import Forms
 
 HEAD = struct.Struct(">BI")
 """The magic byte and the id of the schema."""

@@ -13,14 +13,14 @@ from confluent_kafka import Consumer
 from feed_assets.core.chunks import OffsetRange
 from feed_assets.core.errors import ChunkDiffers, LogTrimmed, SignalsLost
 from feed_assets.core.topics import Topic
-from feed_assets.kafka import log, spark_job, topics
+from feed_assets.kafka import companion_topics, spark_job, topic_reader
 from feed_assets.kafka.clients import translated
+from feed_assets.kafka.companion_topics import About
+from feed_assets.kafka.offset_range import Chunking, Place
 from feed_assets.kafka.partition import Partition, signalling
-from feed_assets.kafka.ranges import Reached, follow
+from feed_assets.kafka.range_reader import Reached, follow
 from feed_assets.kafka.signals import Signal, Signals
 from feed_assets.kafka.spark_job import Executors
-from feed_assets.kafka.stretch import Chunking, Place
-from feed_assets.kafka.topics import About
 
 
 def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors | None = None) -> list[Signal]:
@@ -30,8 +30,8 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
     others are done.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
-        ends = {number: end for number, (_, end) in log.bounds(reader, name).items()}
-        about = topics.prepare(chunking.clients.admin(), name)
+        ends = {number: end for number, (_, end) in topic_reader.bounds(reader, name).items()}
+        about = companion_topics.prepare(chunking.clients.admin(), name)
         lag = _Lag(chunking, reader, name, topic, ends, about)
         opened = lag.opened()
         lag.here(lag.by_executors(executors, opened) if executors else opened)

@@ -16,13 +16,13 @@ from confluent_kafka import Consumer, Producer
 from feed_assets.core.chunks import OffsetRange
 from feed_assets.core.errors import LetterLeft, LogTrimmed, NoTopic
 from feed_assets.core.topics import dead_letters_of
-from feed_assets.kafka import log
+from feed_assets.kafka import topic_reader
 from feed_assets.kafka.clients import SECONDS, Clients, translated
-from feed_assets.kafka.counts import moment_of
-from feed_assets.kafka.log import Placed
+from feed_assets.kafka.companion_topics import config_of
+from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.signals import CUT, OFFSET, TIMESTAMP
-from feed_assets.kafka.topics import config_of
+from feed_assets.kafka.topic_reader import Placed
 
 OURS = "feed_assets."
 """Prefix of the names of the headers that the service adds."""
@@ -74,7 +74,7 @@ def _letters(reader: Consumer, topic: str, partition: int, limit: int) -> list[L
     def is_enough(found: Sequence[Message]) -> bool:
         return sum(receipt_of(each) is None for each in found) >= limit
 
-    found = log.tail(reader, dead_letters_of(topic), partition, is_enough)
+    found = topic_reader.tail(reader, dead_letters_of(topic), partition, is_enough)
     receipts = [each.upto for each in map(receipt_of, found) if each]
     done = max(receipts) if receipts else _done(reader, topic, partition)
     mine = [each for each in found if receipt_of(each) is None]
@@ -89,14 +89,16 @@ def _letter(partition: int, message: Message, *, is_open: bool) -> Letter:
 
 def _partitions(reader: Consumer, topic: str) -> list[int]:
     try:
-        return sorted(log.partitions(reader, dead_letters_of(topic)))
+        return sorted(topic_reader.partitions(reader, dead_letters_of(topic)))
     except NoTopic:  # The topic was never read.
         return []
 
 
 def _done(reader: Consumer, topic: str, partition: int) -> int:
     """Return the offset up to which letters are settled."""
-    found = log.tail(reader, dead_letters_of(topic), partition, bool, lambda each: receipt_of(each) is not None)
+    found = topic_reader.tail(
+        reader, dead_letters_of(topic), partition, bool, lambda each: receipt_of(each) is not None
+    )
     receipts = [each for each in map(receipt_of, found) if each]
     return max((each.upto for each in receipts), default=0)
 
@@ -128,14 +130,14 @@ def _first_kept(clients: Clients, topic: str) -> int:
 def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
     """Return where each partition's open letters begin, and end now: a replayed message may be a letter again."""
     with closing(clients.reader()) as reader:
-        bounds = log.bounds(reader, dead_letters_of(topic)) if _partitions(reader, topic) else {}
+        bounds = topic_reader.bounds(reader, dead_letters_of(topic)) if _partitions(reader, topic) else {}
         return {each: OffsetRange(max(low, _done(reader, topic, each)), high) for each, (low, high) in bounds.items()}
 
 
 def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping[int, OffsetRange]) -> int:
     count, after = 0, {each: start for each, (start, _) in ranges.items()}
     while any(after[each] < end for each, (_, end) in ranges.items()):
-        found = log.read(clients, dead_letters_of(topic), after, LETTERS_PER_READ, BYTES_PER_READ, SECONDS)
+        found = topic_reader.read(clients, dead_letters_of(topic), after, LETTERS_PER_READ, BYTES_PER_READ, SECONDS)
         mine = [each for each in found.messages if each.partition in ranges]
         left = [each for each in mine if each.message.offset < ranges[each.partition].end]
         if open_ := [each for each in left if receipt_of(each.message) is None]:
@@ -223,7 +225,7 @@ class Open:
 def opened(clients: Clients, topic: str, known: Open, limit: int, seconds: float) -> Open:
     """Return the counts after up to `limit` more messages. Raise KafkaUnavailable."""
     try:
-        found = log.read(clients, dead_letters_of(topic), known.after, limit, BYTES_PER_READ, seconds)
+        found = topic_reader.read(clients, dead_letters_of(topic), known.after, limit, BYTES_PER_READ, seconds)
     except NoTopic:
         return known
     except LogTrimmed:  # The topic was made anew: the earlier letters are gone.

@@ -9,7 +9,7 @@ from feed_assets.core.topics import OPERATIONS, Topic
 from feed_assets.kafka import avro, dialect
 from feed_assets.kafka.dialect import Unwritable
 from feed_assets.kafka.messages import OFFSET, OPERATION, DeadLetter, Decoded, Message, Row, Tombstone
-from feed_assets.kafka.schemas import Poison, Schemas
+from feed_assets.kafka.registry_schemas import Poison, Schemas
 
 _DEFAULT = "update"
 _GREATEST_ID = 2**31 - 1

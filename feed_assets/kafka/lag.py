@@ -9,12 +9,12 @@ from confluent_kafka import Consumer
 
 from feed_assets.core.errors import NoTopic
 from feed_assets.core.topics import signals_of
-from feed_assets.kafka import log, signals, topics
+from feed_assets.kafka import companion_topics, signals, topic_reader
 from feed_assets.kafka.clients import Clients, translated
-from feed_assets.kafka.counts import moment_of
+from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import Message
+from feed_assets.kafka.offset_range import Place
 from feed_assets.kafka.partition import refuse_another
-from feed_assets.kafka.stretch import Place
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Lag:
 def ends(clients: Clients, topic: str) -> dict[int, int]:
     """Return where each partition ends. Raise KafkaUnavailable and NoTopic."""
     with closing(clients.peeker()) as reader, translated(f"look where {topic} ends"):
-        return {each: high for each, (_, high) in log.bounds(reader, topic).items()}
+        return {each: high for each, (_, high) in topic_reader.bounds(reader, topic).items()}
 
 
 def why_unsignalled(clients: Clients, topic: str) -> str:
@@ -54,11 +54,11 @@ def why_unsignalled(clients: Clients, topic: str) -> str:
 def lag(clients: Clients, topic: str) -> list[Lag]:
     """Return each partition's lag. Raise KafkaUnavailable, NoTopic, SignalsLost, or LogTrimmed of a topic made anew."""
     with closing(clients.peeker()) as reader, translated(f"look how far {topic} is signalled"):
-        bounds, topic_id = log.bounds(reader, topic), topics.id_of(clients.admin(), topic)
+        bounds, topic_id = topic_reader.bounds(reader, topic), companion_topics.id_of(clients.admin(), topic)
         signalled = _signalled(reader, topic, bounds, topic_id)
         begins = {each: max(low, signalled.get(each, 0)) for each, (low, _) in bounds.items()}
         behind = {each: begin for each, begin in begins.items() if begin < bounds[each][1]}
-        first = {each: log.first(reader, topic, each, begin) for each, begin in behind.items()}
+        first = {each: topic_reader.first(reader, topic, each, begin) for each, begin in behind.items()}
     return [_lag(each, bounds[each][1], begins[each], first.get(each)) for each in sorted(bounds)]
 
 
@@ -73,7 +73,7 @@ def _signalled(reader: Consumer, topic: str, bounds: Mapping[int, tuple[int, int
 
 def _partitions_of_signals(reader: Consumer, topic: str) -> list[int]:
     try:
-        return log.partitions(reader, signals_of(topic))
+        return topic_reader.partitions(reader, signals_of(topic))
     except NoTopic:  # The topic was never signalled.
         return []
 

@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, TopicPartition
 from feed_assets.core.chunks import key_of
 from feed_assets.core.errors import LogTrimmed
 from feed_assets.core.topics import Topic, signals_of
-from feed_assets.kafka import files, signals
+from feed_assets.kafka import chunk_files, signals
 from feed_assets.kafka.clients import SECONDS, translated
+from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.messages import Message
+from feed_assets.kafka.offset_range import Chunking, Kept, Place, Stretch
 from feed_assets.kafka.signals import Signal, Signals
-from feed_assets.kafka.stretch import Chunking, Kept, Place, Stretch
-from feed_assets.kafka.topics import About
 
 _AT_ONCE = 16
 """Producers that are made at the same time."""
@@ -44,8 +44,8 @@ class Partition:
         self._chunking, self._signals = chunking, signalling
         self.place = Place(signalling.topic, signalling.partition)
         self.start = self._begin(reader)
-        left = files.left(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
-        self.until = files.end_of(left, is_packed=topic.gzip)
+        left = chunk_files.left(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
+        self.until = chunk_files.end_of(left, is_packed=topic.gzip)
         """The end of the first chunk, if it is there unsignalled; else 0."""
         replaces = left is not None
         self._stretch = Stretch(chunking, self.place, topic, self.start, self.until, replaces=replaces)

@@ -15,12 +15,12 @@ from confluent_kafka import Message as Received
 from feed_assets.core.errors import LogTrimmed, ServiceUnavailable, SignalsLost
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
-from feed_assets.kafka import topics
+from feed_assets.kafka import companion_topics
 from feed_assets.kafka.clients import failure, translated
-from feed_assets.kafka.log import message_of
+from feed_assets.kafka.offset_range import Chunking, Place
 from feed_assets.kafka.partition import Partition, signalling
 from feed_assets.kafka.signals import Signal, Signals
-from feed_assets.kafka.stretch import Chunking, Place
+from feed_assets.kafka.topic_reader import message_of
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.05
@@ -126,7 +126,7 @@ class Session:
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Open the assigned partitions before anything of them is read."""
-        about = {name: topics.prepare(self._admin, name) for name in {each.topic for each in places}}
+        about = {name: companion_topics.prepare(self._admin, name) for name in {each.topic for each in places}}
         made = signalling(self._chunking, [Place(each.topic, each.partition) for each in places], about)
         opened = [found for each in made if (found := self._opened(each))]
         self._open = {each.place: each for each in opened}
@@ -172,12 +172,12 @@ class Session:
         )
         for place, error in self._aside.items():
             say(f"connector: does not read {place}: {error}")
-        self._missing = {each for each in self._missing if not topics.partitions(self._admin, each)}
+        self._missing = {each for each in self._missing if not companion_topics.partitions(self._admin, each)}
         self._say_missing()
 
     def _say_missing(self) -> None:
         for each in sorted(self._missing):
-            say(f"connector: does not read {each}: {topics.NO_TOPIC.format(each)}")
+            say(f"connector: does not read {each}: {companion_topics.NO_TOPIC.format(each)}")
 
     def _lag(self, consumer: Consumer) -> int:
         """Return the number of unread offsets that the broker has, as far as it has reported."""

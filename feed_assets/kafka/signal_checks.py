@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from feed_assets.core.chunks import key_of
 from feed_assets.core.errors import InvalidEvent
-from feed_assets.kafka.files import FOLDER
+from feed_assets.kafka.chunk_files import FOLDER
 
 if TYPE_CHECKING:
     from feed_assets.kafka.signals import Signal

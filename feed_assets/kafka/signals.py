@@ -16,10 +16,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from feed_assets.core.errors import FeedAssetsError, InvalidEvent, NoTopic, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
-from feed_assets.kafka import avro, log, signal_checks
+from feed_assets.kafka import avro, signal_checks, topic_reader
 from feed_assets.kafka.clients import LONGEST, SECONDS, Clients, failure, is_fenced, translated
+from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.messages import DeadLetter, Message
-from feed_assets.kafka.topics import About
 
 SCHEMA = {
     "type": "record",
@@ -116,7 +116,7 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     Raise SignalsLost if the broker has deleted it, or somebody else has written behind it, and KafkaUnavailable.
     """
     name = signals_of(topic)
-    if found := log.tail(reader, name, partition, bool):
+    if found := topic_reader.tail(reader, name, partition, bool):
         return _ours(topic, partition, found[-1])
     with translated(f"read {name}/{partition}"):
         low, _ = reader.get_watermark_offsets(TopicPartition(name, partition), timeout=SECONDS)
@@ -146,10 +146,10 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
     name = signals_of(topic)
     with closing(clients.reader()) as reader:
         try:
-            numbers = sorted(log.partitions(reader, name))
+            numbers = sorted(topic_reader.partitions(reader, name))
         except NoTopic:
             return []
-        found = {each: log.tail(reader, name, each, lambda found: len(found) >= limit) for each in numbers}
+        found = {each: topic_reader.tail(reader, name, each, lambda found: len(found) >= limit) for each in numbers}
     return [Signal.of(message.value or b"") for each in numbers for message in reversed(found[each][-limit:])]
 
 

@@ -16,12 +16,12 @@ from feed_assets.core.chunks import OffsetRange, line_before, plan
 from feed_assets.core.errors import ChunkDiffers, KafkaUnavailable
 from feed_assets.core.topics import Topic
 from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets.kafka.offset_range import Chunking, Kept, Place, Stretch
 from feed_assets.kafka.partition import Partition
-from feed_assets.kafka.ranges import Reached, follow
+from feed_assets.kafka.range_reader import Reached, follow
 from feed_assets.kafka.signals import Signal
-from feed_assets.kafka.stretch import Chunking, Kept, Place, Stretch
-from feed_assets.spark.errors import SPARK_ERRORS, cause
 from feed_assets.spark.guarded import guarded
+from feed_assets.spark.spark_errors import SPARK_ERRORS, cause
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 import sqlalchemy as sa
 
-from feed_assets.ledger import wanted
+from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import Ledger, insert_into, upsert
 from feed_assets.ledger.tables import alert, alert_said
 
@@ -96,14 +96,14 @@ def _open(connection: sa.Connection, reasons: Mapping[str, str], now: datetime) 
     rows = [{"name": name, "opened": now, "reason": reason} for name, reason in reasons.items()]
     if rows:
         resolved = sa.select(alert.c.name).where(alert.c.resolved.is_not(None))
-        asked = sa.select(wanted.rows(connection, ("name",), [[name] for name in sorted(reasons)]).c.name)
+        asked = sa.select(key_tables.rows(connection, ("name",), [[name] for name in sorted(reasons)]).c.name)
         again = alert_said.c.name.in_(asked) & alert_said.c.name.in_(resolved)
         connection.execute(sa.delete(alert_said).where(again))
         connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values), rows)
 
 
 def _resolve(connection: sa.Connection, names: Iterable[str], now: datetime) -> None:
-    asked = wanted.rows(connection, ("name",), [[name] for name in sorted(names)])
+    asked = key_tables.rows(connection, ("name",), [[name] for name in sorted(names)])
     gone = alert.c.name.in_(sa.select(asked.c.name)) & alert.c.resolved.is_(None)
     connection.execute(sa.update(alert).where(gone).values(resolved=now))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from feed_assets.core.batch_names import numbers_in, told_last
 from feed_assets.core.events import (
     ADDED_TO,
     BATCH,
@@ -21,9 +22,8 @@ from feed_assets.core.events import (
     joined_correlation,
 )
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
-from feed_assets.core.increments import numbers_in, told_last
-from feed_assets.core.positions import Pin
-from feed_assets.ledger import events, inbox, propagation
+from feed_assets.core.pins import Pin
+from feed_assets.ledger import event_store, inbox, reached_tables
 from feed_assets.ledger.tables import event, forgotten, run, update
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def announce(connection: sa.Connection, row: "Row", now: datetime) -> None:
 
     An older update than the last one that was announced (an invalidated one that is valid again) is flagged.
     """
-    events.record(connection, events.OURS, [_event(connection, row, now)], now, refuse_out_of_order=False)
+    event_store.record(connection, event_store.OURS, [_event(connection, row, now)], now, refuse_out_of_order=False)
 
 
 def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
@@ -43,7 +43,7 @@ def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) ->
 
     An update that a later propagation passed through carries the id of that one: it is as new.
     """
-    carried = propagation.carried(connection, {_at(pin) for pin in told_last(pins)})
+    carried = reached_tables.carried(connection, {_at(pin) for pin in told_last(pins)})
     return inbox.correlations(connection, run_id) | {*carried.values()}
 
 
@@ -55,11 +55,11 @@ def to_pass_on(
     `unchanged` has the pins that the next update would be built from. Once the events are recorded the result is empty.
     Skip a dataset that reads one of these: the events put it on the list later, and it has to carry their ids, too.
     """
-    from feed_assets.ledger import bases, updates
+    from feed_assets.ledger import increment_base, updates
 
     read = {row: told_last(pins) for row, pins in unchanged.items()}
-    carried = propagation.carried(connection, {_at(pin) for pins in read.values() for pin in pins})
-    added = bases.added_to(connection, [(row.partition, row.id) for row in unchanged])
+    carried = reached_tables.carried(connection, {_at(pin) for pins in read.values() for pin in pins})
+    added = increment_base.added_to(connection, [(row.partition, row.id) for row in unchanged])
     incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in read.items()}
     at = updates.outputs_of(connection, unchanged)
     adds = {row for row in unchanged if row.partition in added or at[row] != row.partition}
@@ -68,14 +68,14 @@ def to_pass_on(
         for row, ids in incoming.items()
         if ids and row.correlation
     }
-    reached = propagation.reached(connection, [(each.partition, each.correlation_id) for each in found.values()])
+    reached = reached_tables.reached(connection, [(each.partition, each.correlation_id) for each in found.values()])
     reached |= {(at[row], row.correlation) for row in found if row.correlation}
     new = {row: each for row, each in found.items() if (each.partition, each.correlation_id) not in reached}
     moving = {at[row] for row in new}
     return [each for row, each in new.items() if moving.isdisjoint(pin.partition for pin in unchanged[row])]
 
 
-def _at(pin: Pin) -> propagation.At:
+def _at(pin: Pin) -> reached_tables.At:
     return pin.partition, pin.update_id
 
 
@@ -98,7 +98,7 @@ def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> t
     built = sa.select(run.c.partition).where(run.c.id == update.c.run).correlate(update).scalar_subquery()
     here = (event.c.partition == update.c.partition) | (event.c.partition == built)
     same = (event.c.feed == update.c.feed) & here & (event.c.marker == update.c.id)
-    has_event = sa.select(event.c.sequence).where(same, event.c.source == events.OURS).exists()
+    has_event = sa.select(event.c.sequence).where(same, event.c.source == event_store.OURS).exists()
     its = (forgotten.c.feed == update.c.feed) & (forgotten.c.marker >= update.c.id)
     is_old = sa.exists().where(its, (forgotten.c.partition == update.c.partition) | (forgotten.c.partition == built))
     query = sa.select(*updates.COLUMNS).where(mine, ~has_event, ~is_old).order_by(update.c.id)
@@ -135,14 +135,14 @@ def _written_as(
     connection: sa.Connection, row: "Row", *, is_batch: bool, is_first: bool
 ) -> tuple[Operation, dict[str, Any]]:
     """Return the operation of an update. For an increment also its base or its batch, and the slices that were read."""
-    from feed_assets.ledger import bases
+    from feed_assets.ledger import increment_base
 
     if is_batch:
         numbers = numbers_in(row.partition.name)
         is_added = is_first and numbers is not None and not numbers.is_range
         more = {BATCH: row.partition.name, SLICES: _slices(connection, row)}
         return (Operation.INSERT if is_added else Operation.OVERWRITE), more
-    if base := bases.added_to(connection, [(row.partition, row.id)]).get(row.partition):
+    if base := increment_base.added_to(connection, [(row.partition, row.id)]).get(row.partition):
         return Operation.UPSERT, {ADDED_TO: base.update_id, SLICES: _slices(connection, row, base)}
     return Operation.OVERWRITE, {}
 

@@ -11,7 +11,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import wanted
+from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.due import LOOK_AGAIN
 from feed_assets.ledger.tables import awaited
@@ -55,7 +55,7 @@ def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
 def drop(connection: sa.Connection, looked: Sequence[Awaited]) -> list[Awaited]:
     """Delete rows in order to fan them out. Return those that nobody else deleted since they were read."""
     names = ("subscriber", "feed", "partition")
-    asked = wanted.rows(connection, names, (tuple(_key(each).values()) for each in looked))
+    asked = key_tables.rows(connection, names, (tuple(_key(each).values()) for each in looked))
     key = [awaited.c[name] for name in names]
     mine = sa.tuple_(*key).in_(sa.select(*(asked.c[name] for name in names)))
     gone = {(*row,) for row in connection.execute(sa.delete(awaited).where(mine).returning(*key))}

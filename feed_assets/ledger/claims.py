@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.events import foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import batches, inbox, sets, updates
+from feed_assets.ledger import batch_partitions, batch_sets, inbox, updates
 from feed_assets.ledger.announce import correlations
 from feed_assets.ledger.quality import CheckState
 from feed_assets.ledger.tables import consumed, update
@@ -39,7 +39,7 @@ def claim(
     pins, (written, _) = tuple(pins), outputs[-1]
     output = output or written
     if written != output:
-        batches.join(connection, written)
+        batch_partitions.join(connection, written)
     if not inbox.are_whole(connection, output, slices):
         raise UpdateChanged(
             f"{output}: some of what this run is to consume was consumed since it was requested: expected "
@@ -68,7 +68,7 @@ def claim(
 
 def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
     """Return the correlation ids that a run consumes. The ids of what the published update read are only carried."""
-    known = sets.consumed(connection, sets.newest(connection, [output])).get(output, ())
+    known = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
     return correlations(connection, run_id, {*pins} - {*known})
 
 

@@ -14,17 +14,17 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import IllegalTransition, PartitionClosed, StillRead
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.members import Tracked
+from feed_assets.core.message_words import sentence
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.core.words import sentence
-from feed_assets.ledger import log, subscriptions, wanted
+from feed_assets.ledger import key_tables, log, subscriptions
 from feed_assets.ledger.database import Ledger, upsert
 from feed_assets.ledger.due import Woken, wake
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
-from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states import window_policies
 from feed_assets.ledger.states.flags import holding
-from feed_assets.ledger.states.rows import backfilling
+from feed_assets.ledger.states.window_rows import backfilling
 from feed_assets.ledger.tables import closure, due
 
 WHOLE = "*"
@@ -146,8 +146,8 @@ def _changing(
     """
     tables = {each.feed for each in partitions if address_of(each)}
     with ledger.write() as connection:
-        known = datasets.tracked(connection, {each.feed for each in partitions})
-        tracked = datasets.lock(connection, tables.union(known), now)
+        known = window_policies.tracked(connection, {each.feed for each in partitions})
+        tracked = window_policies.lock(connection, tables.union(known), now)
         lock_log(connection)
         yield connection, tracked
 
@@ -167,7 +167,7 @@ def _refuse_backfilling(
 
 def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:
     """Return those of some partitions that are closed, by themselves or with their dataset: two seeks for each."""
-    rows = connection.execute(_closed(connection.dialect.name), wanted.given(wanted.keys(partitions)))
+    rows = connection.execute(_closed(connection.dialect.name), key_tables.given(key_tables.keys(partitions)))
     return {
         Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at, row.whole) for row in rows
     }
@@ -175,7 +175,7 @@ def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 @cache
 def _closed(dialect: str) -> sa.Select[Any]:
-    asked = wanted.table(dialect, wanted.PARTITION)
+    asked = key_tables.table(dialect, key_tables.PARTITION)
     its = (closure.c.feed == asked.c.feed) & closure.c.partition.in_([asked.c.partition, WHOLE])
     query = sa.select(asked, closure.c.why, closure.c.who, closure.c.at, (closure.c.partition == WHOLE).label("whole"))
     return query.join(closure, its).order_by(sa.desc("whole"))  # A partition's own closure is last, and wins.
@@ -183,8 +183,8 @@ def _closed(dialect: str) -> sa.Select[Any]:
 
 def of_feeds(connection: sa.Connection, feeds: Iterable[Feed]) -> set[Feed]:
     """Return those of some feeds of which anything is closed: one seek for each."""
-    asked = wanted.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
-    is_there = sa.exists().where(wanted.same(closure, asked)).correlate(asked)
+    asked = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
+    is_there = sa.exists().where(key_tables.same(closure, asked)).correlate(asked)
     return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(asked.c.feed).where(is_there))}
 
 

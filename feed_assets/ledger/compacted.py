@@ -5,10 +5,10 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from feed_assets.core.batch_names import covers, held_by, overlap
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.increments import covers, held_by, overlap
-from feed_assets.core.positions import Pin
-from feed_assets.ledger import batches, claims, sets, updates, wanted
+from feed_assets.core.pins import Pin
+from feed_assets.ledger import batch_partitions, batch_sets, claims, key_tables, updates
 from feed_assets.ledger.tables import batch, update
 
 
@@ -25,14 +25,18 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
 
     Skip a batch whose input was read again since: `feed-assets feed revalidate` refuses it.
     """
-    known = batches.known(connection, [parent])[parent]
+    known = batch_partitions.known(connection, [parent])[parent]
     valid = updates.newest(connection, known)
-    asked = wanted.partitions(connection, [each for each in known if each not in valid])
-    mine = wanted.same(update, asked) & (update.c.state == updates.INVALIDATED) & (update.c.origin != updates.COMPACTED)
+    asked = key_tables.partitions(connection, [each for each in known if each not in valid])
+    mine = (
+        key_tables.same(update, asked)
+        & (update.c.state == updates.INVALIDATED)
+        & (update.c.origin != updates.COMPACTED)
+    )
     query = sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, mine).order_by(update.c.id)
     gone = {Partition(Feed.parse(row.feed), row.partition): row.id for row in connection.execute(query)}
-    had = sets.consumed_of(connection, gone)
-    read = [*sets.read_by_batch(connection, parent).values()]
+    had = batch_sets.consumed_of(connection, gone)
+    read = [*batch_sets.read_by_batch(connection, parent).values()]
     return [at for at in gone if not any(overlap(had.get(at, ()), pins) for pins in read)]
 
 
@@ -44,12 +48,12 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> 
     parents = sorted(at for at, row in newest.items() if row.partition != at)
     if not parents:
         return {}
-    known = batches.known(connection, parents)
+    known = batch_partitions.known(connection, parents)
     valid = updates.newest(connection, [each for mine in known.values() for each in mine])
     gone = {each: at for at, mine in known.items() for each in mine if each not in valid and not held_by(each, valid)}
     pruned = updates.edge(connection, gone, sa.func.max, updates.PRUNED) if gone else {}
-    had = sets.consumed_of(connection, pruned) if pruned else {}
-    read = sets.consumed_of(connection, {at: row.id for at, row in valid.items()}) if had else {}
+    had = batch_sets.consumed_of(connection, pruned) if pruned else {}
+    read = batch_sets.consumed_of(connection, {at: row.id for at, row in valid.items()}) if had else {}
     there = {at: [pin for each in mine for pin in read.get(each, ())] for at, mine in known.items()}
     return {
         gone[batch]: f"what {batch.name} had read is in no batch any more: its last update was pruned"
@@ -60,8 +64,8 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> 
 
 def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
     """Return the number of rows of some updates. Return None if that of one is unknown."""
-    asked = wanted.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
-    found = [*connection.execute(sa.select(update.c.records).join(asked, wanted.same(update, asked))).scalars()]
+    asked = key_tables.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
+    found = [*connection.execute(sa.select(update.c.records).join(asked, key_tables.same(update, asked))).scalars()]
     return None if None in found or len(found) != len(pins) else sum(found)
 
 
@@ -69,12 +73,12 @@ def claim(
     connection: sa.Connection, into: Partition, update_id: str, run_id: str, pins: Collection[Pin], now: datetime
 ) -> None:
     """Record a claimed update that is to hold the rows of others, and what these have read as one span per table."""
-    batches.join(connection, into)
+    batch_partitions.join(connection, into)
     last = max(pins, key=lambda pin: pin.update_id)
     row = updates.find(connection, last.partition, last.update_id)  # It is as new, so it carries these ids.
     carried = {"correlation": row.correlation, "parents": row.parents} if row else {}
     updates.insert(connection, into, update_id, updates.COMPACTED, updates.CLAIMED, now, run=run_id, **carried)
-    read = sets.consumed_of(connection, {pin.partition: pin.update_id for pin in pins})
+    read = batch_sets.consumed_of(connection, {pin.partition: pin.update_id for pin in pins})
     for each in _spans(pin for mine in read.values() for pin in mine):
         claims.consume(connection, (into, update_id), each, is_input=True)
     for pin in pins:

@@ -15,7 +15,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.history import ALL, History, Order
 from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.ledger import wanted
+from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.quality import heard
 from feed_assets.ledger.tables import awaited, change, due, run
@@ -292,7 +292,7 @@ def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Li
     """Return the items that nobody has changed or requested since. Lock them in one order, which avoids deadlocks."""
     names = ("feed", "partition", "changed", "requested")
     read = {(str(each.partition.feed), each.partition.key, each.changed, each.requested): each for each in items}
-    asked, key = wanted.rows(connection, names, read), [due.c[name] for name in names]
+    asked, key = key_tables.rows(connection, names, read), [due.c[name] for name in names]
     as_read = sa.tuple_(*key).in_(sa.select(*(sa.cast(asked.c[column.name], column.type) for column in key)))
     found = {(*row,) for row in connection.execute(sa.select(*key).where(as_read).order_by(*key).with_for_update())}
     return [each for row, each in read.items() if row in found]

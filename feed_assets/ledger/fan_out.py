@@ -1,6 +1,6 @@
 """Fan-out of changes: every output that a change of the log affects goes on the list, for all consumers at once.
 
-Bad data spread on the way (`ledger/marks.py`): a mark is a change, which the next round reads.
+Bad data spread on the way (`ledger/tainted.py`): a mark is a change, which the next round reads.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,14 +10,14 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import awaited, due, events, inbox, log, marks, subscriptions
+from feed_assets.ledger import awaited, due, event_store, inbox, log, subscriptions, tainted
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.log import Numbered
-from feed_assets.ledger.marks import AS_KNOWN, Made
 from feed_assets.ledger.quality import is_heard
 from feed_assets.ledger.subscriptions import Edge
+from feed_assets.ledger.tainted import AS_KNOWN, Made
 
 CHANGES_PER_READ = 1000
 """Number of changes read from the log at a time. After each read the time is checked."""
@@ -129,8 +129,8 @@ def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> No
         reach.absent.setdefault((reader, change.partition), new)
         return
     reach.woken += [Woken(at, change.sequence, look_at, affected.ends.get(at)) for at, look_at in affected.outputs]
-    reach.judged |= {output for output, _ in affected.outputs if marks.may_spread(change, output)}
-    reach.cleared |= {output for output, _ in affected.outputs if marks.may_clear(change, output)}
+    reach.judged |= {output for output, _ in affected.outputs if tainted.may_spread(change, output)}
+    reach.cleared |= {output for output, _ in affected.outputs if tainted.may_clear(change, output)}
     if change.kind == log.EVENT and affected.takes_events:
         reach.delivered += [(output, change.sequence) for output, _ in affected.outputs]
 
@@ -147,7 +147,7 @@ def _marks(ledger: Ledger, reach: _Reach, made: Made) -> _Marks:
 
 
 def _look(connection: sa.Connection, reach: _Reach, made: Made) -> _Marks:
-    return marks.look(connection, reach.judged | marks.marked(connection, reach.cleared - reach.judged), made)
+    return tainted.look(connection, reach.judged | tainted.marked(connection, reach.cleared - reach.judged), made)
 
 
 def _put(ledger: Ledger, batch: Batch, reach: _Reach, found: _Marks, now: datetime) -> None:
@@ -162,7 +162,7 @@ def _record(connection: sa.Connection, reach: _Reach, found: _Marks, now: dateti
     own = log.last_of(connection, {each.partition for each in reach.woken})
     due.wake(connection, [replace(each, changed=max(each.changed, own[each.partition])) for each in reach.woken], now)
     inbox.deliver(connection, reach.delivered)
-    marks.put(connection, found, now)
+    tainted.put(connection, found, now)
 
 
 def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, made: Made, now: datetime) -> None:
@@ -182,7 +182,7 @@ def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedO
 
 def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Affected]) -> _Reach:
     """Return effects up to each subscriber's position. The log brings later changes; here they would come twice."""
-    numbers = events.since(connection, {each.partition: each.sequence for each in reversed([*found])})
+    numbers = event_store.since(connection, {each.partition: each.sequence for each in reversed([*found])})
     positions, reach = subscriptions.positions(connection), _Reach()
     for missed, affected in found.items():
         for change in _missed(missed, numbers.get(missed.partition, ())):

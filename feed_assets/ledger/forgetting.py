@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 import sqlalchemy as sa
 
 from feed_assets.core.events import WriteEvent, encode
-from feed_assets.ledger import wanted
+from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import insert_into
 from feed_assets.ledger.tables import event, forgotten
 
@@ -18,7 +18,7 @@ _Position = tuple[str, str, str]
 
 def forget(connection: sa.Connection, going: Iterable[sa.RowMapping]) -> None:
     """Note the greatest markers of events to remove, except those that are the last of their partition."""
-    asked = wanted.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
+    asked = key_tables.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
     mine = event.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
     later = event.alias()
     same = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
@@ -38,7 +38,7 @@ def _greater(known: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.Col
 
 def upto(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
     """Return the greatest removed marker by table and partition."""
-    rows = wanted.matching(connection, forgotten, sorted(keys))
+    rows = key_tables.matching(connection, forgotten, sorted(keys))
     return {(row.feed, row.partition): row.marker for row in rows}
 
 
@@ -51,10 +51,10 @@ def may_be_known(
     `unless_there` skip markers that still have an event: one that passes on a current update has that update's marker.
     """
     positions = {(each.table_name, each.partition_key, encode(each.marker)) for each in new}
-    asked = wanted.rows(connection, ("feed", "partition", "marker"), sorted(positions))
+    asked = key_tables.rows(connection, ("feed", "partition", "marker"), sorted(positions))
     its = (forgotten.c.feed == asked.c.feed) & (forgotten.c.partition == asked.c.partition)
     its &= (asked.c.marker <= forgotten.c.marker) & of_one_kind(asked.c.marker, forgotten.c.marker)
-    is_there = sa.exists().where(wanted.same(event, asked)).correlate(asked) if unless_there else sa.false()
+    is_there = sa.exists().where(key_tables.same(event, asked)).correlate(asked) if unless_there else sa.false()
     columns = [asked.c[name] for name in ("feed", "partition", "marker")]
     query = sa.select(*columns, forgotten.c.event_marker).join(forgotten, its).where(~is_there)
     rows = connection.execute(query).mappings()

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from feed_assets.ledger import wanted
+from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import insert_missing, upsert
 from feed_assets.ledger.tables import idempotency
 
@@ -37,7 +37,7 @@ def take(connection: sa.Connection, asked: Sequence[Taken], now: datetime) -> di
     """Take keys that nobody has, or that are too old. Return who has each of them now."""
     forget(connection, now)
     insert_missing(connection, idempotency, [{**vars(each), "at": now} for each in asked])
-    rows = wanted.matching(connection, idempotency, (each.at for each in asked), ("feed", "key"))
+    rows = key_tables.matching(connection, idempotency, (each.at for each in asked), ("feed", "key"))
     return {(row.feed, row.key): Taken(row.feed, row.key, row.digest, row.receiver, row.answer) for row in rows}
 
 

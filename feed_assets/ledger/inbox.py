@@ -14,7 +14,7 @@ from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Seen, is_whole
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import events, propagation, subscriptions, wanted
+from feed_assets.ledger import event_store, key_tables, reached_tables, subscriptions
 from feed_assets.ledger.database import insert_into, insert_missing
 from feed_assets.ledger.tables import batch, event, inbox, marker, taken, update
 
@@ -27,14 +27,14 @@ def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]])
 
 def waiting(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Recorded, ...]]:
     """Return the events that some outputs have not consumed, in the order in which they were recorded."""
-    asked = wanted.partitions(connection, {*outputs})
+    asked = key_tables.partitions(connection, {*outputs})
     output = inbox.c.feed.label("output_feed"), inbox.c.partition.label("output_partition")
     query = sa.select(event, *output).join(inbox, inbox.c.sequence == event.c.sequence)
-    query = query.join(asked, wanted.same(inbox, asked)).order_by(event.c.sequence)
+    query = query.join(asked, key_tables.same(inbox, asked)).order_by(event.c.sequence)
     found: dict[Partition, list[Recorded]] = {}
     for row in connection.execute(query).mappings():
         partition = Partition(Feed.parse(row["output_feed"]), row["output_partition"])
-        found.setdefault(partition, []).append(events.recorded_of(row))
+        found.setdefault(partition, []).append(event_store.recorded_of(row))
     return {output: tuple(each) for output, each in found.items()}
 
 
@@ -56,7 +56,7 @@ def seen_by(
     for output, group in found.items():
         mine.setdefault(output.feed, set()).update(each.correlation for each in group)
     tables = {table for each in consumers for table in each.tables}
-    every = propagation.histories(connection, {each for ids in mine.values() for each in ids}, tables)
+    every = reached_tables.histories(connection, {each for ids in mine.values() for each in ids}, tables)
     upto = subscriptions.positions(connection)
     return {each.feed: _seen(each, mine.get(each.feed, ()), every, upto) for each in consumers}
 
@@ -88,7 +88,7 @@ def are_whole(connection: sa.Connection, output: Partition, slices: Collection[S
     """Return whether nothing of some slices was consumed since they were cut. Otherwise rows would be read twice."""
     left = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(left))).mappings()
-    found = [*map(events.recorded_of, rows)]
+    found = [*map(event_store.recorded_of, rows)]
     return all(is_whole(each, (event for event in found if event.partition == each.partition)) for each in slices)
 
 
@@ -101,7 +101,9 @@ def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice])
 def _within(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]]) -> sa.ColumnElement[bool]:
     """Return the condition for events of some outputs that lie in slices: as `Interval.within`, of the same columns."""
     names = ("feed", "partition", "input_feed", "input_partition", "start", "end")
-    asked = wanted.rows(connection, names, (_bounds(output, each) for output, mine in slices.items() for each in mine))
+    asked = key_tables.rows(
+        connection, names, (_bounds(output, each) for output, mine in slices.items() for each in mine)
+    )
     waits = inbox.alias()
     lies = (event.c.sequence == waits.c.sequence) & (event.c.marker <= asked.c.end)
     lies &= (event.c.feed == asked.c.input_feed) & (event.c.partition == asked.c.input_partition)

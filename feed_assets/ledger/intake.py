@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from feed_assets.core.events import foreign_correlation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.reports import text_of
-from feed_assets.core.written import Counts
-from feed_assets.ledger import batches, counts, updates
+from feed_assets.core.write_result import Counts
+from feed_assets.ledger import batch_partitions, update_counts, updates
 from feed_assets.ledger.tables import update
 
 
@@ -24,7 +24,7 @@ def record(connection: sa.Connection, found: Update, windows: Counts | None, who
 
     A run that reads its partition may have found it on the blackboard before: as another team's, without counts.
     """
-    batches.join(connection, found.partition)
+    batch_partitions.join(connection, found.partition)
     if updates.find(connection, found.partition, found.id) is None:
         row = {
             "version": found.files_digest,
@@ -38,4 +38,4 @@ def record(connection: sa.Connection, found: Update, windows: Counts | None, who
     mine = updates.is_(found.partition, found.id)
     connection.execute(sa.update(update).where(mine).values(origin=updates.INTAKE))
     if windows is not None:
-        counts.keep(connection, [(found, windows)], who, now)
+        update_counts.keep(connection, [(found, windows)], who, now)

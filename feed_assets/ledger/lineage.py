@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from feed_assets.core.consistency import Lineage
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.positions import Pin
-from feed_assets.ledger import updates, wanted
+from feed_assets.core.pins import Pin
+from feed_assets.ledger import key_tables, updates
 from feed_assets.ledger.tables import consumed, update
 
 NOTHING = Lineage()
@@ -39,8 +39,8 @@ def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_
     found: dict[_Key, list[Pin]] = {key: [] for key in wanted_updates}
     if not found:
         return {}
-    asked = wanted.updates(connection, found)
-    mine = wanted.same(consumed, asked) & consumed.c.is_input & (consumed.c.input_partition == consumed.c.partition)
+    asked = key_tables.updates(connection, found)
+    mine = key_tables.same(consumed, asked) & consumed.c.is_input & (consumed.c.input_partition == consumed.c.partition)
     for row in connection.execute(sa.select(consumed).join(asked, mine)):
         found[Partition(Feed.parse(row.feed), row.partition), row.id].append(updates.pin_of(row))
     return {key: tuple(sorted(pins)) for key, pins in found.items()}
@@ -51,7 +51,7 @@ def valid(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Ke
     keys = {*wanted_updates}
     if not keys:
         return {}
-    asked = wanted.updates(connection, keys)
-    query = sa.select(*updates.COLUMNS).join(asked, wanted.same(update, asked))
+    asked = key_tables.updates(connection, keys)
+    query = sa.select(*updates.COLUMNS).join(asked, key_tables.same(update, asked))
     rows = map(updates.row_of, connection.execute(query.where(update.c.state == updates.PUBLISHED)).mappings())
     return {(row.partition, row.id): row.pin for row in rows}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import bulk, wanted
+from feed_assets.ledger import bulk, key_tables
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.sessions import CHANGES
 from feed_assets.ledger.tables import change, subscription
@@ -121,7 +121,7 @@ def newest(
     newest update of a partition stays. `windows` adds the windows of a grain of some datasets.
     """
     given = {"kind": kind, "feeds": sorted(map(str, feeds)), "start": sequence, "upto": upto, "most": limit}
-    given |= wanted.given((str(feed), grain) for feed, grain in windows.items())
+    given |= key_tables.given((str(feed), grain) for feed, grain in windows.items())
     query = _newest(connection.dialect.name, bool(windows))
     return tuple(_numbered(row) for row in connection.execute(query, given))
 
@@ -135,7 +135,9 @@ def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
     kept = ~_overtaken() | recent_event | (change.c.after == INVALIDATED)
     asked = change.c.kind == kind
     if with_windows:
-        of_grain = sa.exists().where(wanted.same(change, wanted.table(dialect, ("feed", "subject")))).correlate(change)
+        of_grain = (
+            sa.exists().where(key_tables.same(change, key_tables.table(dialect, ("feed", "subject")))).correlate(change)
+        )
         asked |= (change.c.kind == WINDOW) & of_grain
     kept &= asked & change.c.after.is_distinct_from(PRUNED)
     query = sa.select(*_COLUMNS).where(mine, change.c.sequence <= upto, kept).order_by(change.c.sequence)
@@ -151,8 +153,8 @@ def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Nu
 
 def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Return the number of the last change of each partition's data, 0 if there is none: one index seek for each."""
-    asked = wanted.partitions(connection, partitions)
-    mine = wanted.same(change, asked) & change.c.kind.not_in(NO_DATA)
+    asked = key_tables.partitions(connection, partitions)
+    mine = key_tables.same(change, asked) & change.c.kind.not_in(NO_DATA)
     last = sa.select(sa.func.max(change.c.sequence)).where(mine).scalar_subquery()
     rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, last))
     return {Partition(Feed.parse(feed), key): number or 0 for feed, key, number in rows}
@@ -240,5 +242,5 @@ def prune_some(
 
 
 def _numbered_so(connection: sa.Connection, sequences: Collection[int]) -> sa.ColumnElement[bool]:
-    asked = wanted.rows(connection, ("sequence",), [[str(each)] for each in sequences])
+    asked = key_tables.rows(connection, ("sequence",), [[str(each)] for each in sequences])
     return change.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))

@@ -12,7 +12,7 @@ from functools import cached_property
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import update_id
-from feed_assets.ledger import durations, events, forgetting, log, updates, wanted
+from feed_assets.ledger import event_store, forgetting, key_tables, log, update_durations, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import awaited, batch, change, consumed, event, inbox, taken, update
 
@@ -44,20 +44,20 @@ class OldEvents:
     @cached_property
     def _floors(self) -> dict[str, int]:
         with self.ledger.read() as connection:
-            return durations.shown_from(connection, durations.SHOWN)
+            return update_durations.shown_from(connection, update_durations.SHOWN)
 
     def _going(self, connection: sa.Connection, rows: Sequence[sa.RowMapping]) -> list[sa.RowMapping]:
         """Return the rows for which no event of their own update is held, and none of an update that went into it."""
         ids = {row["sequence"]: _ids(row) for row in rows}
         every = {each for some in ids.values() for each in some}
-        asked = wanted.rows(connection, ("correlation",), [[each] for each in sorted(every)])
+        asked = key_tables.rows(connection, ("correlation",), [[each] for each in sorted(every)])
         mine = event.c.correlation.in_(sa.select(asked.c.correlation))
         query = sa.select(event.c.correlation).where(mine, self._is_held(connection)).distinct()
         held = {*connection.execute(query).scalars()} if rows else set[str]()
         return [row for row in rows if held.isdisjoint(ids[row["sequence"]])]
 
     def _is_held(self, connection: sa.Connection) -> sa.ColumnElement[bool]:
-        floors = wanted.rows(connection, ("feed", "first"), self._floors.items(), "floors")
+        floors = key_tables.rows(connection, ("feed", "first"), self._floors.items(), "floors")
         shown = _is_shown(event.c.feed, event.c.sequence, floors)
         reasons = [self._is_new(), _waits(), _is_last(), shown, _is_of_a_batch()]
         reasons += [self._is_of_current(floors), self._was_taken(floors), self._was_read(floors)]
@@ -106,7 +106,7 @@ class OldEvents:
 
 
 def _ids(row: sa.RowMapping) -> set[str]:
-    recorded = events.recorded_of(row)
+    recorded = event_store.recorded_of(row)
     return {recorded.correlation, *recorded.parents}
 
 
@@ -159,6 +159,6 @@ def _is_of_a_batch() -> sa.ColumnElement[bool]:
 def _remove(connection: sa.Connection, going: Sequence[sa.RowMapping]) -> None:
     forgetting.forget(connection, going)
     for table in (taken, event):
-        asked = wanted.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
+        asked = key_tables.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
         gone = table.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
         connection.execute(sa.delete(table).where(gone))

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from feed_assets.core.errors import InvalidReport
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import version_shown
-from feed_assets.ledger import log, wanted
+from feed_assets.ledger import key_tables, log
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.log import Change, Numbered
 from feed_assets.ledger.tables import change, quality, run
@@ -118,8 +118,8 @@ def release(
 
     Findings of others stay, as these runs do not judge them. Marks stay, as their cause is in the inputs.
     """
-    asked = wanted.partitions(connection, partitions)
-    query = sa.select(quality).join(asked, wanted.same(quality, asked))
+    asked = key_tables.partitions(connection, partitions)
+    query = sa.select(quality).join(asked, key_tables.same(quality, asked))
     failed = query.where(quality.c.state.in_((FAILED, STALE)), _OWN).order_by(*quality.primary_key.columns)
     rows = connection.execute(failed).mappings().all()
     _put(connection, rows, {"state": PASSED, "reason": why, "by": by, "at": now}, by)
@@ -163,7 +163,7 @@ class CheckState:
 
 def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[tuple[Partition, str], CheckState]:
     """Return the state of each check of some partitions, by partition and check."""
-    rows = wanted.matching(connection, quality, wanted.keys(partitions))
+    rows = key_tables.matching(connection, quality, key_tables.keys(partitions))
     return {
         (Partition(Feed.parse(row.feed), row.partition), row.check): CheckState(row.state, row.reason) for row in rows
     }
@@ -173,8 +173,8 @@ def failed(
     connection: sa.Connection, partitions: Iterable[Partition], states: Collection[str] = BLOCKING
 ) -> Mapping[Partition, str]:
     """Return those of some partitions that a check blocks, by its state, with the reasons, which name their checks."""
-    asked = wanted.partitions(connection, partitions)
-    query = sa.select(quality).join(asked, wanted.same(quality, asked)).where(quality.c.state.in_(states))
+    asked = key_tables.partitions(connection, partitions)
+    query = sa.select(quality).join(asked, key_tables.same(quality, asked)).where(quality.c.state.in_(states))
     found: dict[Partition, list[str]] = {}
     for row in connection.execute(query.order_by(quality.c.check)):
         reasons = found.setdefault(Partition(Feed.parse(row.feed), row.partition), [])

@@ -9,8 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.positions import Pin
-from feed_assets.ledger import log, runs, updates, wanted
+from feed_assets.core.pins import Pin
+from feed_assets.ledger import key_tables, log, runs, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.tables import change, consumed, quality, update
 
@@ -86,7 +86,7 @@ def _before(at: datetime, pins: Iterable[Pin], found: Mapping[Partition, Sequenc
 def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[updates.Row]]:
     """Return the updates of some runs, in order of their feeds."""
     asked, rows = (
-        wanted.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
+        key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
         dict[str, list[updates.Row]](),
     )
     query = sa.select(*updates.COLUMNS).join(asked, update.c.run == asked.c.run).order_by(update.c.feed, update.c.id)
@@ -97,7 +97,7 @@ def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, lis
 
 def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[Pin]]:
     """Return what the updates of some runs were made of, in order."""
-    asked, pins = wanted.rows(connection, ("run",), [[each] for each in sorted(run_ids)]), dict[str, list[Pin]]()
+    asked, pins = key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]), dict[str, list[Pin]]()
     same = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     query = sa.select(update.c.run, consumed).select_from(asked).join(update, update.c.run == asked.c.run)
     query = query.join(consumed, same & (consumed.c.id == update.c.id) & consumed.c.is_input)
@@ -108,8 +108,8 @@ def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[P
 
 def _found(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, list[Finding]]:
     """Return the newest results of the checks of some partitions."""
-    asked, found = wanted.partitions(connection, sorted(partitions)), dict[Partition, list[Finding]]()
-    query = sa.select(quality).join(asked, wanted.same(quality, asked)).order_by(quality.c.check)
+    asked, found = key_tables.partitions(connection, sorted(partitions)), dict[Partition, list[Finding]]()
+    query = sa.select(quality).join(asked, key_tables.same(quality, asked)).order_by(quality.c.check)
     for row in connection.execute(query):
         at = Partition(Feed.parse(row.feed), row.partition)
         found.setdefault(at, []).append(Finding(at, row.check, row.state, row.reason, row.by, row.at))
@@ -118,8 +118,8 @@ def _found(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 def _columns(connection: sa.Connection, pins: Iterable[Pin]) -> dict[_Key, list[tuple[str, str]]]:
     """Return name and type of the columns of those of some updates that a run of ours wrote."""
-    asked = wanted.updates(connection, {(pin.partition, pin.update_id) for pin in pins})
-    mine = wanted.same(update, asked) & update.c.columns.is_not(None)
+    asked = key_tables.updates(connection, {(pin.partition, pin.update_id) for pin in pins})
+    mine = key_tables.same(update, asked) & update.c.columns.is_not(None)
     rows = connection.execute(
         sa.select(update.c.feed, update.c.partition, update.c.id, update.c.columns).join(asked, mine)
     )

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed
 from feed_assets.core.needs import Need
-from feed_assets.ledger import updates, wanted
+from feed_assets.ledger import key_tables, updates
 from feed_assets.ledger.tables import UtcDateTime, consumed, run, update
 
 RUNS = 20
@@ -32,7 +32,7 @@ def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.R
     """Return start, end and bytes read of the last builds of each feed: one statement, and a seek for each build."""
     if not feeds:
         return ()
-    asked, earlier = wanted.rows(connection, ("feed",), [[str(feed)] for feed in sorted(feeds)]), run.alias()
+    asked, earlier = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in sorted(feeds)]), run.alias()
     mine = sa.select(earlier.c.ended).where(earlier.c.feed == asked.c.feed, earlier.c.state == updates.PUBLISHED)
     first = mine.order_by(earlier.c.ended.desc()).limit(1).offset(RUNS - 1).correlate(asked).scalar_subquery()
     last = (run.c.feed == asked.c.feed) & (run.c.state == updates.PUBLISHED)

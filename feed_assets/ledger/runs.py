@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from feed_assets.core import attempts
 from feed_assets.core.errors import AlreadyRunning
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import closures, log, updates, wanted
+from feed_assets.ledger import closures, key_tables, log, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import change, due, run, update
@@ -134,7 +134,7 @@ def ended_within(connection: sa.Connection, after: int, upto: int) -> tuple[Run,
 
 def records(connection: sa.Connection, builds: Iterable[Run]) -> dict[tuple[str, str], int | None]:
     """Return the rows of what some builds have written, by build and feed; None if they were never counted."""
-    asked = wanted.rows(connection, ("run",), [[each.id] for each in builds])
+    asked = key_tables.rows(connection, ("run",), [[each.id] for each in builds])
     query = sa.select(update.c.run, update.c.feed, update.c.records).join(asked, update.c.run == asked.c.run)
     return {(run_id, feed): count for run_id, feed, count in connection.execute(query)}
 
@@ -142,16 +142,18 @@ def records(connection: sa.Connection, builds: Iterable[Run]) -> dict[tuple[str,
 def ended_in(connection: sa.Connection, builds: Iterable[tuple[str, Partition]]) -> set[tuple[str, Partition]]:
     """Return those of some runs of Dagster and outputs whose build has ended."""
     rows = [[dagster_run, str(output.feed), output.key] for dagster_run, output in sorted(builds)]
-    asked = wanted.rows(connection, ("dagster_run", "feed", "partition"), rows)
-    query = sa.select(run).join(asked, wanted.same(run, asked)).where(run.c.state != RUNNING)
+    asked = key_tables.rows(connection, ("dagster_run", "feed", "partition"), rows)
+    query = sa.select(run).join(asked, key_tables.same(run, asked)).where(run.c.state != RUNNING)
     return {(each.dagster_run or "", each.output) for each in map(_of, connection.execute(query))}
 
 
 def ended_last(connection: sa.Connection, outputs: Iterable[Partition], state: str, reason: str) -> set[Partition]:
     """Return those of some outputs whose last run ended in this state, for this reason."""
-    asked, later = wanted.partitions(connection, outputs), run.alias()
-    newest = sa.select(sa.func.max(later.c.began)).where(wanted.same(later, asked)).correlate(asked).scalar_subquery()
-    query = sa.select(run).join(asked, wanted.same(run, asked))
+    asked, later = key_tables.partitions(connection, outputs), run.alias()
+    newest = (
+        sa.select(sa.func.max(later.c.began)).where(key_tables.same(later, asked)).correlate(asked).scalar_subquery()
+    )
+    query = sa.select(run).join(asked, key_tables.same(run, asked))
     query = query.where(run.c.began == newest, run.c.state == state, run.c.reason == reason)
     return {each.output for each in map(_of, connection.execute(query))}
 
@@ -159,28 +161,28 @@ def ended_last(connection: sa.Connection, outputs: Iterable[Partition], state: s
 def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
     """Return those of some runs that are known, by id."""
     ids = [[each] for each in sorted(run_ids)]
-    return {row.id: _of(row) for row in wanted.matching(connection, run, ids, ("id",))}
+    return {row.id: _of(row) for row in key_tables.matching(connection, run, ids, ("id",))}
 
 
 def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:
     """Return the runs of Dagster that some runs belong to, of those that have one."""
-    asked = wanted.rows(connection, ("id",), [[each] for each in run_ids])
-    query = sa.select(run.c.id, run.c.dagster_run).join(asked, wanted.same(run, asked))
+    asked = key_tables.rows(connection, ("id",), [[each] for each in run_ids])
+    query = sa.select(run.c.id, run.c.dagster_run).join(asked, key_tables.same(run, asked))
     return {row.id: row.dagster_run for row in connection.execute(query) if row.dagster_run}
 
 
 def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tuple[Run, ...]:
     """Return the runs of some outputs that failed or were refused since the last that ended well, oldest first."""
-    rows = connection.execute(_open_attempts(connection.dialect.name), wanted.given(wanted.keys(outputs)))
+    rows = connection.execute(_open_attempts(connection.dialect.name), key_tables.given(key_tables.keys(outputs)))
     return tuple(_of(row) for row in rows)
 
 
 @cache
 def _open_attempts(dialect: str) -> sa.Select[Any]:
-    asked, ended = wanted.table(dialect, wanted.PARTITION), run.alias()
-    well = wanted.same(ended, asked) & ended.c.state.in_(sorted(WELL))
+    asked, ended = key_tables.table(dialect, key_tables.PARTITION), run.alias()
+    well = key_tables.same(ended, asked) & ended.c.state.in_(sorted(WELL))
     last = sa.select(sa.func.max(ended.c.finished)).where(well).correlate(asked).scalar_subquery()
-    query = sa.select(run).join(asked, wanted.same(run, asked)).where(run.c.state.in_(sorted(attempts.ATTEMPTS)))
+    query = sa.select(run).join(asked, key_tables.same(run, asked)).where(run.c.state.in_(sorted(attempts.ATTEMPTS)))
     return query.where(run.c.began >= sa.func.coalesce(last, 0)).order_by(run.c.started, run.c.began)
 
 

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import foreign_correlation
 from feed_assets.core.feeds import Feed, File, Partition, Update
-from feed_assets.core.positions import Pin
-from feed_assets.ledger import batches, inbox, log, quality, reruns, wanted
+from feed_assets.core.pins import Pin
+from feed_assets.ledger import batch_partitions, inbox, key_tables, log, quality, replaced_updates
 from feed_assets.ledger.announce import announce
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED, Change
@@ -93,17 +93,19 @@ def find(connection: sa.Connection, partition: Partition, update_id: str) -> Row
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Row]:
     """Return the newest published update of each partition that has one: one seek each, however long the history is."""
-    found = connection.execute(_newest(connection.dialect.name), wanted.given(wanted.keys(partitions))).mappings()
+    found = connection.execute(
+        _newest(connection.dialect.name), key_tables.given(key_tables.keys(partitions))
+    ).mappings()
     return {row.partition: row for row in map(row_of, found)}
 
 
 @cache
 def _newest(dialect: str) -> sa.Select[Any]:
     """Build the query once: a tick runs it for each partition that it visits, and building takes longer than that."""
-    asked, history = wanted.table(dialect, wanted.PARTITION), update.alias()
-    mine = wanted.same(history, asked) & (history.c.state == PUBLISHED)
+    asked, history = key_tables.table(dialect, key_tables.PARTITION), update.alias()
+    mine = key_tables.same(history, asked) & (history.c.state == PUBLISHED)
     last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(asked).scalar_subquery()
-    return sa.select(*COLUMNS).join(asked, wanted.same(update, asked)).where(update.c.id == last)
+    return sa.select(*COLUMNS).join(asked, key_tables.same(update, asked)).where(update.c.id == last)
 
 
 def gone(connection: sa.Connection, partition: Partition) -> Row | None:
@@ -119,8 +121,8 @@ def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
     if not pins:
         return set()
     by_key = {(str(pin.partition.feed), pin.partition.key, pin.update_id): pin for pin in pins}
-    asked = wanted.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
-    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, wanted.same(update, asked))
+    asked = key_tables.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
+    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, key_tables.same(update, asked))
     return {
         by_key[row.feed, row.partition, row.id]
         for row in connection.execute(query.where(update.c.state == INVALIDATED))
@@ -129,7 +131,7 @@ def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
 
 def known_feeds(connection: sa.Connection, feeds: Iterable[str]) -> set[str]:
     """Return those of some feeds of which any update was ever recorded: one seek for each."""
-    asked = wanted.rows(connection, ("feed",), [[feed] for feed in feeds])
+    asked = key_tables.rows(connection, ("feed",), [[feed] for feed in feeds])
     query = sa.select(asked.c.feed).where(sa.exists().where(update.c.feed == asked.c.feed).correlate(asked))
     return {row.feed for row in connection.execute(query)}
 
@@ -220,7 +222,7 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
         _judge(connection, row, output, row.run, now, has_other_data=is_other)
         inbox.consume(connection, output, row.run, now)
     if before and was == CLAIMED:
-        reruns.made_again(connection, reruns.Again(partition, update_id), now)
+        replaced_updates.made_again(connection, replaced_updates.Again(partition, update_id), now)
 
 
 def output_of(connection: sa.Connection, row: Row) -> Partition:
@@ -231,7 +233,7 @@ def output_of(connection: sa.Connection, row: Row) -> Partition:
 def outputs_of(connection: sa.Connection, rows: Collection[Row]) -> dict[Row, Partition]:
     """Return the same of several updates, in one statement. No run of ours has made others' batches."""
     held = [row for row in rows if row.run and row.partition.parent]
-    asked = wanted.rows(connection, ("id",), [[row.run] for row in held])
+    asked = key_tables.rows(connection, ("id",), [[row.run] for row in held])
     query = sa.select(run.c.id, run.c.feed, run.c.partition).join(asked, run.c.id == asked.c.id)
     found = (
         {run_id: Partition(Feed.parse(feed), key) for run_id, feed, key in connection.execute(query)} if held else {}
@@ -293,13 +295,15 @@ def sync(
     """
     with ledger.read() as connection:
         known = newest(connection, [partition]).get(partition)
-        if agrees(known, valid) and (known is None or not is_batch or batches.has_joined(connection, partition)):
+        if agrees(known, valid) and (
+            known is None or not is_batch or batch_partitions.has_joined(connection, partition)
+        ):
             return known
     with ledger.change() as connection:
         _invalidate_after(connection, partition, valid.id if valid else "", reasons, as_of, now)
         if valid is None:
             return None
-        if is_batch and batches.join(connection, partition):
+        if is_batch and batch_partitions.join(connection, partition):
             _tell_of(connection, partition, now)
         _ingest(connection, valid, now, as_of)
         return find(connection, partition, valid.id)
@@ -354,8 +358,8 @@ def files_of(found: Update) -> dict[str, Any]:
 
 def edge(connection: sa.Connection, partitions: Iterable[Partition], of: Any, state: str) -> dict[Partition, str]:
     """Return the first or last update of each partition in a state: one index seek for each."""
-    asked = wanted.partitions(connection, partitions)
-    mine = wanted.same(update, asked) & (update.c.state == state)
+    asked = key_tables.partitions(connection, partitions)
+    mine = key_tables.same(update, asked) & (update.c.state == state)
     found = sa.select(of(update.c.id)).where(mine).correlate(asked).scalar_subquery()
     rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, found))
     return {Partition(Feed.parse(feed), key): update_id for feed, key, update_id in rows if update_id}

@@ -7,7 +7,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import log, quality, wanted
+from feed_assets.ledger import key_tables, log, quality
 from feed_assets.ledger.database import Ledger, upsert
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import change, waiver
@@ -41,8 +41,8 @@ def waive(ledger: Ledger, partition: Partition, problem: str, why: str, who: str
 
 def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Waiver]:
     """Return what was waived of some partitions, and still is: one seek for each."""
-    asked = wanted.partitions(connection, partitions)
-    rows = connection.execute(sa.select(waiver).join(asked, wanted.same(waiver, asked)).where(~_is_over()))
+    asked = key_tables.partitions(connection, partitions)
+    rows = connection.execute(sa.select(waiver).join(asked, key_tables.same(waiver, asked)).where(~_is_over()))
     return {Partition(Feed.parse(row.feed), row.partition): _waiver(row) for row in rows}
 
 

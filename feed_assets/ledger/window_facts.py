@@ -11,22 +11,22 @@ from feed_assets.core.events import decode, is_moment
 from feed_assets.core.facts import KnownWindow
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import NAMED, TableInput, UpdateInput, WindowInput
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import Need, State
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.ledger import counts, events, log, subscriptions, updates, wanted
-from feed_assets.ledger.states import datasets
+from feed_assets.ledger import event_store, key_tables, log, subscriptions, update_counts, updates
+from feed_assets.ledger.states import window_policies
 from feed_assets.ledger.states.lacking import whys
-from feed_assets.ledger.states.rows import Row
 from feed_assets.ledger.states.watermarks import Line, watermarks
-from feed_assets.ledger.states.windows import known
+from feed_assets.ledger.states.window_queries import known
+from feed_assets.ledger.states.window_rows import Row
 from feed_assets.ledger.tables import change, due, update
 
 
 def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:
     """Return the feeds counted by their readers whose producer reports what was ingested."""
     feeds = {each.span.dataset for each in inputs if each.counts_itself or each.counters}
-    return frozenset(counts.reported_by_others(connection, feeds) if feeds else ())
+    return frozenset(update_counts.reported_by_others(connection, feeds) if feeds else ())
 
 
 def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
@@ -38,7 +38,7 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
     """Return the same of windows in groups. The first bad ones of each group are named."""
     found = known(connection, {at for each in groups for at in each}) if groups else {}
     named = {at: found[at] for each in groups for at in _named(found, each)}
-    tracked = datasets.tracked(connection, {at.dataset for at in named}) if named else {}
+    tracked = window_policies.tracked(connection, {at.dataset for at in named}) if named else {}
     said = whys(connection, named.values(), tracked)
     return {
         at.partition: KnownWindow(
@@ -67,8 +67,12 @@ def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable
     """Return the partitions of counted inputs whose newest updates the counter has not read yet."""
     counted = {at for need in needs for each in need.windows for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
-    positions = subscriptions.positions(connection, [counts.COUNTER]) if rows else {}
-    late = [row.partition for row in rows if row.changed > positions.get((counts.COUNTER, str(row.partition.feed)), 0)]
+    positions = subscriptions.positions(connection, [update_counts.COUNTER]) if rows else {}
+    late = [
+        row.partition
+        for row in rows
+        if row.changed > positions.get((update_counts.COUNTER, str(row.partition.feed)), 0)
+    ]
     return {at for partition in late for at in (partition, partition.parent) if at in counted}
 
 
@@ -80,8 +84,8 @@ def counted_by_nobody(
     rows = [row for row in newest if row.partition in mine or row.partition.parent in mine]
     if not rows:
         return set()
-    asked = wanted.updates(connection, ((row.partition, row.id) for row in rows))
-    query = sa.select(update.c.feed, update.c.partition).join(asked, wanted.same(update, asked))
+    asked = key_tables.updates(connection, ((row.partition, row.id) for row in rows))
+    query = sa.select(update.c.feed, update.c.partition).join(asked, key_tables.same(update, asked))
     found = connection.execute(query.where(update.c.windows.is_(None)))
     lacking = {Partition(Feed.parse(feed), key) for feed, key in found}
     named = {at for each in rows if each.partition in lacking for at in (each.partition, each.partition.parent) if at}
@@ -93,10 +97,10 @@ def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Pa
     counters = {at for each in inputs for at in each.counters}
     if not counters:
         return set()
-    asked = wanted.partitions(connection, counters)
+    asked = key_tables.partitions(connection, counters)
     ends = due.c.state.in_([State.WAITS_FOR_A_PERSON.value, State.SKIPS_LATE_DATA.value])
     goes_on = ~sa.func.coalesce(ends, sa.false())
-    query = sa.select(due.c.feed, due.c.partition).join(asked, wanted.same(due, asked)).where(goes_on)
+    query = sa.select(due.c.feed, due.c.partition).join(asked, key_tables.same(due, asked)).where(goes_on)
     return {Partition(Feed.parse(feed), key) for feed, key in connection.execute(query)}
 
 
@@ -111,7 +115,7 @@ def late_since(
                 readers.setdefault((str(pin.partition.feed), pin.partition.key, pin.update_id), []).append(output)
     if not readers:
         return {}
-    asked = wanted.rows(connection, ("feed", "partition", "position"), readers)
+    asked = key_tables.rows(connection, ("feed", "partition", "position"), readers)
     mine = (change.c.feed == asked.c.feed) & (change.c.partition == asked.c.partition) & (change.c.kind == log.WINDOW)
     mine &= change.c.sequence > sa.cast(asked.c.position, sa.BigInteger)
     names = [asked.c[name] for name in ("feed", "partition", "position")]
@@ -133,14 +137,14 @@ def reached(
         return {}
     found = _last_times(connection, [newest[each.partition] for each in waited if each.partition in newest])
     for at in {each.partition for each in waited if isinstance(each, TableInput)}:
-        marker = events.last_marker(connection, at)
+        marker = event_store.last_marker(connection, at)
         found |= {at: moment} if marker and is_moment(marker) and isinstance(moment := decode(marker), datetime) else {}
     return found | _watermarks(connection, waited)
 
 
 def _last_times(connection: sa.Connection, rows: Iterable[updates.Row]) -> dict[Partition, datetime]:
-    asked = wanted.updates(connection, ((row.partition, row.id) for row in rows))
-    query = sa.select(update.c.feed, update.c.partition, update.c.last).join(asked, wanted.same(update, asked))
+    asked = key_tables.updates(connection, ((row.partition, row.id) for row in rows))
+    query = sa.select(update.c.feed, update.c.partition, update.c.last).join(asked, key_tables.same(update, asked))
     found = connection.execute(query.where(update.c.last.is_not(None)))
     return {Partition(Feed.parse(feed), key): last for feed, key, last in found}
 

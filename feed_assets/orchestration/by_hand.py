@@ -14,17 +14,17 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.history import Order, in_order
 from feed_assets.core.inputs import WindowInput
+from feed_assets.core.message_words import some
 from feed_assets.core.readiness import Need, State, Verdict
-from feed_assets.core.words import some
-from feed_assets.ledger import closures, history, runs, sets
-from feed_assets.ledger.states.windows import declare
-from feed_assets.orchestration.build.body import ASKED_BY
+from feed_assets.ledger import batch_sets, closures, history_budget, runs
+from feed_assets.ledger.states.window_queries import declare
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.repartitioned import there
+from feed_assets.orchestration.decide.request_budget import is_history, place
 from feed_assets.orchestration.decide.requests import request_of
-from feed_assets.orchestration.decide.turns import is_history, place
+from feed_assets.orchestration.execute.asset_function import ASKED_BY
 from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync_needs
@@ -95,7 +95,7 @@ def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> 
             for parent in graph.parents(node)
             for output in graph.downstream(parent, node, there(connection, parent) | found.get(parent.feed, set()))
         }
-        found[node.feed] = below - sets.newest(connection, below).keys()
+        found[node.feed] = below - batch_sets.newest(connection, below).keys()
     return {output for outputs in found.values() for output in outputs}
 
 
@@ -177,10 +177,10 @@ def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
     if verdict.state is not State.CURRENT or node.is_appendable or graph.need(verdict.output).tables:
         return True
     with services.ledger.read() as connection:
-        published = sets.newest(connection, [verdict.output]).get(verdict.output)
+        published = batch_sets.newest(connection, [verdict.output]).get(verdict.output)
     return published is None or published.code_version != graph.assets.get(node.key).code_version
 
 
 def _no_room(services: Services, verdict: Verdict) -> str | None:
     """Return why today has no room for one more run of history; if it has, count the run and return None."""
-    return history.spend(services.ledger, settings().history, verdict.bytes, services.now())
+    return history_budget.spend(services.ledger, settings().history, verdict.bytes, services.now())

@@ -10,15 +10,15 @@ from dagster import _record
 
 from feed_assets.core.typed import typed
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.catch_up import catch_up_jobs, catch_up_sensors
+from feed_assets.orchestration.catch_up_job import catch_up_jobs, catch_up_sensors
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
-from feed_assets.orchestration.declare.dagsters_notes import without_dagsters_notes
+from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
 from feed_assets.orchestration.declare.declarations import declarations_of, specs_of
 from feed_assets.orchestration.declare.versions import with_versions
-from feed_assets.orchestration.retention import prune_jobs, prune_ledger_job
-from feed_assets.orchestration.ticks.orphans import orphans_sensor
+from feed_assets.orchestration.prune_jobs import prune_jobs, prune_ledger_job
+from feed_assets.orchestration.ticks.orphan_sensor import orphans_sensor
 from feed_assets.orchestration.ticks.sensors import sensors_of
 from feed_assets.orchestration.ticks.watch import watch_checks
 from feed_assets.runs.services import utc_now

@@ -22,15 +22,15 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.ledger import alerts, due, runs, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing, will_start_spark
-from feed_assets.orchestration.catch_up import CATCH_UP
+from feed_assets.orchestration.catch_up_job import CATCH_UP
+from feed_assets.orchestration.decide.alert_owner import Ours
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.decide.requests import UNFINISHED, joined
-from feed_assets.orchestration.declare.dagsters_notes import without_dagsters_notes
+from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
 from feed_assets.orchestration.declare.declarations import WATCHED
-from feed_assets.orchestration.ends import names
+from feed_assets.orchestration.execute.makers import DRIVER, refuse_what_is_missing, will_start_spark
 from feed_assets.orchestration.location import LATE_DATA
+from feed_assets.orchestration.run_outcomes import names
 from feed_assets.orchestration.ticks.left_runs import driver_of, fail
 from feed_assets.orchestration.ticks.tick import FAILING, PROBLEM
 from feed_assets.orchestration.ticks.watch import UNDECIDED

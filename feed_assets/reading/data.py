@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from feed_assets.core.csv_dialect import CsvDialect, Encoding
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Skipped, Update
-from feed_assets.core.readable import Format
-from feed_assets.core.words import some
+from feed_assets.core.file_checks import Format
+from feed_assets.core.message_words import some
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.stores import local_root
 from feed_assets.reading import parquet

@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Skipped, Update, Version, is_update_id
 from feed_assets.core.limits import check_partition
-from feed_assets.core.words import some
-from feed_assets.feeds import batches, read
+from feed_assets.core.message_words import some
+from feed_assets.feeds import batch_set, read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.reading.ranges import keys_between, names_between
+from feed_assets.reading.key_ranges import keys_between, names_between
 
 _AT_A_TIME = 8
 _SHOWN = 3
@@ -123,9 +123,9 @@ class Looker:
         return Looked(partition, (read.require(found, self.as_of),))
 
     def _set(self, partition: Partition) -> Looked:
-        found = batches.latest(self.board, partition, self.as_of)
+        found = batch_set.latest(self.board, partition, self.as_of)
         left_out = (Skipped(f"{partition.key}/{each.id}".lstrip("/"), each.reason) for each in found.left_out)
-        return Looked(partition, batches.require(found, self.as_of), tuple(left_out))
+        return Looked(partition, batch_set.require(found, self.as_of), tuple(left_out))
 
 
 def _versions(place: str, names: Sequence[str]) -> str:

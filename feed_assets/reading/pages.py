@@ -10,8 +10,8 @@ from typing import Any
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
-from feed_assets.core.readable import format_of
-from feed_assets.core.words import excerpt, sentence
+from feed_assets.core.file_checks import format_of
+from feed_assets.core.message_words import excerpt, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.read import check_served

@@ -14,15 +14,15 @@ import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
+from feed_assets.core.file_checks import Format, check_readable, format_of, formats_of
+from feed_assets.core.message_words import excerpt, sentence, some
 from feed_assets.core.parquet_values import NO_TEXT, TOO_FINE, too_long
-from feed_assets.core.readable import Format, check_readable, format_of, formats_of
-from feed_assets.core.words import excerpt, sentence, some
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import NoFooter, metadata_in, metadata_of
 from feed_assets.feeds.parquet_columns import Columns, columns_of
 from feed_assets.feeds.read import check_served
 from feed_assets.reading.calendar import check_years, in_todays_calendar
-from feed_assets.reading.columns import Found, fitted, unified, with_column
+from feed_assets.reading.joint_schema import Found, fitted, unified, with_column
 from feed_assets.reading.row_stream import opened_stream, rows_by_batch
 
 pa: Any = pyarrow  # It has no types.

@@ -12,7 +12,7 @@ import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import DiskFull
 from feed_assets.core.feeds import Update
-from feed_assets.core.words import excerpt, sentence
+from feed_assets.core.message_words import excerpt, sentence
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.reading.row_stream import opened_stream, rows_by_batch

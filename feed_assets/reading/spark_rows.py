@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
-from feed_assets.core.readable import Format, formats_of
+from feed_assets.core.file_checks import Format, formats_of
 from feed_assets.core.schemas import check_schema
-from feed_assets.spark.read import read, read_parts
+from feed_assets.spark.input_frames import read, read_parts
 
 if TYPE_CHECKING:
     from feed_assets.reading.data import FeedData

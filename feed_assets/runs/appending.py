@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
+from feed_assets.core.batch_names import Numbers, following, interval_of, is_whole, numbers_in, overlap
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
-from feed_assets.core.increments import Numbers, following, interval_of, is_whole, numbers_in, overlap
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import batches, sets, updates
+from feed_assets.ledger import batch_partitions, batch_sets, updates
 from feed_assets.runs.maker import Output
 from feed_assets.runs.services import Services
 
@@ -31,8 +31,8 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
     row is there once. If several have read them, or one only a part, everything is loaded, and takes the place of all.
     """
     with services.ledger.read() as connection:
-        known = batches.known(connection, [output])[output]
-        read = sets.read_by_batch(connection, output)
+        known = batch_partitions.known(connection, [output])[output]
+        read = batch_sets.read_by_batch(connection, output)
     number = following([*(each.name for each in known), *_on_the_blackboard(services, output)])
     touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}
     is_known = all(read.values())  # A ledger that was lost and rebuilt does not know what was read.
@@ -54,7 +54,7 @@ def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
     numbers, parent = numbers_in(batch.name), batch.parent
     if parent is None or numbers is None or numbers.is_range:
         return
-    beside = [pin for pin in sets.pins_of(connection, [parent])[parent] if pin.partition != batch]
+    beside = [pin for pin in batch_sets.pins_of(connection, [parent])[parent] if pin.partition != batch]
     known = updates.columns_of(connection, beside[-1]) if beside else ()
     found = output.written.columns
     if known and found and sorted(known) != sorted(found):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from feed_assets.core.errors import InvalidName, NoValidUpdate, UpdateChanged
-from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, File, Partition, Update, parse_update_id
+from feed_assets.core.isolation import failing_alone
 from feed_assets.feeds import read
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import get_cursor, put_cursors

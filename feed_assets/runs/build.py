@@ -15,44 +15,44 @@ from feed_assets.core.attempts import end_of
 from feed_assets.core.errors import IllegalTransition, MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.inputs import WindowInput
+from feed_assets.core.message_words import reason_of
 from feed_assets.core.needs import Reprocess
+from feed_assets.core.pins import changed, pins_digest
 from feed_assets.core.plans import BY_HAND, RunSpec
-from feed_assets.core.positions import changed, pins_digest
 from feed_assets.core.profiles import Measures
 from feed_assets.core.reports import text_of
 from feed_assets.core.secrets import without_secrets
 from feed_assets.core.slices import Slice
 from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
-from feed_assets.core.words import reason_of
-from feed_assets.core.written import Counts
+from feed_assets.core.write_result import Counts
 from feed_assets.feeds import write as feed_write
 from feed_assets.ledger import (
-    bases,
+    batch_sets,
     claims,
-    counts,
     inbox,
+    increment_base,
     log,
-    marks,
-    profiles,
+    newest_profiles,
     quality,
     runs,
-    sets,
+    tainted,
+    update_counts,
     updates,
     window_facts,
 )
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.states import backfills
-from feed_assets.runs import companions, reconcile
+from feed_assets.runs import monitors, reconcile
 from feed_assets.runs.appending import refuse_other_columns
 from feed_assets.runs.maker import Made, Output, Task
 from feed_assets.runs.phases import Checked, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
 from feed_assets.runs.pinning import Inputs, Order, backfilled, pin_inputs
 from feed_assets.runs.recipe import Recipe
+from feed_assets.runs.run_turn import Patience, begin
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.runs.users_code import located
-from feed_assets.runs.waiting import Patience, begin
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -129,7 +129,7 @@ class _Build:
             staged = self._stage(claimed, made)
             audited = self._audit(staged, made)
         if self.order.recipe.is_companion:
-            companions.report(self.services, self.order, staged.pinned, audited.audit.checks, self.run_id)
+            monitors.report(self.services, self.order, staged.pinned, audited.audit.checks, self.run_id)
         is_good = audited.audit.passed or self.order.recipe.is_companion
         outcome = self._publish(audited) if is_good else self._refuse(audited)
         backfills.settle(self.services.ledger, self.services.now())
@@ -150,7 +150,7 @@ class _Build:
             sync(self.services.board, self.services.ledger, output, now)
         with self.services.ledger.change() as connection:
             runs.pinned(connection, self.run_id, pins_digest(pinned.pins))
-            published = sets.newest(connection, [output]).get(output)
+            published = batch_sets.newest(connection, [output]).get(output)
             if published is None or is_backfill or not self._is_done(connection, published, pinned):
                 return None
             log.append(connection, [Change(output, log.UNCHANGED, published.id, now, who=self.run_id)])
@@ -177,9 +177,9 @@ class _Build:
         reads_again = recipe.is_appendable or (not consumes and any(source.is_table for source in recipe.sources))
         if published.code_version != recipe.code_version or reads_again:
             return False
-        if recipe.adds and bases.lost(connection, {self.order.output: published}):
+        if recipe.adds and increment_base.lost(connection, {self.order.output: published}):
             return False
-        if recipe.grain and not counts.is_counted(connection, published.partition, published.id):
+        if recipe.grain and not update_counts.is_counted(connection, published.partition, published.id):
             return False  # It was made before its completeness was declared.
         consumed = updates.consumed_by(connection, published.partition, published.id)
         if backfilled(self.order, self.services, published.changed, consumed):
@@ -220,7 +220,7 @@ class _Build:
 
     def _claimed(self, at: Partition) -> tuple[Partition, str]:
         with self.services.ledger.read() as connection:
-            after = sets.last_id(connection, self.order.output) if self.order.recipe.is_appendable else None
+            after = batch_sets.last_id(connection, self.order.output) if self.order.recipe.is_appendable else None
         token, now = self.run_id.encode(), self.services.now()
         return at, feed_write.claim(self.services.board, at, token, now, after=after)
 
@@ -238,7 +238,7 @@ class _Build:
         if not self.order.baseline:
             return ()
         with self.services.ledger.read() as connection:
-            return tuple(profiles.known(connection, self.order.baseline).values())
+            return tuple(newest_profiles.known(connection, self.order.baseline).values())
 
     def _is_suspect(self, pinned: Pinned) -> bool:
         """Return whether a deep check has found something the last time that it ran."""
@@ -246,14 +246,14 @@ class _Build:
         if not deep:
             return False
         with self.services.ledger.read() as connection:
-            known = quality.known(connection, companions.judged(self.order, pinned))
+            known = quality.known(connection, monitors.judged(self.order, pinned))
         return any(check in deep and each.state != quality.PASSED for (_, check), each in known.items())
 
     def _uncounted(self, pinned: Pinned) -> Mapping[str, Sequence[Update]]:
         """Return the updates of inputs that this run counts, as the first one that reads them."""
         read = {each.name: pinned.updates[each.name] for each in self.order.recipe.sources if each.grain}
         with self.services.ledger.read() as connection:
-            new = counts.uncounted(connection, [update for some in read.values() for update in some])
+            new = update_counts.uncounted(connection, [update for some in read.values() for update in some])
         return {name: mine for name, some in read.items() if (mine := [each for each in some if each in new])}
 
     def _stage(self, claimed: Claimed, made: Made) -> Staged:
@@ -278,7 +278,7 @@ class _Build:
         """Record the counts of inputs, whatever the end of this run; after a kill before this the next one counts."""
         if found:
             with self.services.ledger.change() as connection:
-                counts.keep(connection, found, self.run_id, self.services.now())
+                update_counts.keep(connection, found, self.run_id, self.services.now())
 
     def _audit(self, staged: Staged, made: Made) -> Checked:
         """Run the checks: the ledger has the results before the manifest, and whoever publishes reports them."""
@@ -288,7 +288,7 @@ class _Build:
                 states = {each.check.name: each.state for each in audit.checks}
                 claims.audited(connection, output.update, states, audit.figures)
             if audit.measures is not None and (audit.passed or self.order.recipe.is_companion):
-                profiles.keep(connection, output.partition, output.id, audit.measures, self.services.now())
+                newest_profiles.keep(connection, output.partition, output.id, audit.measures, self.services.now())
         self.services.on_step("audited")
         return Checked(staged, audit)
 
@@ -314,7 +314,7 @@ class _Build:
         with self.services.ledger.change() as connection:
             for output in staged.outputs:
                 updates.publish(connection, output.partition, output.id, self.services.now())
-            marks.mark(connection, self.order.output, self.services.now())
+            tainted.mark(connection, self.order.output, self.services.now())
             runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
         self.services.on_step("published")
         pinned = staged.pinned

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from feed_assets.core.argument_types import Name, Share, as_share
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.examples import Example
 from feed_assets.core.profiles import PROFILE
-from feed_assets.core.rules import Name, Share, as_share
 from feed_assets.core.schemas import quoted
 from feed_assets.core.typed import typed
 from feed_assets.runs.evidence import REJECTED, Audited, Evidence, missing

@@ -3,8 +3,8 @@
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board
 from feed_assets.kafka.clients import Clients, say_heard
-from feed_assets.kafka.schemas import Schemas
-from feed_assets.kafka.stretch import Chunking
+from feed_assets.kafka.offset_range import Chunking
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.settings import Settings
 
 

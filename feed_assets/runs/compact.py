@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from feed_assets.core.batch_names import LEAST, Numbers, numbers_in, version_of
 from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.feeds import Feed, Partition, Update
-from feed_assets.core.increments import LEAST, Numbers, numbers_in, version_of
+from feed_assets.core.pins import Pin
 from feed_assets.core.plans import BY_HAND
-from feed_assets.core.positions import Pin
 from feed_assets.feeds import write
-from feed_assets.ledger import claims, compacted, runs, sets, updates
+from feed_assets.ledger import batch_sets, claims, compacted, runs, updates
 from feed_assets.runs import reconcile
-from feed_assets.runs.alone import alone
+from feed_assets.runs.exclusive import alone
 from feed_assets.runs.maker import Output, Task
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.services import Services
@@ -49,7 +49,9 @@ def compact(services: Services, parent: Partition, least: int = LEAST, *, apply:
     """
     reconcile.reconcile(services, output=parent)
     with services.ledger.read() as connection:
-        found = _in_a_row(sets.pins_of(connection, [parent])[parent], compacted.may_return(connection, parent), least)
+        found = _in_a_row(
+            batch_sets.pins_of(connection, [parent])[parent], compacted.may_return(connection, parent), least
+        )
     return [_put_together(services, parent, pins, apply=apply) for pins in found]
 
 
@@ -110,7 +112,7 @@ class _Compaction:
     def _claim(self, run_id: str) -> str:
         services = self.services
         with services.ledger.read() as connection:
-            after = sets.last_id(connection, self.parent)
+            after = batch_sets.last_id(connection, self.parent)
         update_id = write.claim(services.board, self.into, run_id.encode(), services.now(), after=after)
         services.on_step("claimed on the blackboard")
         with services.ledger.change() as connection:

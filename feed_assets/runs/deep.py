@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Partition, Update
-from feed_assets.core.words import some
+from feed_assets.core.message_words import some
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import updates

@@ -9,8 +9,8 @@ from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
+from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.database import get_cursor, put_cursors
-from feed_assets.ledger.sets import pins_of
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.runs.unchanged import unchanged

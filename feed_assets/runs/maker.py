@@ -14,7 +14,7 @@ from feed_assets.core.plans import RunSpec
 from feed_assets.core.profiles import Measures
 from feed_assets.core.slices import Slice, SliceReader
 from feed_assets.core.spans import Span
-from feed_assets.core.written import Counts, Written
+from feed_assets.core.write_result import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.recipe import Recipe

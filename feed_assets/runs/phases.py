@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.pins import Pin
 from feed_assets.core.plans import RunSpec
-from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
 from feed_assets.core.spans import Span
 from feed_assets.runs.maker import Audit, Output

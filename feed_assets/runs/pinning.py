@@ -3,23 +3,23 @@
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from feed_assets.core.choosing import Choice
 from feed_assets.core.consistency import mixed, of_one_origin
 from feed_assets.core.errors import InvalidDefinition, MixedInputs, NoValidUpdate
 from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.inputs import WindowInput
+from feed_assets.core.message_words import some
 from feed_assets.core.needs import Need, Reprocess
+from feed_assets.core.pins import Pin
 from feed_assets.core.plans import RunSpec
-from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.spans import Span
+from feed_assets.core.update_choice import Choice
 from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
-from feed_assets.core.words import some
 from feed_assets.feeds.read import named
-from feed_assets.ledger import bases, facts, lineage
-from feed_assets.runs import slices
+from feed_assets.ledger import fact_queries, increment_base, lineage
+from feed_assets.runs import slice_inputs
 from feed_assets.runs.appending import batch_for
 from feed_assets.runs.phases import Pinned
 from feed_assets.runs.recipe import Recipe
@@ -70,10 +70,10 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
         if name not in tables | spans.keys()
     }
     _refuse_lacking(order, lacking, services)
-    cut = {name: slices.cut(services.ledger, told, order.output, order.inputs[name]) for name in tables}
+    cut = {name: slice_inputs.cut(services.ledger, told, order.output, order.inputs[name]) for name in tables}
     _refuse_several(order, cut)
-    read = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
-    pins = tuple(sorted(read | windows | slices.carried(services.ledger, order.recipe, order.output, read)))
+    read = {pin for pairs in found.values() for _, pin in pairs} | slice_inputs.pins_of(cut)
+    pins = tuple(sorted(read | windows | slice_inputs.carried(services.ledger, order.recipe, order.output, read)))
     if not pins:
         raise NoValidUpdate(f"{order.output}: none of its inputs has an event yet: expected one. Wait for it.")
     if order.recipe.is_by_events and not order.run_spec.consumes:
@@ -97,7 +97,7 @@ def _base(order: Order, services: Services) -> tuple[tuple[Update, Pin] | None, 
         return None, None, told
     sync(services.board, services.ledger, order.output, services.now())
     with services.ledger.read() as connection:
-        base = bases.base(connection, order.output)
+        base = increment_base.base(connection, order.output)
     if base is None:
         return None, None, _reloading(told, services)
     return (named(services.board, order.output, base.update_id), base), None, told
@@ -109,7 +109,7 @@ def _reloading(told: RunSpec, services: Services) -> RunSpec:
     return replace(told, plan=replace(told.plan, kind="reload"))
 
 
-def _refuse_several(order: Order, cut: slices.Cut) -> None:
+def _refuse_several(order: Order, cut: slice_inputs.Cut) -> None:
     """Raise InvalidDefinition if a function that takes one slice would get one of several, and lose the others.
 
     A function that takes the run spec finds all of them there.
@@ -171,7 +171,7 @@ def _read(windows: WindowInput, pins: Sequence[Pin]) -> Span:
 def _known_windows(order: Order, services: Services) -> Facts:
     windows = [each for some in order.windows.values() for each in some]
     with services.ledger.read() as connection:
-        return facts.of_windows(connection, windows, services.now())
+        return fact_queries.of_windows(connection, windows, services.now())
 
 
 def backfilled(order: Order, services: Services, since: int, consumed: Sequence[Pin]) -> bool:

@@ -7,12 +7,12 @@ finished by the next one, whatever its policy.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from feed_assets.core.batch_names import numbers_in, replaced
 from feed_assets.core.feeds import Feed, Partition, Update
-from feed_assets.core.increments import numbers_in, replaced
 from feed_assets.core.retention import Found, Judgement, Retention, judge, kept_from
-from feed_assets.feeds import read, retention
-from feed_assets.ledger import batches, pruning, updates
-from feed_assets.runs.orphans import forget_claims
+from feed_assets.feeds import read, removal
+from feed_assets.ledger import batch_partitions, pruning, updates
+from feed_assets.runs.orphan_sweep import forget_claims
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 
@@ -56,7 +56,7 @@ def prune(services: Services, partition: Partition, policy: Retention, *, apply:
         return Pruned(partition, judged, applied=False)
     stays = _remove(services, partition, found, {each.id: each.reason for each in judged if each.goes}, holder)
     forget_claims(services, partition)
-    retention.tidy(services.board, partition)
+    removal.tidy(services.board, partition)
     corrected = {
         update_id: {"goes": False, "reason": reason, "surprising": True} for update_id, reason in stays.items()
     }
@@ -68,7 +68,7 @@ def _holder(services: Services, partition: Partition) -> Update | None:
     if partition.parent is None or numbers_in(partition.name) is None:
         return None
     with services.ledger.read() as connection:
-        held = batches.known(connection, [partition.parent])[partition.parent]
+        held = batch_partitions.known(connection, [partition.parent])[partition.parent]
         valid = updates.newest(connection, held)
     # Include this batch as if it were valid: one that is pruned already no longer is.
     holder = replaced({*valid, partition}).get(partition)
@@ -80,7 +80,7 @@ def _found(services: Services, partition: Partition) -> tuple[Found, ...]:
 
     The ledger is read last: what was being written when the blackboard was listed is claimed in it by then.
     """
-    found = retention.find(services.board, partition)
+    found = removal.find(services.board, partition)
     with services.ledger.read() as connection:
         known = pruning.known(connection, partition, found[-1].id if found else "")
         readers = pruning.readers(connection, partition)
@@ -106,11 +106,11 @@ def _remove(
     services.on_step("given up in the ledger")
     going = {update_id: reason for update_id, reason in going.items() if update_id not in pinned}
     if kept := kept_from(found, going, holder and holder.id):
-        retention.promise(services.board, partition, kept)
+        removal.promise(services.board, partition, kept)
         services.on_step(f"promised from {kept}")
     stays = {update_id: f"run {reader} reads it" for update_id, reader in pinned.items()}
     for update_id in sorted(going):
-        if not retention.remove(services.board, partition, update_id, holder and holder.partition):
+        if not removal.remove(services.board, partition, update_id, holder and holder.partition):
             stays[update_id] = "the newer ones were invalidated meanwhile"
             sync(services.board, services.ledger, partition, services.now())
         elif update_id not in valid:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from feed_assets.core.errors import NoValidUpdate, UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition, Update, is_update_id, parse_update_id
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.feeds import read
-from feed_assets.ledger import batches, updates
-from feed_assets.ledger import rebuild as ledger_rebuild
-from feed_assets.ledger.rebuild import Seen
+from feed_assets.ledger import batch_partitions, updates
+from feed_assets.ledger import recovery as ledger_rebuild
+from feed_assets.ledger.recovery import Seen
 from feed_assets.runs.services import Services
 
 NeedOf = Callable[[Partition], Need | None]
@@ -81,7 +81,7 @@ def rebuild(
             _add(services, partition, found, need_of if trust else None, rows)
             if feed in appendable:
                 with services.ledger.change() as connection:
-                    batches.join(connection, partition)
+                    batch_partitions.join(connection, partition)
         _look_at_lineage(services, feed, need_of, found, trust)
     return found
 

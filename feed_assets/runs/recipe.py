@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.feeds import Feed
+from feed_assets.core.file_checks import Format
 from feed_assets.core.profiles import Profile
-from feed_assets.core.readable import Format
 from feed_assets.runs.checks import PROFILED, Check
 from feed_assets.settings import Settings
 

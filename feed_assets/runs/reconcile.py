@@ -12,10 +12,10 @@ from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.errors import BlackboardError
 from feed_assets.core.feeds import Partition
 from feed_assets.core.orphans import RULES, Fate, Status
-from feed_assets.ledger import claims, marks, runs, updates
+from feed_assets.ledger import claims, runs, tainted, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.states import backfills
-from feed_assets.runs.orphans import FINISHED, SWEPT, Done, contents_of
+from feed_assets.runs.orphan_sweep import FINISHED, SWEPT, Done, contents_of
 from feed_assets.runs.services import Services, is_dead
 
 _log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
         for row in finished.swept:
             updates.change(connection, row.partition, row.id, updates.ABANDONED, services.now(), reason=reason)
         if finished.is_published:
-            marks.mark(connection, run.output, services.now())
+            tainted.mark(connection, run.output, services.now())
         ended = updates.PUBLISHED if finished.is_published else state
         runs.end(connection, run.id, ended, services.now(), None if finished.is_published else reason)
     backfills.settle(services.ledger, services.now())

@@ -1,12 +1,12 @@
 """Take an invalidation back: the blackboard first, then the ledger."""
 
+from feed_assets.core.batch_names import overlap
 from feed_assets.core.errors import NotRevalidated
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.increments import overlap
 from feed_assets.feeds import read, write
-from feed_assets.ledger import bases, runs, sets, updates
+from feed_assets.ledger import batch_sets, increment_base, runs, updates
 from feed_assets.runs import reconcile
-from feed_assets.runs.alone import alone
+from feed_assets.runs.exclusive import alone
 from feed_assets.runs.services import Services
 
 _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
@@ -47,7 +47,7 @@ def _revalidated(services: Services, recorded: Update, run_id: str | None = None
 def _refuse_passed(services: Services, recorded: Update) -> None:
     """Raise NotRevalidated if a later increment was added to one before: it does not have the rows of this one."""
     with services.ledger.read() as connection:
-        later = bases.beside(connection, recorded.partition, recorded.id)
+        later = increment_base.beside(connection, recorded.partition, recorded.id)
     if later:
         raise NotRevalidated(
             f"{recorded.partition} {recorded.id}: {later} came later, and was added to what was there before: it is "
@@ -60,14 +60,14 @@ def _built_alone(services: Services, partition: Partition, update_id: str) -> Pa
     with services.ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
         output = updates.output_of(connection, row) if row else partition
-        return output if output != partition or bases.has_increments(connection, output) else None
+        return output if output != partition or increment_base.has_increments(connection, output) else None
 
 
 def _refuse_read_again(services: Services, output: Partition, batch: Update) -> None:
     """Raise NotRevalidated for a batch whose rows others hold by now: they would be there twice."""
     with services.ledger.read() as connection:
         mine = updates.consumed_by(connection, batch.partition, batch.id)
-        read = sets.read_by_batch(connection, output)
+        read = batch_sets.read_by_batch(connection, output)
     others = sorted(at.name for at, pins in read.items() if at != batch.partition and overlap(mine, pins))
     if others:
         raise NotRevalidated(

@@ -99,7 +99,7 @@ def spark_maker(
     This is the one place where Spark is chosen. `reader` is that of the slices that a function gets.
     """
     from feed_assets.runs.spark_maker import SparkMaker  # PySpark costs a second: only makers of rows load it.
-    from feed_assets.spark.profiles import profiled
+    from feed_assets.spark.run_profile import profiled
 
     return SparkMaker(lambda size: profiled(settings, profile, may_start=may_start, size=size), reader)
 

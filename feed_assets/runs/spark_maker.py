@@ -8,9 +8,9 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame, SparkSession
 
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.places import line_of
 from feed_assets.core.slices import SliceReader
-from feed_assets.core.written import Counts, Written
+from feed_assets.core.source_lines import line_of
+from feed_assets.core.write_result import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import check_footers
 from feed_assets.runs.checks import Audited, Unique
@@ -20,12 +20,12 @@ from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.transform import RECORDS, Frames, path_of_file, transformed
 from feed_assets.runs.wrong_sql import naming_sql
 from feed_assets.spark.digest import measured
-from feed_assets.spark.errors import SPARK_ERRORS, of_function, reading
-from feed_assets.spark.read import read_own
+from feed_assets.spark.input_frames import read_own
 from feed_assets.spark.rejects import REJECTS, write_rejects
 from feed_assets.spark.sizing import bytes_of
-from feed_assets.spark.windows import Counting, counting_of
-from feed_assets.spark.write import observable, write
+from feed_assets.spark.spark_errors import SPARK_ERRORS, of_function, reading
+from feed_assets.spark.window_counts import Counting, counting_of
+from feed_assets.spark.written_frame import observable, write
 
 PROFILE_SCHEMA = "measure string, found double, median double, mad double, is_anomaly boolean"
 

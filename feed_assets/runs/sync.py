@@ -6,11 +6,11 @@ from datetime import datetime
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Partition, Update, parse_update_id
 from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import Need
-from feed_assets.feeds import batches, read
+from feed_assets.feeds import batch_set, read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import log, sets, updates
+from feed_assets.ledger import batch_sets, log, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.services import Services
 
@@ -42,19 +42,19 @@ def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id:
 
 def sync_batches(
     board: Blackboard, ledger: Ledger, partition: Partition, now: datetime
-) -> tuple[batches.SetReading, tuple[Pin, ...]]:
+) -> tuple[batch_set.SetReading, tuple[Pin, ...]]:
     """Read the newest valid update of every batch of a partition and record them; a batch that is gone, too."""
     with ledger.read() as connection:
         as_of = log.last(connection)
-        known = sets.pins_of(connection, [partition])[partition]
-    reading = batches.latest(board, partition)
+        known = batch_sets.pins_of(connection, [partition])[partition]
+    reading = batch_set.latest(board, partition)
     for gone in {pin.partition for pin in known} - {each.partition for each in reading.batches}:
         _record(ledger, read.Reading(gone, None, ()), now, as_of)
     pins = [_record(ledger, each, now, as_of, is_batch=True) for each in reading.batches]
     return reading, tuple(pin for pin in pins if pin)
 
 
-def sync_needs(services: Services, needs: Iterable[Need]) -> list[batches.SetReading]:
+def sync_needs(services: Services, needs: Iterable[Need]) -> list[batch_set.SetReading]:
     """Record the newest updates of outputs and of all that these need; return what was read of appendable inputs."""
     needs = [*needs]
     inputs = {
@@ -101,7 +101,7 @@ def pin_batches(
     board = services.board_of(partition.feed)
     reading, newest = sync_batches(board, services.ledger, partition, services.now())
     if partition in named:
-        reading = batches.latest(board, partition, _moment(partition, named[partition]))
+        reading = batch_set.latest(board, partition, _moment(partition, named[partition]))
     is_decided = only_named and any(batch.parent == partition for batch in named)
     chosen = {} if is_decided else {update.partition: update for update in reading.updates}
     for batch, update_id in named.items():
@@ -111,7 +111,7 @@ def pin_batches(
     for left in (left for left in reading.left_out if left.id not in names):
         services.on_step(f"{left.id} of {partition} is left out: {left.reason}")
     known = {(pin.partition, pin.update_id): pin for pin in newest}
-    found = [chosen[batch] for batch in sorted(chosen)] or batches.require(reading)
+    found = [chosen[batch] for batch in sorted(chosen)] or batch_set.require(reading)
     return [(update, known.get((update.partition, update.id)) or _pin_of(services, update)) for update in found]
 
 

@@ -18,11 +18,11 @@ from feed_assets.feeds.footers import check_footers
 from feed_assets.feeds.text_files import check_unaltered
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import PREVIOUS, Recipe, Source
-from feed_assets.spark import read
-from feed_assets.spark.errors import reading
+from feed_assets.spark import input_frames
 from feed_assets.spark.rejects import Rejected, apart, is_tagged, kept_of, reject_counts, rejected_rows, without_rejects
+from feed_assets.spark.spark_errors import reading
 from feed_assets.spark.tally import Tally
-from feed_assets.spark.windows import MOST_PARTS, Counting, counting_of
+from feed_assets.spark.window_counts import MOST_PARTS, Counting, counting_of
 
 RECORDS = "records"
 """The records of an input, in its tally."""
@@ -145,7 +145,7 @@ class _Transform:
         if update is None:
             return None
         check_footers(self.board, [update])
-        return read.read_own(self.spark, self.board, update)
+        return input_frames.read_own(self.spark, self.board, update)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self.kept.append(frame.persist())
@@ -156,17 +156,17 @@ class _Transform:
         updates = self.task.updates[source.name]
         board = self.task.boards.get(source.name, self.board)
         dialect = source.dialect or RFC_4180
-        tagged = read.read(self.spark, board, updates, source.format, source.schema or "", dialect=dialect)
+        tagged = input_frames.read(self.spark, board, updates, source.format, source.schema or "", dialect=dialect)
         return tagged.withColumn("_partition", _partition_of_file(source, updates)) if source.fans_in else tagged
 
     def _input(self, source: Source, tagged: Mapping[str, DataFrame]) -> DataFrame:
         """Return the frame that the function gets of an input."""
         if source.name in tagged:
-            return tagged[source.name] if source.tagged else read.clean(tagged[source.name])
+            return tagged[source.name] if source.tagged else input_frames.clean(tagged[source.name])
         check_footers(self.board, self.task.updates[source.name])  # Refuses what Spark would read in part.
         frames: list[DataFrame] = []
         for update in self.task.updates[source.name]:
-            frame = read.read_own(self.spark, self.board, update)
+            frame = input_frames.read_own(self.spark, self.board, update)
             frames.append(frame.withColumn("_partition", sf.lit(update.partition.key)) if source.fans_in else frame)
         return reduce(DataFrame.unionByName, frames)
 

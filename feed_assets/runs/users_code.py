@@ -6,8 +6,8 @@ from typing import Any
 
 from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import FeedAssetsError, FunctionFailed, FunctionWrong, InvalidDefinition
-from feed_assets.core.places import line_of, raised_at, with_notes
-from feed_assets.core.words import text_of
+from feed_assets.core.message_words import text_of
+from feed_assets.core.source_lines import line_of, raised_at, with_notes
 
 _LASTING = (ModuleNotFoundError, NameError)
 """Mistakes of a function that every other run of it repeats. Others, and classes derived from these, may be due to a

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from feed_assets.core.errors import BlackboardMissing, NoValidUpdate
-from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.isolation import failing_alone
 from feed_assets.feeds import read
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import get_cursor, put_cursors

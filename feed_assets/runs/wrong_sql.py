@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.words import excerpt, sentence
+from feed_assets.core.message_words import excerpt, sentence
 from feed_assets.runs.outcomes import wanted_of
 from feed_assets.runs.profiling import FIGURE, MEASURE, wanted
 from feed_assets.runs.recipe import Recipe
-from feed_assets.spark.errors import SPARK_ERRORS, is_lasting
+from feed_assets.spark.spark_errors import SPARK_ERRORS, is_lasting
 
 _DECLARED = {FIGURE: ("figure", "figures"), MEASURE: ("measure", "the profile's measures")}
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SourceUnavailable
-from feed_assets.core.words import some
+from feed_assets.core.message_words import some
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.005

@@ -14,11 +14,11 @@ from sqlalchemy import event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from feed_assets.core.deadlines import shut
 from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
 from feed_assets.core.secrets import cause, shown
+from feed_assets.core.time_limits import shut
 from feed_assets.ledger.sessions import connect_args
-from feed_assets.sources.loading import load_all
+from feed_assets.sources.driver_values import load_all
 from feed_assets.sources.marker_columns import MOMENT, moment
 
 ANSWER_SECONDS = 30

@@ -7,17 +7,17 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from feed_assets.core.argument_types import BoardName, Prefix, Url
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import check_segment
-from feed_assets.core.rules import BoardName, Prefix, Url
 from feed_assets.core.typed import typed
 from feed_assets.core.windows import step_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import check_installed
 from feed_assets.settings import expand
 from feed_assets.sources.contract import Reader
-from feed_assets.sources.files import FileEvents
-from feed_assets.sources.rows import Columns
+from feed_assets.sources.event_files import FileEvents
+from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
 
 COLUMNS = "columns"
@@ -107,7 +107,7 @@ class EventTopic:
     def reader(self, _board: BoardNamed) -> Reader:
         """Return the reader of these events. Raise InvalidSetting if no broker, or registry, is set."""
         check_installed()
-        from feed_assets.sources.topics import topic_events
+        from feed_assets.sources.topic_events import topic_events
 
         return topic_events(self.topic, self.format, self.columns)
 
@@ -156,7 +156,7 @@ class SignalTopic:
     def reader(self, _board: BoardNamed) -> Reader:
         """Return the reader of these events. Raise InvalidSetting if no broker is set."""
         check_installed()
-        from feed_assets.sources.signals import topic_signals
+        from feed_assets.sources.signal_events import topic_signals
 
         reported = (self.counts.dataset, step_of(self.counts.grain)) if self.counts else None
         return topic_signals(self.upstream, reported)
@@ -182,7 +182,7 @@ class CountedTopic:
         """Return the reader of these counts. Raise InvalidSetting if no broker is set."""
         check_installed()
         from feed_assets.sources.topic_counts import SourceCounts
-        from feed_assets.sources.topics import clients_for
+        from feed_assets.sources.topic_events import clients_for
 
         step = step_of(self.by.grain)
         return SourceCounts(clients_for(self.counted), self.counted, self.by.dataset, self.by.tier, step)
@@ -204,7 +204,7 @@ class LoadedTables:
 
     def reader(self, _board: BoardNamed) -> Reader:
         """Return the reader of these events. Raise InvalidSetting if there is no such warehouse."""
-        from feed_assets.sources.warehouses import table_loads
+        from feed_assets.sources.warehouse_events import table_loads
 
         return table_loads(self.warehouse)
 

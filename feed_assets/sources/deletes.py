@@ -7,13 +7,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from feed_assets.core.argument_types import Url
 from feed_assets.core.errors import InvalidEvent, SourceUnavailable
 from feed_assets.core.events import Marker, decode, encode
-from feed_assets.core.rules import Url
 from feed_assets.core.typed import typed
 from feed_assets.settings import expand
 from feed_assets.sources.databases import columns_of, reading
-from feed_assets.sources.rows import as_marker
+from feed_assets.sources.event_rows import as_marker
 
 _ROWS_PER_READ = 10_000
 

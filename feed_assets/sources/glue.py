@@ -17,8 +17,8 @@ from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[re
 
 from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.errors import SinkUnavailable
+from feed_assets.core.message_words import sentence
 from feed_assets.core.schemas import column_types
-from feed_assets.core.words import sentence
 
 GLUE_SECONDS = 10
 """Seconds in which Glue answers a request."""

@@ -14,11 +14,11 @@ from openlineage.client.event_v2 import RunEvent
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport, TokenProvider
 
-from feed_assets.core.deadlines import Opened, in_time
 from feed_assets.core.errors import SinkUnavailable
-from feed_assets.core.forms import LINEAGE
+from feed_assets.core.http_sessions import ListingAdapter, listing_session
 from feed_assets.core.secrets import shown
-from feed_assets.core.web import ListingAdapter, listing_session
+from feed_assets.core.setting_types import LINEAGE
+from feed_assets.core.time_limits import Opened, in_time
 
 EVENT_SECONDS = 5
 """Seconds in which an endpoint takes an event, to the end of its answer."""

@@ -10,8 +10,8 @@ from feed_assets.core.feeds import File
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.parquet_metadata import check_columns
+from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.records import Place, Record, Unfinished, check_header, gone, shrunk
-from feed_assets.sources.rows import Columns
 
 GROUP_BYTES = 268_435_456
 """The most bytes, uncompressed, of the columns that are read of a row group: a larger group is rejected whole."""

@@ -26,7 +26,7 @@ SINK_SECONDS = 10
 """Seconds in which a database takes a batch: one tick publishes to all sinks, one after the other."""
 
 PIPELINES = "_pipelines"
-"""The suffix of a table or folder of events that makes its name that of its pipelines (`sources/pipelines.py`)."""
+"""The suffix of a table or folder of events that makes its name that of its pipelines (`sources/pipeline_sink.py`)."""
 
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")

@@ -21,7 +21,7 @@ from feed_assets.sources.cells import cut, parsed
 from feed_assets.sources.commits import Waiting, await_writers
 from feed_assets.sources.contract import Batch, Positions, batch_of
 from feed_assets.sources.databases import ANSWER_SECONDS, Types, columns_of, reading
-from feed_assets.sources.rows import Columns
+from feed_assets.sources.event_rows import Columns
 
 _KINDS: Mapping[str, Callable[[str], Any]] = {
     "int": int,

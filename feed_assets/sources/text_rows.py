@@ -10,9 +10,9 @@ from feed_assets.core.csv_dialect import misplaced_quote
 from feed_assets.core.feeds import File
 from feed_assets.core.limits import REJECT_BYTES, ROW_BYTES, excerpt
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.lines import Lines, Newlines, QuotedNewlines, Text
 from feed_assets.sources.records import Blank, Place, Record, Unfinished, check_header
-from feed_assets.sources.rows import Columns
 
 
 def json_records(

@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from feed_assets.core.errors import SourceUnavailable
-from feed_assets.kafka import counts
+from feed_assets.kafka import message_counts
 from feed_assets.kafka.clients import SECONDS, Clients
-from feed_assets.kafka.counts import EPOCH, Cell
+from feed_assets.kafka.message_counts import EPOCH, Cell
 from feed_assets.sources.contract import Batch, Positions
-from feed_assets.sources.topics import translated
+from feed_assets.sources.topic_events import translated
 
 Tier = Literal["broker", "reader"]
 
@@ -52,16 +52,16 @@ class SourceCounts:
         """Return the reports on what arrived after a position. Raise SourceUnavailable if the broker cannot count."""
         place = self._positions.load(after)
         with translated():
-            topic_id = counts.same_topic(self.clients, self.topic, (place or {}).get("topic_id"))
+            topic_id = message_counts.same_topic(self.clients, self.topic, (place or {}).get("topic_id"))
             if self.tier == "reader":
                 return self._by_reading(place, after, topic_id, seconds)
-            if why := counts.refusal(self.clients, self.topic):  # Each time: a topic may be altered.
+            if why := message_counts.refusal(self.clients, self.topic):  # Each time: a topic may be altered.
                 raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
             return self._by_broker(place, after, topic_id)
 
     def _by_reading(self, place: Mapping[str, Any] | None, after: str | None, topic_id: str, seconds: float) -> Batch:
         known = {cell.partition: cell for cell in map(_loaded, (place or {}).get("cells", ()))}
-        changed, last, is_complete = counts.by_reading(
+        changed, last, is_complete = message_counts.by_reading(
             self.clients, self.topic, known, MESSAGES, seconds, self._start_of
         )
         cells = [_dumped(last[each]) for each in sorted(last)]
@@ -82,13 +82,13 @@ class SourceCounts:
         if len(bounds) < 2:
             return Batch((), (), after, is_complete=True)
         offsets = {int(partition): offset for partition, offset in place["offsets"].items()} if place else {}
-        found = counts.by_offsets(self.clients, self.topic, offsets, bounds)
+        found = message_counts.by_offsets(self.clients, self.topic, offsets, bounds)
         position = self._positions.dump({"topic_id": topic_id, "until": bounds[-1].isoformat(), "offsets": found.after})
         return Batch((), (), position, bounds[-1] == last, reports=(self._said(found.windows, found.ranges),))
 
     def _first(self) -> datetime | None:
         """Return the first window of which the broker has all messages; None for a topic without messages."""
-        oldest = counts.oldest(self.clients, self.topic)
+        oldest = message_counts.oldest(self.clients, self.topic)
         starts = [self._start_of(each.moment) + (self.step if each.is_cut else timedelta()) for each in oldest]
         cut = [start for start, each in zip(starts, oldest, strict=True) if each.is_cut]
         return max(cut) if cut else min(starts, default=None)

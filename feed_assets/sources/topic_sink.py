@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from feed_assets.core.errors import FencedOff, KafkaUnavailable, SinkUnavailable
-from feed_assets.kafka.appender import Appender
 from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.exclusive_writer import Appender
 from feed_assets.kafka.messages import Message
 from feed_assets.sources.sinks import Numbered, line_of
-from feed_assets.sources.topics import clients_for
+from feed_assets.sources.topic_events import clients_for
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ s3a has one user for each bucket, for all callers (Hadoop's per-bucket configura
 from urllib.parse import urlsplit
 
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.core.forms import Place
+from feed_assets.core.setting_types import Place
 from feed_assets.settings import Settings
 
 S3A = "spark.hadoop.fs.s3a"

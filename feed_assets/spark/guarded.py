@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import DiskFull, OutOfMemory, SparkDied, SparkUnavailable
-from feed_assets.core.words import text_of
-from feed_assets.spark.errors import SPARK_ERRORS
+from feed_assets.core.message_words import text_of
+from feed_assets.spark.spark_errors import SPARK_ERRORS
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _SERVER_IS_GONE = re.compile(r"SESSION_(CLOSED|CHANGED|NOT_FOUND)|StatusCode\.UNAVAILABLE|\[NO_ACTIVE_SESSION\]")

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from feed_assets.core.words import with_article
+from feed_assets.core.message_words import with_article
 from feed_assets.spark import plain_json
 from feed_assets.spark.parse import collected, complaint, missing, once, value
 

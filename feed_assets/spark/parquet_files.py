@@ -15,8 +15,8 @@ from pyspark.sql.types import StructField, StructType
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.spark.checksums import VERIFIED
-from feed_assets.spark.parquet_values import Stored, spark_type
 from feed_assets.spark.parse import EXACT_JSON, collected, column, missing
+from feed_assets.spark.spark_values import Stored, spark_type
 
 if TYPE_CHECKING:
     from feed_assets.feeds.parquet_columns import Columns

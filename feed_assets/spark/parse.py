@@ -22,8 +22,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from feed_assets.core import text_forms
+from feed_assets.core.message_words import with_article
 from feed_assets.core.schemas import quoted
-from feed_assets.core.words import with_article
 
 META = ("_raw", "_file", "_reasons")
 """The columns that a tagged frame has after those of the schema."""

@@ -20,13 +20,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 from feed_assets.core.data_version import NO_ROWS, combined
 from feed_assets.core.errors import UnstableRejects
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.written import Written
+from feed_assets.core.write_result import Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.spark.digest import digest, hash_of, parts_of
 from feed_assets.spark.parse import META, SCHEMAS, column, is_clean, reasons
 from feed_assets.spark.sizing import bytes_of
 from feed_assets.spark.tally import seen
-from feed_assets.spark.write import write, written
+from feed_assets.spark.written_frame import write, written
 
 REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
 """Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""

@@ -18,15 +18,15 @@ from pyspark.sql import SparkSession
 
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
-from feed_assets.core.words import excerpt, sentence
+from feed_assets.core.message_words import excerpt, sentence
 from feed_assets.settings import Settings
 from feed_assets.spark import checksums
 from feed_assets.spark.buckets import CREDENTIALS, S3A, at_endpoint, buckets
-from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.heap import default_heap, in_words
 from feed_assets.spark.java import java
 from feed_assets.spark.jvm import AUTHENTICATED, ON_LOOPBACK, of_python_workers, start_context
 from feed_assets.spark.sizing import SMALL
+from feed_assets.spark.spark_errors import SPARK_ERRORS
 
 _SQL = {
     "spark.sql.session.timeZone": "UTC",

@@ -18,22 +18,22 @@ from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.opened import open_board
 from feed_assets.home import home
-from feed_assets.orchestration.build.makers import make_with, read_slices_with
-from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.ranges import PARTITION, named_by
+from feed_assets.orchestration.decide.run_blocks import PARTITION, named_by
 from feed_assets.orchestration.declare.declarations import declarations_of, value_of
-from feed_assets.orchestration.ends import Ended, ends_of
+from feed_assets.orchestration.execute.build_events import DATA_VERSION_TAG
+from feed_assets.orchestration.execute.makers import make_with, read_slices_with
+from feed_assets.orchestration.run_outcomes import Ended, ends_of
 from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import Settings, settings
 from feed_assets.testing.environment import refuse_another_home, refuse_settings_of_the_shell
+from feed_assets.testing.given_slices import rows_of_the_test
+from feed_assets.testing.published_rows import published_rows
 from feed_assets.testing.results import Asked, Ran, Reported
-from feed_assets.testing.rows import published_rows
 from feed_assets.testing.selection import selected
-from feed_assets.testing.slices import rows_of_the_test
 from feed_assets.testing.sources import (
     Rows,
     Source,

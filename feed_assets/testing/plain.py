@@ -14,7 +14,7 @@ from typing import Any
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.profiles import Measures
-from feed_assets.core.written import Counts, Written
+from feed_assets.core.write_result import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import listed
 from feed_assets.runs.checks import Check

@@ -29,7 +29,7 @@ from feed_assets.orchestration.declare.declarations import (
 )
 from feed_assets.settings import PREFIX, settings
 from feed_assets.sources.declared import EventFiles, EventSource, EventTopic, LoadedTables, SqlTable
-from feed_assets.sources.rows import Columns
+from feed_assets.sources.event_rows import Columns
 from feed_assets.testing.environment import is_of_the_test
 from feed_assets.testing.selection import with_specs
 

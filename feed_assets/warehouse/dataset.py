@@ -19,10 +19,10 @@ from feed_assets.home import say
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.updates import Row
-from feed_assets.warehouse import partitions, state
+from feed_assets.warehouse import dataset_state, load_state
+from feed_assets.warehouse.dataset_state import Mark
 from feed_assets.warehouse.load import Change, Place
-from feed_assets.warehouse.partitions import Mark
-from feed_assets.warehouse.state import Known
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.target import Target
 
 CHANGES = 100
@@ -123,8 +123,8 @@ class DatasetTable:
         engine = self._target.engine
         with engine.open() as connection:
             connection.execute("BEGIN")
-            state.renew(connection, engine, self._place.holder)
-            partitions.move(connection, self.name, mark)
+            load_state.renew(connection, engine, self._place.holder)
+            dataset_state.move(connection, self.name, mark)
             connection.execute("COMMIT")
         self._kept = mark
 
@@ -146,8 +146,8 @@ class DatasetTable:
         if not due or self._target.engine.absence():
             return {}
         with self._target.engine.open() as connection:
-            is_there = partitions.exists(connection)
-            return partitions.held(connection, self.name, [each.key for each in due]) if is_there else {}
+            is_there = dataset_state.exists(connection)
+            return dataset_state.held(connection, self.name, [each.key for each in due]) if is_there else {}
 
     def _changed(self, connection: sa.Connection) -> tuple[Mark, Collection[Partition], bool]:
         """Return where some changes since the mark end, their partitions, and whether there are no more."""

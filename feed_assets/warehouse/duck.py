@@ -14,7 +14,7 @@ import duckdb
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseBusy, WarehouseUnavailable
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
-from feed_assets.warehouse.files import Batch, Copy
+from feed_assets.warehouse.load_files import Batch, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
 _LINE_BYTES = 2 << 20

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse.files import Batch, Copy
+from feed_assets.warehouse.load_files import Batch, Copy
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape
 
 TYPES = {

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Event
 
 from feed_assets.core.errors import WarehouseUnavailable
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine
 
 RENEW_SECONDS = 10.0
@@ -33,6 +33,6 @@ def _renewed(engine: Engine, holder: str, done: Event) -> None:
     while not done.wait(RENEW_SECONDS):
         try:
             with engine.open() as connection:
-                state.renew(connection, engine, holder)
+                load_state.renew(connection, engine, holder)
         except WarehouseUnavailable:  # If it still is when all is copied, the transaction raises it.
             continue

@@ -8,7 +8,7 @@ import duckdb
 
 from feed_assets.warehouse.duck import lines, opened_at, translated
 from feed_assets.warehouse.engines import Findings, Refused
-from feed_assets.warehouse.files import Copy
+from feed_assets.warehouse.load_files import Copy
 from feed_assets.warehouse.shapes import OFFSET
 
 

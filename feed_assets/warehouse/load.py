@@ -11,15 +11,15 @@ from typing import NamedTuple
 from feed_assets.core.errors import InvalidSetting, InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
 from feed_assets.core.sql_text import quoted
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import files, state, statements
+from feed_assets.warehouse import load_files, load_state, statements
 from feed_assets.warehouse.engines import Connection, Engine
-from feed_assets.warehouse.files import Batch
 from feed_assets.warehouse.lease import kept
+from feed_assets.warehouse.load_files import Batch
+from feed_assets.warehouse.load_groups import Run, Signalled
+from feed_assets.warehouse.load_state import Known, Position
 from feed_assets.warehouse.migrations import loosened, migrate, places
 from feed_assets.warehouse.ready import grow, readied
-from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
-from feed_assets.warehouse.state import Known, Position
 
 
 @dataclass(frozen=True)
@@ -72,27 +72,27 @@ def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) 
     """
     positions, topic_id = _positions(topic, known, run.signals), run.signals[0].signal.topic_id
     change(place.engine, topic, known, run.schema_id, shape)  # A refusal is raised before anything is copied.
-    with files.room() as folder:
+    with load_files.room() as folder:
         with kept(place.engine, place.holder):
-            copies = files.fetch(place.board, [each.signal for each in run.signals], folder)
+            copies = load_files.fetch(place.board, [each.signal for each in run.signals], folder)
             ready = readied(place.engine, place.board, topic, known, shape, copies)
         wanted = change(place.engine, topic, ready.known, run.schema_id, ready.shape)
         after = replace(wanted.known, positions=positions, topic_id=topic_id)
         with place.engine.open() as connection:
             grow(place.engine, connection, topic, known, ready.known)
             connection.execute("BEGIN")
-            state.renew(connection, place.engine, place.holder)
-            if state.read(connection, topic).positions != known.positions:
+            load_state.renew(connection, place.engine, place.holder)
+            if load_state.read(connection, topic).positions != known.positions:
                 raise WarehouseUnavailable(f"{topic} was loaded by another process meanwhile. It is read where it is.")
             for each in wanted.statements:
                 connection.execute(each)
-            state.refuse(connection, place.engine, topic, ready.refused)
+            load_state.refuse(connection, place.engine, topic, ready.refused)
             if after.shape is not None and ready.batches:
                 _Rows(place, connection, topic, after.shape).merge(ready.batches, _destinations(after.shape, shape))
-            state.write(connection, place.engine, topic, known, after)
+            load_state.write(connection, place.engine, topic, known, after)
             if place.engine.reads_chunks:
-                files.check_unchanged(place.board, copies)
-            state.renew(connection, place.engine, place.holder)
+                load_files.check_unchanged(place.board, copies)
+            load_state.renew(connection, place.engine, place.holder)
             connection.execute("COMMIT")
     return after
 

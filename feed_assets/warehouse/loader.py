@@ -14,16 +14,16 @@ from typing import Protocol
 from uuid import uuid4
 
 from feed_assets.core.errors import FeedAssetsError, LoadFailed, ServiceUnavailable, WarehouseBusy, WarehouseTaken
+from feed_assets.core.message_words import some
 from feed_assets.core.topics import Topic
-from feed_assets.core.words import some
 from feed_assets.home import say
-from feed_assets.warehouse import partitions, state
+from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.dataset import DatasetTable, Published
+from feed_assets.warehouse.dataset_state import Mark
 from feed_assets.warehouse.engines import Connection
 from feed_assets.warehouse.lease import RENEW_SECONDS
 from feed_assets.warehouse.load import Change
-from feed_assets.warehouse.partitions import Mark
-from feed_assets.warehouse.state import Known
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.target import Target
 
 LOOK_SECONDS = 0.5
@@ -78,9 +78,9 @@ def follower(
     connection: Connection | None, loading: Target, holder: str, name: str, wanted: Topic | Published
 ) -> Follower:
     """Return a table, from its state in the state tables on; without a connection there is no warehouse yet."""
-    known = state.read(connection, name) if connection and state.exists(connection) else Known()
+    known = load_state.read(connection, name) if connection and load_state.exists(connection) else Known()
     if isinstance(wanted, Published):
-        mark = partitions.mark(connection, name) if connection else Mark()
+        mark = dataset_state.mark(connection, name) if connection else Mark()
         return DatasetTable(loading, holder, wanted, known, mark)
     from feed_assets.warehouse.table import Loading, Table  # Needs Kafka's packages: a dataset does without them.
 
@@ -204,8 +204,8 @@ class Session:
         """Take the lease, and give it back at every end but a kill."""
         engine = self._loading.engine
         with engine.open() as connection:
-            state.prepare(connection, engine)
-            state.take(connection, engine, self._holder, LEASE_SECONDS)
+            load_state.prepare(connection, engine)
+            load_state.take(connection, engine, self._holder, LEASE_SECONDS)
         try:
             self._renewed = self._said = self._clock()
             self._each(self._begin)
@@ -219,13 +219,13 @@ class Session:
         with engine.open() as connection:
             self._tables[name] = follower(connection, self._loading, self._holder, name, wanted)
             if isinstance(wanted, Published):
-                partitions.prepare(connection, engine)
+                dataset_state.prepare(connection, engine)
 
     def _release(self) -> None:
         """Let the next loader begin at once. If this fails, it waits, and the error that ended this one is raised."""
         try:
             with self._loading.engine.open() as connection:
-                state.release(connection, self._holder)
+                load_state.release(connection, self._holder)
         except FeedAssetsError as error:
             say(f"warehouse {self._loading.name}: is free in {LEASE_SECONDS:g} s only, its lease stays: {error}")
 
@@ -247,8 +247,8 @@ class Session:
         try:
             with self._loading.engine.open() as connection:
                 connection.execute("BEGIN")
-                state.renew(connection, self._loading.engine, self._holder)
-                state.note(connection, name, str(error))
+                load_state.renew(connection, self._loading.engine, self._holder)
+                load_state.note(connection, name, str(error))
                 connection.execute("COMMIT")
         except LoadFailed as refused:
             say(f"warehouse {self._loading.name}: its state tables do not have why {name} has stopped: {refused}")
@@ -268,5 +268,5 @@ class Session:
     def _renew(self) -> None:
         if self._clock() >= self._renewed + RENEW_SECONDS:
             with self._loading.engine.open() as connection:
-                state.renew(connection, self._loading.engine, self._holder)
+                load_state.renew(connection, self._loading.engine, self._holder)
             self._renewed = self._clock()

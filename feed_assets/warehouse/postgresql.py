@@ -12,7 +12,7 @@ from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, Wa
 from feed_assets.core.secrets import shown
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
-from feed_assets.warehouse.files import Batch
+from feed_assets.warehouse.load_files import Batch
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 
 _LONGEST_NAME = 63

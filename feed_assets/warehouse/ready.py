@@ -9,12 +9,12 @@ from itertools import chain
 from typing import NamedTuple
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import files, statements
+from feed_assets.warehouse import load_files, statements
 from feed_assets.warehouse.engines import Connection, Engine, Findings, Refused
-from feed_assets.warehouse.files import Batch, Copy
+from feed_assets.warehouse.load_files import Batch, Copy
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.migrations import grown
 from feed_assets.warehouse.shapes import Shape
-from feed_assets.warehouse.state import Known
 
 
 class Ready(NamedTuple):
@@ -32,7 +32,7 @@ def readied(
     """Search the copies of chunks for rows that the warehouse cannot hold, and write the manifests of the others."""
     found = engine.look(copies, shape or known.shape)
     longer, fitted = _fitted(engine, known, shape, found)
-    batches = files.batches(board, topic, _held(board, topic, copies, found))
+    batches = load_files.batches(board, topic, _held(board, topic, copies, found))
     return Ready(longer, fitted, batches, [*chain(*found.refused.values())])
 
 
@@ -60,4 +60,4 @@ def _fitted(engine: Engine, known: Known, shape: Shape | None, found: Findings) 
 def _held(board: Blackboard, topic: str, copies: Sequence[Copy], found: Findings) -> list[Copy]:
     """Return the chunks without the rows that the warehouse cannot hold."""
     offsets = {each: {row.offset for row in rows} for each, rows in found.refused.items()}
-    return [files.without(board, topic, each, offsets[each]) if each in offsets else each for each in copies]
+    return [load_files.without(board, topic, each, offsets[each]) if each in offsets else each for each in copies]

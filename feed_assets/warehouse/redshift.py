@@ -11,8 +11,8 @@ from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailab
 from feed_assets.core.secrets import shown
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import Engine, Findings, Growth, comment
-from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.lengths import look
+from feed_assets.warehouse.load_files import Batch, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Column, Kind, Shape
 
 LENGTHS = (256, 1024, 4096, 16_384, 65_535)

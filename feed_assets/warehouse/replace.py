@@ -11,15 +11,15 @@ from typing import NamedTuple
 from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.core.feeds import File, Update
 from feed_assets.feeds import read
-from feed_assets.warehouse import files, partitions, state, statements
+from feed_assets.warehouse import dataset_state, load_files, load_state, statements
 from feed_assets.warehouse.engines import Connection, Engine
-from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.lease import kept
 from feed_assets.warehouse.load import Change, Place, change
+from feed_assets.warehouse.load_files import Batch, Copy
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.migrations import places
-from feed_assets.warehouse.parquet import Rows
+from feed_assets.warehouse.parquet_lines import Rows
 from feed_assets.warehouse.shapes import Shape
-from feed_assets.warehouse.state import Known
 
 
 class Exchange(NamedTuple):
@@ -45,7 +45,7 @@ def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
     Raise UpdateChanged if it is not as it was listed, WarehouseUnavailable if the table is not in its known state,
     WarehouseTaken, DiskFull, and errors of the warehouse and a schema.
     """
-    with files.room() as folder:
+    with load_files.room() as folder:
         with kept(place.engine, place.holder):
             rows = _fetched(place, wanted.update, folder / "update") if wanted.update else None
             shape = rows.shape if rows else None
@@ -58,7 +58,7 @@ def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
 
 def planned(place: Place, table: str, known: Known, update: Update) -> Change:
     """Return the change that `replace` would make to the table for an update. Raise the same errors."""
-    with files.room() as folder:
+    with load_files.room() as folder:
         rows = _fetched(place, update, folder / "update")
         return _changed(place.engine, table, known, update, rows.shape if rows else None)
 
@@ -105,10 +105,10 @@ def _exchange(
     """Run the transaction."""
     engine, shape, update = place.engine, changed.known.shape, wanted.update
     connection.execute("BEGIN")
-    state.renew(connection, engine, place.holder)
+    load_state.renew(connection, engine, place.holder)
     _refuse_moved(connection, table, known, wanted)
     if known.shape is None and shape is not None:  # Its row in `tables` may have been deleted alone.
-        partitions.forget(connection, table)
+        dataset_state.forget(connection, table)
     for each in changed.statements:
         connection.execute(each)
     if shape is not None:
@@ -116,16 +116,16 @@ def _exchange(
         if lines and lines.number:
             _insert(connection, engine, table, shape, wanted.key, lines)
     count = lines.number if lines else 0
-    partitions.keep(connection, engine, table, wanted.key, update.id if update else None, wanted.version, count)
-    state.write(connection, engine, table, known, changed.known)
-    state.renew(connection, engine, place.holder)
+    dataset_state.keep(connection, engine, table, wanted.key, update.id if update else None, wanted.version, count)
+    load_state.write(connection, engine, table, known, changed.known)
+    load_state.renew(connection, engine, place.holder)
     connection.execute("COMMIT")
 
 
 def _refuse_moved(connection: Connection, table: str, known: Known, wanted: Exchange) -> None:
     """Raise WarehouseUnavailable if a transaction of an earlier session was still running as this one began."""
-    there = partitions.held(connection, table, [wanted.key]).get(wanted.key)
-    if there != wanted.held or state.read(connection, table) != known:
+    there = dataset_state.held(connection, table, [wanted.key]).get(wanted.key)
+    if there != wanted.held or load_state.read(connection, table) != known:
         raise WarehouseUnavailable(f"{table} was loaded by another process meanwhile. It is read where it is.")
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse import partitions, state
+from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.engines import Connection, Engine
-from feed_assets.warehouse.state import Known
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.statements import STATE, deleted_of
 
 STOP = "stop"
@@ -24,11 +24,11 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
     Raises:
         InvalidName: The warehouse knows no such table, or a dataset is to begin at an offset.
     """
-    names = sorted({each.topic for each in state.tables(connection)}) if state.exists(connection) else []
+    names = sorted({each.topic for each in load_state.tables(connection)}) if load_state.exists(connection) else []
     if table not in names:
         expected = f"expected one of {', '.join(names)}" if names else "nothing was loaded into it yet"
         raise InvalidName(f"the warehouse knows no table {table!r}: {expected}. Correct the name.")
-    known = state.read(connection, table)
+    known = load_state.read(connection, table)
     is_dataset = known.shape is not None and not known.shape.key
     if is_dataset and begin is not None:
         raise InvalidName(f"{table} is a dataset, which has no offsets: leave out --from.")
@@ -45,7 +45,7 @@ def _dropped(table: str, known: Known) -> Iterator[str]:
 def _forgotten(connection: Connection, table: str) -> Iterator[str]:
     for name in ("tables", "refused"):
         yield f"DELETE FROM {STATE}.{name} WHERE topic = {literal(table)}"
-    if partitions.exists(connection):
+    if dataset_state.exists(connection):
         for name in ("updates", "marks"):
             yield f"DELETE FROM {STATE}.{name} WHERE dataset = {literal(table)}"
 
@@ -61,8 +61,8 @@ def _positions(table: str, begin: int | str | None) -> Iterator[str]:
 def apply(connection: Connection, engine: Engine, holder: str, seconds: float, statements: Sequence[str]) -> None:
     """Run the statements in one transaction, which has the lease meanwhile. Raise WarehouseTaken."""
     connection.execute("BEGIN")
-    state.take(connection, engine, holder, seconds)
+    load_state.take(connection, engine, holder, seconds)
     for each in statements:
         connection.execute(each)
-    state.release(connection, holder)
+    load_state.release(connection, holder)
     connection.execute("COMMIT")

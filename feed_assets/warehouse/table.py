@@ -8,16 +8,16 @@ from feed_assets.core.errors import InvalidEvent, InvalidShape, LogTrimmed, NotM
 from feed_assets.core.topics import signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
-from feed_assets.kafka import log, signal_checks
+from feed_assets.kafka import signal_checks, topic_reader
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.lag import why_unsignalled
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.schemas import Poison, Schemas
+from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse.load import Change, Place, change, load
-from feed_assets.warehouse.runs import Buffer, Run, Signalled, runs
+from feed_assets.warehouse.load_groups import Buffer, Run, Signalled, runs
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.shapes import Shape, shape_of
-from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.target import Target
 
 ANSWER_SECONDS = 5
@@ -78,7 +78,7 @@ class Table:
     def _read(self, now: float, limit: int) -> bool:
         """Read up to `limit` signals. Return whether there are no more."""
         try:
-            found = log.read(
+            found = topic_reader.read(
                 self._loading.clients, signals_of(self.name), self._after, limit, _READ_BYTES, ANSWER_SECONDS
             )
         except NoTopic:  # The topic was never signalled.

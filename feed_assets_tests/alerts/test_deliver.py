@@ -13,8 +13,8 @@ import pytest
 
 from feed_assets import alerts
 from feed_assets.alerts import channels, deliver
-from feed_assets.core.deadlines import Opened
 from feed_assets.core.errors import AlertChannelDown
+from feed_assets.core.time_limits import Opened
 from feed_assets.ledger.alerts import OPENED, Notice
 from feed_assets.settings import Settings
 from feed_assets_tests.support.alert_channels import (

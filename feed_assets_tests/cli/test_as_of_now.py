@@ -10,15 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
-from feed_assets.cli.location import open_instance
+from feed_assets.cli.loaded_location import open_instance
 from feed_assets.cli.progress import Progress
-from feed_assets.cli.ran import Teller
+from feed_assets.cli.run_output import Teller
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.core.members import Tracked
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states.windows import declare
+from feed_assets.ledger.states.window_queries import declare
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink

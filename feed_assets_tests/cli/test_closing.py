@@ -12,11 +12,11 @@ from feed_assets import Completeness, Regions, SubPartitions, report_state
 from feed_assets.cli import app
 from feed_assets.core.errors import InvalidName, PartitionClosed
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.members import Tracked
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.ledger import closures, subscriptions
-from feed_assets.ledger.counts import COUNTER
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import windows
+from feed_assets.ledger.states import window_queries
+from feed_assets.ledger.update_counts import COUNTER
 from feed_assets.settings import settings
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -159,7 +159,7 @@ def test_it_is_shown_that_a_window_is_closed_or_lies_in_what_is():
 
 def test_levels_of_a_window_may_be_typed_in_any_order():
     regions = Regions({"apac": "UTC", "emea": "UTC"}, below=SubPartitions("unit", {"shop": None, "ads": None}))
-    windows.declare(
+    window_queries.declare(
         open_ledger(settings().ledger), {Feed.parse("t/foo"): Tracked.of(Completeness(), regions)}, datetime.now(UTC)
     )
     close("t/foo", f"{HOUR}/unit=shop/region=apac")
@@ -183,7 +183,7 @@ def test_a_window_that_is_none_of_a_state_table_is_not_closed(dataset, typed, ex
     ledger = open_ledger(settings().ledger)
     ours, theirs = (Feed.parse(f"t/{name}/v1.0") for name in ("ours", "theirs"))
     default = Tracked.of(Completeness(), None)
-    windows.declare(ledger, {ours: replace(default, is_ours=True), theirs: default}, datetime.now(UTC))
+    window_queries.declare(ledger, {ours: replace(default, is_ours=True), theirs: default}, datetime.now(UTC))
     with ledger.write() as connection:
         subscriptions.subscribe(connection, {(COUNTER, str(theirs))})
     with pytest.raises(InvalidName, match=expected):

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger

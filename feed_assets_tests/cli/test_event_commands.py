@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.slices import Slice
 from feed_assets.feeds import write
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import claims, events, updates
+from feed_assets.ledger import claims, event_store, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
 from feed_assets.runs.services import utc_now
@@ -154,7 +154,7 @@ def test_stats_tell_how_long_updates_take_and_whether_new_code_made_it_longer() 
         done = begun + timedelta(seconds=seconds)
         new.append(WriteEvent("b", done, done, f"joined {number}", context=context))
     with open_ledger(settings().ledger).change() as connection:
-        events.record(connection, events.OURS, new, now, refuse_out_of_order=False)
+        event_store.record(connection, event_store.OURS, new, now, refuse_out_of_order=False)
     assert said("events", "stats", "a", "b").splitlines() == [
         "code_version  count  median    p95       change   against",
         "1             2      15.000 s  19.500 s",
@@ -173,7 +173,7 @@ def test_stats_say_which_code_is_slower_than_which_and_by_how_much() -> None:
         new.append(WriteEvent("a", begun, begun, f"X{number}"))
         new.append(WriteEvent("b", done, done, f"X{number}", context={"code_version": code}))
     with open_ledger(settings().ledger).change() as connection:
-        events.record(connection, events.OURS, new, now, refuse_out_of_order=False)
+        event_store.record(connection, event_store.OURS, new, now, refuse_out_of_order=False)
     assert said("events", "stats", "a", "b").splitlines()[-1] == (
         "code 2 (median 25.000 s of 5) takes 2.50 times as long as code 1 (median 10.000 s of 5): it is slower, by "
         "more than 2 times, which is an alert"

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from filelock import FileLock
 
-from feed_assets.cli.location import open_instance, prepare
+from feed_assets.cli.loaded_location import open_instance, prepare
 from feed_assets.cli.processes import free_port, group
 from feed_assets.core.errors import HomeBusy
 from feed_assets_tests.support.feed_processes import start

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
-from feed_assets.cli.location import open_instance
+from feed_assets.cli.loaded_location import open_instance
 from feed_assets.core.errors import InvalidName
-from feed_assets.ledger import events
+from feed_assets.ledger import event_store
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.support.kafka_topics import POISON
@@ -34,7 +34,7 @@ def topic(broker, registry, tmp_path, monkeypatch):
     with kafka_world(broker, registry, setting) as made:
         made.create()
         module = location(made, tmp_path, monkeypatch)
-        monkeypatch.setattr("feed_assets.cli.location.module_of_project", lambda: (module, tmp_path))
+        monkeypatch.setattr("feed_assets.cli.loaded_location.module_of_project", lambda: (module, tmp_path))
         yield made
 
 
@@ -94,7 +94,7 @@ def test_reconcile_reads_the_signals_of_the_partitions_that_dagster_has(topic, t
         instance.add_dynamic_partitions(f"kafka/{topic.name}", ["0"])
     assert reconciled(module)["problems"] == []
     with open_ledger(settings().ledger).read() as connection:
-        assert [int(each.marker) for each in events.newest(connection, 10)] == [3]
+        assert [int(each.marker) for each in event_store.newest(connection, 10)] == [3]
 
 
 def reconciled(module):

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.core.events import WriteEvent
-from feed_assets.ledger import durations, events, subscriptions
+from feed_assets.ledger import event_store, subscriptions, update_durations
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
@@ -17,12 +17,12 @@ from feed_assets.settings import settings
 @pytest.fixture(autouse=True)
 def ledger(home, monkeypatch):
     """Three events of a hundred days ago, and one of today, which somebody has."""
-    monkeypatch.setattr(durations, "SHOWN", 1)
+    monkeypatch.setattr(update_durations, "SHOWN", 1)
     opened = open_ledger(settings().ledger)
     for marker, age in enumerate((100, 100, 100, 0), 1):
         now = utc_now() - timedelta(days=age)
         with opened.change() as connection:
-            events.publish(connection, WriteEvent("team/a", marker, now, f"c{marker}"), now)
+            event_store.publish(connection, WriteEvent("team/a", marker, now, f"c{marker}"), now)
             subscriptions.advance(connection, "somebody", marker - 1)
     return opened
 
@@ -33,7 +33,7 @@ def prune(*options: str) -> str:
 
 def kept(ledger) -> int:
     with ledger.read() as connection:
-        return len(events.newest(connection, 10))
+        return len(event_store.newest(connection, 10))
 
 
 def test_it_says_what_would_go_and_removes_it_when_it_is_told_to(ledger):

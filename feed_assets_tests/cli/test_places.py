@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from feed_assets.cli import app
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.core.errors import BlackboardMissing, FeedAssetsError, InvalidSetting, LedgerUnavailable
 from feed_assets.defs.ads import sample
 from feed_assets.ledger.database import open_ledger

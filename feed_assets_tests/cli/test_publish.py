@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.write import publish
-from feed_assets.runs.fits import check_file
+from feed_assets.runs.file_schema import check_file
 from feed_assets.settings import settings
 from feed_assets_tests.support.each_case import each_case
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import Annotated
 
-from feed_assets.cli.ran import wrapped
+from feed_assets.cli.run_output import wrapped
 from feed_assets.cli.show import Counted, Values, View, show
 
 

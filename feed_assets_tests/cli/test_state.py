@@ -13,11 +13,11 @@ from feed_assets.cli import app
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import IllegalTransition, InvalidEvent, InvalidName, InvalidReport
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.members import Regions, SubPartitions, Tracked
+from feed_assets.core.sub_partitions import Regions, SubPartitions, Tracked
 from feed_assets.feeds import write
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states.windows import declare
+from feed_assets.ledger.states.window_queries import declare
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
-from feed_assets.cli.status_page import partitions
+from feed_assets.cli.status_page import partition_table
 from feed_assets_tests.support import status_project
 from feed_assets_tests.support.status_project import DAY, NASTY
 
@@ -185,7 +185,7 @@ def test_one_dataset_has_a_page_with_its_partitions_which_lead_to_dagster(filled
 
 
 def test_cells_lead_to_the_lines_that_are_printed_of_one_dataset(filled, tmp_path, monkeypatch):
-    monkeypatch.setattr(partitions, "PARTITIONS_SHOWN", 3)
+    monkeypatch.setattr(partition_table, "PARTITIONS_SHOWN", 3)
     tomorrow = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}"
     for options, lines in ([(), 3], [("--day", tomorrow, "--days", "2"), 0], [("--day", DAY), 3]):
         newest("--dataset", "web/sums/v1.0", "--html", str(tmp_path / "status.html"), *options)

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import pytest
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.cli.processes import free_port
 from feed_assets_tests.cli.main_call import exit_and_errors
 

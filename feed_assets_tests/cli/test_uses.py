@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from feed_assets.cli import app
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.support.ledger_records import claim, publish, seen, sync

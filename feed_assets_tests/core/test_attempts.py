@@ -4,7 +4,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 
 from feed_assets.core import errors
 from feed_assets.core.attempts import ABANDONED, ATTEMPTS, FAILED, REFUSED, end_of
-from feed_assets.core.words import LONGEST_EXCERPT, LONGEST_REASON, excerpt, reason_of
+from feed_assets.core.message_words import LONGEST_EXCERPT, LONGEST_REASON, excerpt, reason_of
 from feed_assets_tests.support.each_case import each_case
 
 ENDS = {

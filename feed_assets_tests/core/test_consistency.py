@@ -2,7 +2,7 @@
 
 from feed_assets.core.consistency import belong_together, mixed
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets_tests.support.each_case import each_case
 
 

@@ -21,8 +21,8 @@ from feed_assets.core.csv_dialect import (
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Feed
 from feed_assets.orchestration.declare.declarations import declaration_of, specs_of
-from feed_assets.orchestration.declare.inputs import Input
-from feed_assets.runs.fits import check_file
+from feed_assets.orchestration.declare.input_specs import Input
+from feed_assets.runs.file_schema import check_file
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.sources.glue import Table
 from feed_assets_tests.support.each_case import each_case

@@ -7,7 +7,7 @@ from itertools import combinations
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.gates import GATES, Case
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import decide
 from feed_assets.core.waits import Waits
 from feed_assets_tests.support.build_needs import need_of

@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import LONGEST_WAIT, joint_run_key, run_key, wait_after
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import State, Verdict
 from feed_assets_tests.support.each_case import each_case
 

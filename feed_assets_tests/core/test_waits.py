@@ -12,7 +12,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.facts import Built, Facts, KnownWindow
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput, UpdateInput, WindowInput
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import Need, State, decide
 from feed_assets.core.spans import Span
 from feed_assets.core.waits import Waits, waits_of

@@ -26,8 +26,8 @@ from feed_assets import (
     foreign_feed,
     with_automation,
 )
+from feed_assets.core.argument_types import as_share
 from feed_assets.core.errors import FeedAssetsError
-from feed_assets.core.rules import as_share
 from feed_assets_tests.support.each_case import each_case
 
 RAW = foreign_feed("t/raw/v1.0", schema="k string")

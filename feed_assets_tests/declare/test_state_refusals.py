@@ -5,7 +5,7 @@ import pytest
 
 from feed_assets import Regions, Watermark, Within, feed_asset, foreign_feed, state_table
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.orchestration.declare.inputs import Input
+from feed_assets.orchestration.declare.input_specs import Input
 from feed_assets.orchestration.declare.partitions import windows_from
 from feed_assets_tests.support.each_case import each_case
 

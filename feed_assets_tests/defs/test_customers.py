@@ -15,10 +15,10 @@ from feed_assets.defs.retail import sample
 from feed_assets.defs.retail.crm import Crm, Visit, visits
 from feed_assets.defs.retail.customers import VARIABLE
 from feed_assets.feeds import read
-from feed_assets.ledger import events
+from feed_assets.ledger import event_store
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets.spark.read import read_own
+from feed_assets.spark.input_frames import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
 from feed_assets_tests.support import retail_figures
@@ -77,7 +77,7 @@ class World:
         assert [run.error for run in runs if not run.succeeded] == []
         plans = [run.tags["feed_assets/plan"] for run in runs]
         with open_ledger(settings().ledger).read() as connection:
-            told = events.newest(connection, 1, Feed.parse(CUSTOMERS))[0]
+            told = event_store.newest(connection, 1, Feed.parse(CUSTOMERS))[0]
         self.steps[name] = Step(plans, self.rows(), fold(self.crm), told)
 
     def rows(self):

@@ -14,7 +14,7 @@ from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed
 from feed_assets.settings import settings
-from feed_assets.spark.read import read_own
+from feed_assets.spark.input_frames import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
 from feed_assets_tests.support import ads_figures

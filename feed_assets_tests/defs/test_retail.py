@@ -20,7 +20,7 @@ from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
-from feed_assets.spark.read import read_own
+from feed_assets.spark.input_frames import read_own
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
 from feed_assets_tests.support import retail_figures

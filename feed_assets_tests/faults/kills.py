@@ -13,7 +13,7 @@ import obstore
 
 from feed_assets.core.feeds import MANIFEST
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.clients import ObstoreClient
+from feed_assets.feeds.store_clients import ObstoreClient
 from feed_assets_tests.support.feed_processes import MEN, NOW
 
 CLAIM = "the claim"

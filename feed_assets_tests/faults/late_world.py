@@ -27,8 +27,8 @@ from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.ranges import PARTITION, named_by
 from feed_assets.orchestration.decide.requests import requests_for
+from feed_assets.orchestration.decide.run_blocks import PARTITION, named_by
 from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import Recipe, Source

@@ -12,7 +12,7 @@ import dagster as dg
 import psutil
 import pytest
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.core.attempts import FIRST_PAUSE
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write

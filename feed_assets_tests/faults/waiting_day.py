@@ -16,7 +16,7 @@ from feed_assets.core.readiness import State
 from feed_assets.core.reports import Report
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.ledger.tables import due
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks import steps

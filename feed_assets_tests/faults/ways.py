@@ -6,15 +6,15 @@ from datetime import datetime
 from uuid import uuid4
 
 from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, File, Partition, Update, parse_update_id
-from feed_assets.feeds import read, retention, write
+from feed_assets.feeds import read, removal, write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.clients import ObstoreClient
+from feed_assets.feeds.store_clients import ObstoreClient
 
 
 def prune(board: Blackboard, partition: Partition) -> None:
     """Remove what is older than the newest valid update and has a manifest, as the product's retention does."""
     for path in _prunable(board, partition):
-        retention.remove(board, partition, path.rsplit("/", 1)[-1])
+        removal.remove(board, partition, path.rsplit("/", 1)[-1])
 
 
 def latest_valid(board: Blackboard, partition: Partition, as_of: datetime | None) -> Update | None:

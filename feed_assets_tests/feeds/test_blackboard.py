@@ -16,8 +16,8 @@ from feed_assets.core.errors import (
 )
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.clients import LocalClient, ObstoreClient
 from feed_assets.feeds.local_disk import readable
+from feed_assets.feeds.store_clients import LocalClient, ObstoreClient
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import seaweedfs_server
 

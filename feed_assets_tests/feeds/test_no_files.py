@@ -12,7 +12,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidName, NotRevalidated, NoValidUpdate
 from feed_assets.core.feeds import Partition
-from feed_assets.feeds import retention
+from feed_assets.feeds import removal
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.local_disk import DEPTH
 from feed_assets.feeds.read import download, feeds, history, latest, require, walk
@@ -106,7 +106,7 @@ def test_no_delete_goes_through_a_link_in_the_place_of_an_update(local_board, pa
     newest = "20191127.060000"
     for change in (
         lambda: local_board.sweep(f"{MEN.path}/{newest}"),
-        lambda: retention.remove(local_board, MEN, newest),
+        lambda: removal.remove(local_board, MEN, newest),
         lambda: invalidate(local_board, MEN, newest),
         lambda: invalidate(local_board, MEN, newest, how="file"),
         lambda: local_board.delete([f"{MEN.path}/{newest}/part-1.csv"]),

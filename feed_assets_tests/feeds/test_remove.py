@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.core.errors import NoValidUpdate, UpdateChanged, UpdatePruned
 from feed_assets.core.feeds import Partition, parse_update_id
-from feed_assets.feeds import read, retention
+from feed_assets.feeds import read, removal
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import download, latest, named
 from feed_assets.feeds.write import publish
@@ -33,19 +33,19 @@ def moment(update_id, seconds=0):
 
 
 def pruned(board, *update_ids, kept=NEW):
-    retention.promise(board, MEN, kept)
+    removal.promise(board, MEN, kept)
     for update_id in update_ids:
-        assert retention.remove(board, MEN, update_id)
+        assert removal.remove(board, MEN, update_id)
 
 
 def seen(board):
-    return [(each.id, each.valid, each.written is not None) for each in retention.find(board, MEN)]
+    return [(each.id, each.valid, each.written is not None) for each in removal.find(board, MEN)]
 
 
 def test_every_update_is_found_with_the_last_write_of_those_that_are_not_valid(three):
     write(three, NEWEST, b"5")
     assert seen(three) == [(NEWEST, False, True), (NEW, True, False), (OLD, True, False), (OLDEST, True, False)]
-    written = retention.find(three, MEN)[0].written
+    written = removal.find(three, MEN)[0].written
     assert written is not None
     assert abs(utc_now() - written) < timedelta(minutes=10)
 
@@ -65,7 +65,7 @@ def test_removing_again_changes_nothing(three):
 @pytest.mark.parametrize("update_id", [NEW, NEWEST])
 def test_what_no_newer_valid_update_has_replaced_is_not_removed(three, update_id):
     write(three, NEWEST, None)
-    assert not retention.remove(three, MEN, update_id)
+    assert not removal.remove(three, MEN, update_id)
     assert three.children(MEN.path) == [OLDEST, OLD, NEW, NEWEST]
 
 
@@ -85,7 +85,7 @@ def test_a_removal_killed_at_any_request_never_leaves_a_torn_update(three, manif
 
     while three.files(f"{MEN.path}/{OLD}"):
         with pytest.raises(Killed):
-            retention.remove(Dying.around(three).board, MEN, OLD)
+            removal.remove(Dying.around(three).board, MEN, OLD)
         assert latest(three, MEN, moment(OLD)).update.id == OLDEST
         if deleted[-1:] == deleted[-2:-1]:  # The manifest again: go on from there.
             three.delete([three.files(f"{MEN.path}/{OLD}")[0].key])
@@ -98,7 +98,7 @@ def test_a_removal_killed_after_the_manifest_is_finished_by_the_next(three):
             raise Killed
 
     with pytest.raises(Killed):
-        retention.remove(Dying(three.url, three._client, three._root), MEN, OLD)
+        removal.remove(Dying(three.url, three._client, three._root), MEN, OLD)
     assert len(three.files(f"{MEN.path}/{OLD}")) == 2
     assert latest(three, MEN, moment(OLD)).update.id == OLDEST
     pruned(three, OLD)
@@ -143,17 +143,17 @@ def test_a_pruned_update_that_is_named_says_so(three):
 
 def test_the_greatest_promise_holds_and_the_others_are_tidied_away(three):
     for kept in (OLD, NEW, OLDEST):
-        retention.promise(three, MEN, kept)
+        removal.promise(three, MEN, kept)
     assert read.kept_from(three, MEN) == NEW
-    retention.tidy(three, MEN)
+    removal.tidy(three, MEN)
     assert read.promises(three, MEN) == [NEW]
 
 
 def test_promises_of_partitions_below_are_others(board):
     whole = Partition(FEED)
-    retention.promise(board, MEN, NEW)
+    removal.promise(board, MEN, NEW)
     assert read.kept_from(board, whole) is None
-    retention.tidy(board, whole)
+    removal.tidy(board, whole)
     assert read.kept_from(board, MEN) == NEW
 
 

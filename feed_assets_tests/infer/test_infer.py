@@ -21,7 +21,7 @@ from feed_assets.infer.columns import Column
 from feed_assets.infer.declaration import Inferred, infer
 from feed_assets.infer.paths import PathPartitions, feed_name, partitions_of
 from feed_assets.infer.python_text import LONGEST_COMMENT
-from feed_assets.infer.sample import Sample
+from feed_assets.infer.sample_facts import Sample
 from feed_assets_tests.support.each_case import each_case
 
 ONE, TWO = "orders/2024-01-01/part-1.csv", "orders/2024-01-02/part-1.csv"

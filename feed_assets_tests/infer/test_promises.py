@@ -13,8 +13,8 @@ from pyarrow import parquet as pq
 from feed_assets.core.csv_dialect import RFC_4180
 from feed_assets.infer.csv_parser import csv_records
 from feed_assets.infer.declaration import infer
-from feed_assets.orchestration.declare.inputs import Input
-from feed_assets.spark.read import read
+from feed_assets.orchestration.declare.input_specs import Input
+from feed_assets.spark.input_frames import read
 from feed_assets_tests.support.rfc_4180 import parse
 from feed_assets_tests.support.spark_updates import put_update
 

@@ -12,12 +12,12 @@ from pyspark.sql import functions as sf
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.intake.batch_publication import Batch, publish
 from feed_assets.intake.bodies import sent
-from feed_assets.intake.publish import Batch, publish
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
-from feed_assets.spark.read import read
+from feed_assets.spark.input_frames import read
 from feed_assets.testing import Harness
 from feed_assets_tests.support.receivers import LINES, MEN, door_of, event, lines, listening
 from feed_assets_tests.support.spark_updates import put_update

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import pytest
 import requests
 
-from feed_assets.intake import connections, keys, limited_log
+from feed_assets.intake import authentication, connections, limited_log
 from feed_assets.intake.connections import Admission, BoundedHttp
 from feed_assets.intake.limited_log import LimitedLog
 from feed_assets_tests.support.each_case import each_case
@@ -175,7 +175,7 @@ def test_a_connection_is_a_partner_s_from_its_first_answer_on_until_its_key_is_r
         assert partner.get("/health").ok, "of a stranger"
         theirs.sendall(request.removeprefix(HEAD))
         assert status_of_next(answers) == 200
-        keys.revoke(ledger, "men", None, NOW)
+        authentication.revoke(ledger, "men", None, NOW)
         door.keys.load()
         theirs.sendall(request)
         assert (status_of_next(answers), states) == (401, [False, True, True, True])

@@ -10,14 +10,14 @@ import pytest
 from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.intake import authentication, spool
 from feed_assets.intake import flush as module
-from feed_assets.intake import keys, spool
 from feed_assets.intake.flush import _Gathered, flush, flush_all
 from feed_assets.intake.receiver import Receiver
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.spool import Spool
-from feed_assets.ledger import counts, event_rejects, idempotency
-from feed_assets.ledger.sets import pins_of
+from feed_assets.ledger import event_rejects, idempotency, update_counts
+from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.runs.services import Services
 from feed_assets_tests.support.counted_blackboards import Counting
 from feed_assets_tests.support.receivers import FEEDS, MEN, NOW, WOMEN, event, lines, no_spark, numbers, published
@@ -87,7 +87,7 @@ def test_events_are_batches_of_their_hours_whenever_they_come(receiver):
     with receiver.services.ledger.read() as connection:
         known = {at.key: [pin.partition.name for pin in pins] for at, pins in pins_of(connection, hours).items()}
         last = hours[-1].batch(name)
-        counted = counts.newest(connection, [last])[last][0]
+        counted = update_counts.newest(connection, [last])[last][0]
         rejected = event_rejects.rejects(connection, 10)
     assert known == {hour: [name] for hour in HOURS}
     assert counted == '[["2026-01-02-11:00", 1], ["2026-01-02-11:45", 1]]'
@@ -105,7 +105,7 @@ def test_a_feed_with_events_of_few_hours_is_published_before_one_with_many(quiet
 
 
 def test_one_key_may_add_so_many_hours_to_those_to_be_published(quiet, monkeypatch):
-    monkeypatch.setattr(keys, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(authentication, "monotonic", lambda: 0.0)
     quiet.hours.per_second = 1
     tens = [[event(hour, f"2026-01-01T{hour:02}:00:00Z") for hour in range(first, first + 10)] for first in (0, 10)]
     push(quiet, *tens[0])
@@ -116,7 +116,7 @@ def test_one_key_may_add_so_many_hours_to_those_to_be_published(quiet, monkeypat
 
 
 def test_hours_that_the_next_flush_has_anyway_cost_nothing_until_it_is_over(quiet, monkeypatch):
-    monkeypatch.setattr(keys, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(authentication, "monotonic", lambda: 0.0)
     quiet.hours.per_second = 0.3
     for _ in range(5):
         push(quiet, event(1))

@@ -12,7 +12,7 @@ from feed_assets import Pull, foreign_feed
 from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.write import invalidate
-from feed_assets.intake.publish import Batch, publish
+from feed_assets.intake.batch_publication import Batch, publish
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import subscription

@@ -14,8 +14,8 @@ from itertools import count
 import pytest
 
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.intake import api, connections, keys, serve, spool, unpacking
-from feed_assets.intake.calls import Calls
+from feed_assets.intake import api, authentication, connections, serve, spool, unpacking
+from feed_assets.intake.event_calls import Calls
 from feed_assets.intake.unpacking import BODY_BYTES, UNPACKED_BYTES
 from feed_assets.ledger import api_keys
 from feed_assets.runs.services import Services
@@ -100,7 +100,9 @@ def test_a_key_with_one_letter_changed_is_none(partner):
 @pytest.mark.parametrize("key", ["", "fa_0123456789ab_" + "x" * 43, None])
 def test_every_key_is_compared_in_constant_time_one_that_nobody_has_too(partner, monkeypatch, key):
     compared = []
-    monkeypatch.setattr(keys.hmac, "compare_digest", lambda a, b: (compared.append((len(a), len(b))), a == b)[1])
+    monkeypatch.setattr(
+        authentication.hmac, "compare_digest", lambda a, b: (compared.append((len(a), len(b))), a == b)[1]
+    )
     Partner(partner.url, partner.key if key is None else key).post(lines(event(1)))
     assert compared == [(64, 64)]
 
@@ -110,12 +112,12 @@ def test_keys_rotate_with_an_overlap_and_are_revoked(door, partner, ledger):
         door.keys.load()
         return Partner(partner.url, key).post(lines(event(1))).status_code
 
-    second = keys.rotate(ledger, "men", timedelta(hours=1), NOW)
+    second = authentication.rotate(ledger, "men", timedelta(hours=1), NOW)
     assert (status(partner.key), status(second)) == (200, 200)
-    keys.rotate(ledger, "men", timedelta(0), NOW)
+    authentication.rotate(ledger, "men", timedelta(0), NOW)
     assert (status(partner.key), status(second)) == (401, 401)
-    third = keys.rotate(ledger, "men", timedelta(hours=1), NOW)
-    keys.revoke(ledger, "men", None, NOW)
+    third = authentication.rotate(ledger, "men", timedelta(hours=1), NOW)
+    authentication.revoke(ledger, "men", None, NOW)
     assert status(third) == 401
 
 
@@ -132,9 +134,9 @@ def test_under_load_a_key_that_ended_takes_nothing_more_and_no_accepted_event_is
         key = partner.key
         for ended in ("rotated", "rotated", "revoked"):
             at_once = [pool.submit(post, key) for _ in range(20)]
-            following = keys.rotate(ledger, "men", timedelta(0), NOW)
+            following = authentication.rotate(ledger, "men", timedelta(0), NOW)
             if ended == "revoked":
-                keys.revoke(ledger, "men", None, NOW)
+                authentication.revoke(ledger, "men", None, NOW)
             door.keys.load()
             late, next_ones = ([pool.submit(post, each) for _ in range(20)] for each in (key, following))
             assert {each.result() for each in late} == {401}
@@ -146,9 +148,9 @@ def test_under_load_a_key_that_ended_takes_nothing_more_and_no_accepted_event_is
 
 
 def test_a_key_that_ends_keeps_its_end_when_keys_are_rotated_again(ledger):
-    keys.add(ledger, "men", [MEN], NOW)
+    authentication.add(ledger, "men", [MEN], NOW)
     for number, hours in enumerate((1, 24), 1):
-        keys.rotate(ledger, "men", timedelta(hours=hours), NOW + timedelta(minutes=number))
+        authentication.rotate(ledger, "men", timedelta(hours=hours), NOW + timedelta(minutes=number))
     with ledger.read() as connection:
         ends = [row.ends for row in api_keys.every(connection, "men")]
     assert ends == [NOW + timedelta(hours=1, minutes=1), NOW + timedelta(hours=24, minutes=2), None]
@@ -403,7 +405,7 @@ def test_a_damaged_segment_is_told_until_it_is_moved_away(partner, door):
 
 
 def test_no_secret_is_in_the_ledger_or_in_what_is_listed(door, ledger, tmp_path):
-    key = keys.add(ledger, "men", [MEN], NOW)
+    key = authentication.add(ledger, "men", [MEN], NOW)
     secret = key.split("_", 2)[2]
     data = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert secret.encode() not in data
@@ -411,7 +413,7 @@ def test_no_secret_is_in_the_ledger_or_in_what_is_listed(door, ledger, tmp_path)
 
 
 def test_a_receiver_without_its_ledger_goes_on_with_the_keys_that_it_knows_for_a_while(partner, door, monkeypatch):
-    monkeypatch.setattr(keys, "HOLD_SECONDS", 0)
+    monkeypatch.setattr(authentication, "HOLD_SECONDS", 0)
     assert partner.post(lines(event(1))).status_code == 503
-    monkeypatch.setattr(keys, "HOLD_SECONDS", 3600)
+    monkeypatch.setattr(authentication, "HOLD_SECONDS", 3600)
     assert partner.post(lines(event(1))).ok

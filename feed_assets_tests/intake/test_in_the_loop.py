@@ -11,9 +11,9 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.feeds.write import publish as put
-from feed_assets.intake.publish import Batch, publish
-from feed_assets.ledger.states import windows
-from feed_assets.ledger.states.reports import report
+from feed_assets.intake.batch_publication import Batch, publish
+from feed_assets.ledger.states import window_queries
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
@@ -48,7 +48,7 @@ def test_what_is_pushed_is_reported_and_completes_its_windows_though_nobody_has_
     def state() -> str:
         world.tick()
         with services.ledger.read() as connection:
-            return str(windows.known(connection, [at])[at].state)
+            return str(window_queries.known(connection, [at])[at].state)
 
     world.tick()
     publish(services, Batch(batches.batch("a"), {"events.json": b"{}\n{}\n"}, ((hour, 2),)), "receiver a")

@@ -16,7 +16,7 @@ from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Foreign
-from feed_assets.orchestration.ticks.pull import pulled
+from feed_assets.orchestration.ticks.pull_step import pulled
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker, rows_of
 from feed_assets_tests.support import sum_projects

@@ -11,11 +11,11 @@ from feed_assets.cli.receive import pushed_feeds
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
-from feed_assets.feeds import batches
-from feed_assets.intake import keys
-from feed_assets.intake.publish import Batch, publish
+from feed_assets.feeds import batch_set
+from feed_assets.intake import authentication
+from feed_assets.intake.batch_publication import Batch, publish
 from feed_assets.ledger import event_rejects
-from feed_assets.ledger.states import windows
+from feed_assets.ledger.states import window_queries
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.catalog import Catalog
 from feed_assets.runs.services import Services
@@ -44,14 +44,14 @@ def feeds_of(*specs):
 
 def held(board, source: str) -> list[int]:
     """The numbers of the events of a source in the hour, as readers see them."""
-    reading = batches.latest(board, Partition(Feed.parse(FEED), f"{HOUR}/{source}"))
+    reading = batch_set.latest(board, Partition(Feed.parse(FEED), f"{HOUR}/{source}"))
     texts = [board.get(file.key) or b"" for update in reading.updates for file in update.files]
     return numbers(json.loads(line) for text in texts for line in text.splitlines())
 
 
 def test_each_source_pushes_to_its_own_partitions_by_its_own_key(local_board, ledger, tmp_path):
     door = door_of(local_board, ledger, tmp_path / "spool", feeds=feeds_of(spec()))
-    key = keys.add(ledger, "women", [WOMEN], NOW)
+    key = authentication.add(ledger, "women", [WOMEN], NOW)
     with listening(door, scopes=(MEN,)) as men:
         women = Partner(men.url, key)
         assert men.post(lines(event(1), {"id": 7}), MEN).json()["accepted"] == 1
@@ -101,7 +101,7 @@ def test_its_windows_are_complete_by_source():
     world.tick()
     at = [WindowAddress(batch.feed, f"source={source}", "hour", HOUR) for source in ("men", "women")]
     with services.ledger.read() as connection:
-        assert {each.sub_partition: row.records for each, row in windows.known(connection, at).items()} == {
+        assert {each.sub_partition: row.records for each, row in window_queries.known(connection, at).items()} == {
             "source=men": 1
         }
 

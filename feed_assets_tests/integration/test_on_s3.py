@@ -15,7 +15,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
 from feed_assets.orchestration.runner import Runner
 from feed_assets.settings import settings
-from feed_assets.spark.read import read_own
+from feed_assets.spark.input_frames import read_own
 from feed_assets_tests.support import ads_figures
 from feed_assets_tests.support.servers import S3Server
 

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from feed_assets.cli.processes import free_port, group, is_free
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.orchestration.decide.ranges import RANGE_END, RANGE_START
+from feed_assets.orchestration.decide.run_blocks import RANGE_END, RANGE_START
 from feed_assets_tests.integration.neighbours import (
     attacked,
     attacker,

@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets.core.chunks import OffsetRange
 from feed_assets.core.errors import FencedOff, LogTrimmed
-from feed_assets.kafka.ranges import follow
+from feed_assets.kafka.range_reader import follow
 from feed_assets_tests.kafka.topic_steps import catch_up_once, trim
 from feed_assets_tests.support.kafka_topics import MORE, POISON
 

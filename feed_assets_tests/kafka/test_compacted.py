@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from feed_assets.core.chunks import OffsetRange
-from feed_assets.kafka import ranges as module
+from feed_assets.kafka import range_reader as module
 from feed_assets_tests.kafka.topic_steps import catch_up_once
 from feed_assets_tests.support.fault_seeds import seeds
 from feed_assets_tests.support.kafka_topics import World

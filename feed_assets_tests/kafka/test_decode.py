@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from feed_assets.core.limits import REASON_BYTES
 from feed_assets.core.topics import OPERATIONS, Topic
 from feed_assets.kafka import avro, dialect, messages
-from feed_assets.kafka.counts import moment_of
 from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import DeadLetter, Message, Row, Tombstone
-from feed_assets.kafka.schemas import Poison
+from feed_assets.kafka.registry_schemas import Poison
 from feed_assets.kafka.signals import minute_of
 from feed_assets_tests.support.each_case import each_case
 

@@ -8,10 +8,10 @@ from confluent_kafka import Producer
 
 from feed_assets.core.errors import FencedOff, LogTrimmed, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
-from feed_assets.kafka import files, topics
+from feed_assets.kafka import chunk_files, companion_topics
+from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.lag import lag
 from feed_assets.kafka.signals import Signals
-from feed_assets.kafka.topics import About
 from feed_assets_tests.kafka.topic_steps import another_group, trim
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, World
 from feed_assets_tests.support.servers import wait_until
@@ -107,7 +107,7 @@ def test_the_topics_beside_have_as_many_partitions_and_get_more_with_it(world):
         running.wait(lambda: world.is_done(3), "the third partition")
     world.check(3)
     for name in (signals_of(world.name), dead_letters_of(world.name)):
-        assert topics.partitions(world.admin, name) == 3
+        assert companion_topics.partitions(world.admin, name) == 3
 
 
 def test_a_log_that_was_trimmed_before_it_was_read_raises(world):
@@ -227,7 +227,7 @@ def test_what_producers_undo_and_the_ends_of_transactions_are_no_messages(world)
 def test_a_kept_file_of_other_settings_is_replaced(world):
     world.create()
     world.produce(10)
-    world.board.put(f"{files.FOLDER}/{world.name}/0/{0:020}.csv", b"anything\n")
+    world.board.put(f"{chunk_files.FOLDER}/{world.name}/0/{0:020}.csv", b"anything\n")
     world.run_until_done()
     world.check()
 

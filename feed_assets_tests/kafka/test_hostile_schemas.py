@@ -12,9 +12,10 @@ import pytest
 
 from feed_assets.core.limits import REASON_BYTES
 from feed_assets.core.topics import Topic
-from feed_assets.kafka import avro, schemas
+from feed_assets.kafka import avro, registry_schemas
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import DeadLetter, Message, Row
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.schema_limits import (
     BRANCHES,
     DIGITS,
@@ -25,7 +26,6 @@ from feed_assets.kafka.schema_limits import (
     REQUESTS,
     SCHEMA_BYTES,
 )
-from feed_assets.kafka.schemas import Schemas
 from feed_assets_tests.support.each_case import each_case
 
 F = {"name": "f", "type": "int"}
@@ -251,7 +251,7 @@ def test_large_schemas_of_honest_producers_are_read():
 
 
 def test_schemas_that_cannot_be_used_are_forgotten_one_by_one(monkeypatch):
-    monkeypatch.setattr(schemas, "_REFUSED_KEPT", 3)
+    monkeypatch.setattr(registry_schemas, "_REFUSED_KEPT", 3)
     with served({}) as (registry, made):
         for schema_id in [11, 12, 13, 14, 14, 13, 11]:
             assert isinstance(decode(made, schema_id), DeadLetter)

@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from feed_assets.core.errors import LetterLeft
 from feed_assets.core.topics import dead_letters_of, signals_of
-from feed_assets.kafka import dead_letters, topics
+from feed_assets.kafka import companion_topics, dead_letters
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.signals import CUT, LEFT
 from feed_assets_tests.support.kafka_topics import POISON, World, header
@@ -36,16 +36,16 @@ def test_the_topics_beside_keep_everything_and_take_what_was_packed_upstream(wor
     world.check()
     assert [len(each.value()) for each in world.dead_letters()] == [3_000_000]
     for name in (signals_of(world.name), dead_letters_of(world.name)):
-        found = {key: each.value for key, each in topics.config_of(world.admin, name).items()}
+        found = {key: each.value for key, each in companion_topics.config_of(world.admin, name).items()}
         assert (found["retention.ms"], found["retention.bytes"]) == ("-1", "-1")
-        assert int(found["max.message.bytes"]) == topics.LEAST
+        assert int(found["max.message.bytes"]) == companion_topics.LEAST
 
 
 def test_they_take_what_a_topic_of_long_messages_takes(world):
     world.create(**{"max.message.bytes": "20000000"})
-    assert topics.prepare(world.admin, world.name).longest > 20_000_000
+    assert companion_topics.prepare(world.admin, world.name).longest > 20_000_000
     for name in (signals_of(world.name), dead_letters_of(world.name)):
-        assert int(topics.config_of(world.admin, name)["max.message.bytes"].value) > 20_000_000
+        assert int(companion_topics.config_of(world.admin, name)["max.message.bytes"].value) > 20_000_000
 
 
 def test_one_that_is_there_and_takes_less_is_altered(world):
@@ -58,7 +58,7 @@ def test_one_that_is_there_and_takes_less_is_altered(world):
 
 
 def test_what_the_broker_would_refuse_as_too_long_is_cut_and_stops_nothing(world, monkeypatch):
-    monkeypatch.setattr(topics, "_widen", lambda *_: 20_000)
+    monkeypatch.setattr(companion_topics, "_widen", lambda *_: 20_000)
     world.create()
     narrow(world)
     for value in (POISON, LONG, POISON):
@@ -114,9 +114,9 @@ def test_who_must_not_alter_it_is_told_what_to_set(capfd, monkeypatch):
     def refused(*_):
         raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
-    monkeypatch.setattr(topics, "partitions", lambda *_: 1)
-    monkeypatch.setattr(topics, "config_of", refused)
-    topics._widen(None, "clicks-signals", 9_000_000)
+    monkeypatch.setattr(companion_topics, "partitions", lambda *_: 1)
+    monkeypatch.setattr(companion_topics, "config_of", refused)
+    companion_topics._widen(None, "clicks-signals", 9_000_000)
     assert "clicks-signals may take messages that are too short" in (said := capfd.readouterr().err)
     assert "Set its max.message.bytes to 9000000: else longer dead letters are cut." in said
 

@@ -4,7 +4,7 @@ from weakref import WeakSet
 
 from confluent_kafka import Producer
 
-from feed_assets.kafka import avro, dialect, files
+from feed_assets.kafka import avro, chunk_files, dialect
 from feed_assets_tests.kafka.connector_command import connector_process
 from feed_assets_tests.support.kafka_topics import MORE, POISON, World
 from feed_assets_tests.support.servers import peak_mb, wait_until
@@ -64,4 +64,4 @@ def test_of_a_chunk_that_was_left_no_two_lines_are_kept(monkeypatch):
             yield line
 
     monkeypatch.setattr(dialect, "read", read)
-    assert files.end_of(b"a chunk", is_packed=False) == 100
+    assert chunk_files.end_of(b"a chunk", is_packed=False) == 100

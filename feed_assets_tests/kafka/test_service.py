@@ -5,13 +5,13 @@ import re
 from confluent_kafka import Producer
 
 from feed_assets.core.topics import signals_of
-from feed_assets.kafka import avro, log, service
+from feed_assets.kafka import avro, service, topic_reader
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.dead_letters import Open, letters, opened, settle
 from feed_assets.kafka.lag import lag
-from feed_assets.kafka.log import message_of
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.signals import SCHEMA
+from feed_assets.kafka.topic_reader import message_of
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, header
 
 
@@ -48,7 +48,7 @@ def test_what_reading_means_is_not_left_to_the_settings(world):
     producer.flush(30)
     producer.abort_transaction(30)
     reading = {"isolation.level": "read_uncommitted", "enable.partition.eof": "false", "auto.offset.reset": "latest"}
-    assert log.read(Clients({**conf, **reading}), world.name, {}, 10, 1000, 10).messages == []
+    assert topic_reader.read(Clients({**conf, **reading}), world.name, {}, 10, 1000, 10).messages == []
 
 
 def test_a_line_says_from_time_to_time_how_it_goes(world, monkeypatch, capfd):

@@ -3,9 +3,9 @@
 import pytest
 
 from feed_assets.core.errors import KafkaUnavailable
-from feed_assets.kafka import appender, log
-from feed_assets.kafka.appender import Appender
+from feed_assets.kafka import exclusive_writer, topic_reader
 from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.exclusive_writer import Appender
 from feed_assets.runs.chunking import chunking_of
 from feed_assets.settings import Settings
 
@@ -39,11 +39,11 @@ def clients(broker, name):
 def test_who_gets_no_answer_is_told_which_setting_to_look_at(name, kind, broker):
     client = getattr(clients(broker, name), kind)()
     with pytest.raises(KafkaUnavailable, match=f"(?s)^cannot read clicks: .*{CASES[name][1]}"):
-        log.partitions(client, "clicks", 1)
+        topic_reader.partitions(client, "clicks", 1)
 
 
 def test_who_writes_is_told_so_too(broker, monkeypatch):
-    monkeypatch.setattr(appender, "SECONDS", 1)
+    monkeypatch.setattr(exclusive_writer, "SECONDS", 1)
     with pytest.raises(KafkaUnavailable, match=f"^cannot write to clicks: .*{CASES['a host that is none'][1]}"):
         Appender(clients(broker, "a host that is none"), "clicks", "me")
 

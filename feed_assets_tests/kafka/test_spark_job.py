@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from feed_assets.core.errors import FencedOff, KafkaUnavailable, LogTrimmed
 from feed_assets.kafka import catch_up as module
 from feed_assets.kafka import spark_job
+from feed_assets.kafka.offset_range import Chunking
 from feed_assets.kafka.spark_job import Executors
-from feed_assets.kafka.stretch import Chunking
 from feed_assets_tests.kafka.topic_steps import another_group, trim
 from feed_assets_tests.support.kafka_topics import MORE, POISON, Place, World
 

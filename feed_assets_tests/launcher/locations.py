@@ -15,7 +15,7 @@ from dagster._cli.job import _create_run
 from dagster._core.workspace.context import WorkspaceProcessContext, WorkspaceRequestContext
 from dagster._core.workspace.load_target import GrpcServerTarget
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.cli.processes import free_port, is_free
 from feed_assets_tests.support.servers import stop, wait_until
 

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.orchestration.launcher import parent, warm
 from feed_assets.orchestration.launcher.parent import GO, Load
 from feed_assets.orchestration.launcher.parents import Unloadable

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from feed_assets.cli.processes import free_port
-from feed_assets.orchestration.launcher.dagsters import DagsterGrpcClient
+from feed_assets.orchestration.launcher.dagster_private import DagsterGrpcClient
 from feed_assets.orchestration.launcher.parents import (
     AGAIN_SECONDS,
     FORK_SECONDS,

@@ -11,9 +11,9 @@ import dagster as dg
 import psutil
 import pytest
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.orchestration.launcher import parents
-from feed_assets.orchestration.launcher.dagsters import LaunchRunContext
+from feed_assets.orchestration.launcher.dagster_private import LaunchRunContext
 from feed_assets.orchestration.launcher.parents import Fork
 from feed_assets.orchestration.launcher.warm import WarmRunLauncher
 from feed_assets.orchestration.ticks.left_runs import WORKER, fail_left_runs

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.ledger.states import reports
+from feed_assets.ledger.states import count_reports
 from feed_assets.ledger.tables import metadata
 from feed_assets_tests.ledger.quality_reports import ALL_DAY
 from feed_assets_tests.ledger.state_reports import HOUR_15, NOW, part, source
@@ -58,14 +58,14 @@ def ledger(request: pytest.FixtureRequest) -> Ledger:
 @pytest.fixture
 def complete_hour(ledger: Ledger) -> Ledger:
     """Return a ledger with hour 15 complete, and nothing else of the day."""
-    reports.report(ledger, source(dict.fromkeys(HOUR_15, 10)), NOW)
-    reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10))], NOW)
+    count_reports.report(ledger, source(dict.fromkeys(HOUR_15, 10)), NOW)
+    count_reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10))], NOW)
     return ledger
 
 
 @pytest.fixture
 def complete_day(ledger: Ledger) -> Ledger:
     """Return a ledger with each hour of the day complete."""
-    reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
-    reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY, 10))], NOW)
+    count_reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
+    count_reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY, 10))], NOW)
     return ledger

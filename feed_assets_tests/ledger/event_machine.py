@@ -20,7 +20,7 @@ from feed_assets.core.plans import RunSpec
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.slices import Slice
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import events, inbox, pauses, runs, subscriptions
+from feed_assets.ledger import event_store, inbox, pauses, runs, subscriptions
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.ledger.tables import cursor, metadata
 from feed_assets.ledger.tables import inbox as left
@@ -148,12 +148,12 @@ class EventMachine(RuleBasedStateMachine):
         if dies == "before":
             return
         with suppress(KeyboardInterrupt), self.ledger.change() as connection:
-            events.record(connection, SOURCE, some, NOW, refuse_out_of_order=self.refuse)
+            event_store.record(connection, SOURCE, some, NOW, refuse_out_of_order=self.refuse)
             put_cursors(connection, {READ: str(position + len(some))})
             if dies:
                 raise KeyboardInterrupt
         with self.ledger.read() as connection:
-            found = events.after(connection, TABLES, max(self.recorded, default=0), 10**9, 10**9)
+            found = event_store.after(connection, TABLES, max(self.recorded, default=0), 10**9, 10**9)
         self.recorded |= {each.sequence: each for each in found}
 
     @rule()

@@ -6,12 +6,12 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.choosing import Choice, Inbox, choose
 from feed_assets.core.consistency import Lineage
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import Need
+from feed_assets.core.update_choice import Choice, Inbox, choose
 from feed_assets.ledger import inbox, pauses, quality, runs, updates
 from feed_assets_tests.ledger.held import PARENTS, Held, parent_of
 from feed_assets_tests.support.ledger_records import MINUTE, NOW

@@ -3,7 +3,7 @@
 import json
 
 from feed_assets.core.report_lines import parse_report
-from feed_assets.ledger.states import datasets, reports, windows
+from feed_assets.ledger.states import count_reports, window_policies, window_queries
 from feed_assets.ledger.states.lacking import whys
 from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW
 
@@ -14,7 +14,7 @@ W = [*HOUR_15][:6]
 def said(ledger, *lines):
     """Report lines as they are sent: of the windows `at` 100 records each, unless they say another number."""
     found = [each for line in lines for each in parsed(line)]
-    outcome = reports.report(ledger, found, NOW)
+    outcome = count_reports.report(ledger, found, NOW)
     assert not outcome.rejected, outcome.rejected
     return outcome
 
@@ -41,12 +41,12 @@ def source(at, offsets=None, records=100, **more):
 
 
 def state(ledger, at=W[0], grain="5min", sub_partition=""):
-    address = windows.WindowAddress(FOO, sub_partition, grain, f"{at:%Y-%m-%d-%H:%M}")
+    address = window_queries.WindowAddress(FOO, sub_partition, grain, f"{at:%Y-%m-%d-%H:%M}")
     with ledger.read() as connection:
-        found = windows.known(connection, [address])
+        found = window_queries.known(connection, [address])
         why = whys(connection, found.values(), {FOO: tracked(connection)})
     return str(found[address].state), why[address].partition("%); ")[2]
 
 
 def tracked(connection):
-    return datasets.tracked(connection, [FOO])[FOO]
+    return window_policies.tracked(connection, [FOO])[FOO]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.spans import Span
 from feed_assets.core.windows import WindowAddress, window_at
-from feed_assets.ledger.states import windows
+from feed_assets.ledger.states import window_queries
 from feed_assets.ledger.window_facts import known_windows
 from feed_assets_tests.ledger.state_reports import FOO, NOW
 
@@ -15,12 +15,12 @@ ALL_DAY = [datetime(2026, 1, 1, hour, minute, tzinfo=UTC) for hour in range(24) 
 
 
 def report_failed(ledger, address=HOUR, check="no_bots", reason="many bots"):
-    return windows.report_quality(ledger, address, check, "failed", reason, "dq", NOW)
+    return window_queries.report_quality(ledger, address, check, "failed", reason, "dq", NOW)
 
 
 def window_row(ledger, address):
     with ledger.read() as connection:
-        return windows.known(connection, [address])[address]
+        return window_queries.known(connection, [address])[address]
 
 
 def window_fact(ledger, address):

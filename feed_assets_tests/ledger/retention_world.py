@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from feed_assets.core.errors import EventOutOfOrder
 from feed_assets.core.events import NO_NEW_DATA, Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition, update_id
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.propagation import Consumer
-from feed_assets.ledger import announce, claims, durations, events, inbox, subscriptions, updates
+from feed_assets.ledger import announce, claims, event_store, inbox, subscriptions, update_durations, updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.retention import PrunedLog, prune_log
+from feed_assets.ledger.old_rows import PrunedLog, prune_log
 from feed_assets.ledger.tables import event, event_reject
 from feed_assets_tests.support.ledger_records import deliver, due_of, waiting
 
@@ -74,7 +74,7 @@ class World:
 
     def _record(self, some: list[WriteEvent]) -> object:
         with self.ledger.change() as connection:
-            return events.record(connection, "team", some, self.now, refuse_out_of_order=False)
+            return event_store.record(connection, "team", some, self.now, refuse_out_of_order=False)
 
     def publish(self, correlation: str) -> object:
         self.by_hand.append(WriteEvent(str(HAND), self.now, self.now, correlation, Operation.OVERWRITE))
@@ -84,14 +84,14 @@ class World:
         if not self.by_hand:
             return None
         with self.ledger.change() as connection:
-            return events.publish(connection, self.by_hand[which % len(self.by_hand)], self.now)
+            return event_store.publish(connection, self.by_hand[which % len(self.by_hand)], self.now)
 
     def publish_before(self) -> object:
         """Out of order, by less than anything that is removed."""
         new = WriteEvent(str(HAND), self.now - timedelta(minutes=1), self.now, "before", Operation.OVERWRITE)
         try:
             with self.ledger.change() as connection:
-                return events.publish(connection, new, self.now)
+                return event_store.publish(connection, new, self.now)
         except EventOutOfOrder:
             return "refused"
 
@@ -145,7 +145,7 @@ class World:
             unchanged = {row: updates.consumed_by(connection, row.partition, row.id) for row in rows.values()}
             new = announce.to_pass_on(connection, unchanged, self.now)
         with self.ledger.change() as connection:
-            return events.record(connection, events.OURS, new, self.now, refuse_out_of_order=False)
+            return event_store.record(connection, event_store.OURS, new, self.now, refuse_out_of_order=False)
 
     def heal(self) -> object:
         with self.ledger.change() as connection:
@@ -153,7 +153,7 @@ class World:
 
     def sink(self) -> None:
         with self.ledger.read() as connection:
-            found = events.ours(connection, subscriptions.position(connection, SINK), 1000)
+            found = event_store.ours(connection, subscriptions.position(connection, SINK), 1000)
         self.sunk += [each.sequence for each in found]
         with self.ledger.write() as connection:
             subscriptions.advance(connection, SINK, found[-1].sequence if found else 0)
@@ -170,10 +170,10 @@ class World:
                 yield inbox.came_back(connection, Partition(consumer.feed))
             tables = (A, B, HAND, MID, END)
             for last in tables:
-                yield [durations.durations(connection, first, last, durations.SHOWN) for first in tables]
-                yield events.newest(connection, durations.SHOWN, last)
-            yield [events.last_marker(connection, Partition(table, key)) for table in tables for key in ("", "k")]
-            yield events.newest_of(connection, tables)
+                yield [update_durations.durations(connection, first, last, update_durations.SHOWN) for first in tables]
+                yield event_store.newest(connection, update_durations.SHOWN, last)
+            yield [event_store.last_marker(connection, Partition(table, key)) for table in tables for key in ("", "k")]
+            yield event_store.newest_of(connection, tables)
             newest = updates.newest(connection, [Partition(MID), Partition(END)])
             yield {at: announce.correlations(connection, "nobody", [row.pin]) for at, row in newest.items()}
             for at, row in newest.items():

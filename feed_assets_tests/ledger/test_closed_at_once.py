@@ -17,8 +17,8 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, log
-from feed_assets.ledger.states import reports
-from feed_assets.ledger.states.rows import rows
+from feed_assets.ledger.states import count_reports
+from feed_assets.ledger.states.window_rows import rows
 from feed_assets.ledger.tables import change
 
 NOW, HOUR = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, 15, tzinfo=UTC)
@@ -92,7 +92,7 @@ class Race:
 
     ledger: object
     dataset: Feed
-    outcome: reports.Reported | None = None
+    outcome: count_reports.Reported | None = None
 
     @property
     def window(self) -> WindowAddress:
@@ -102,10 +102,10 @@ class Race:
         """Tell of another hour of it."""
         self.tell("another", HOUR + timedelta(days=1))
 
-    def tell(self, part: str, *starts: datetime) -> reports.Reported:
+    def tell(self, part: str, *starts: datetime) -> count_reports.Reported:
         counts = tuple((start, 10) for start in starts)
         both = [Report(self.dataset, "", part, counts, tier) for tier in ("", "kafka")]
-        return reports.report(self.ledger, both, NOW)
+        return count_reports.report(self.ledger, both, NOW)
 
     def report(self) -> None:
         self.outcome = self.tell("part", *STARTS)

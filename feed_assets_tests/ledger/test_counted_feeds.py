@@ -11,18 +11,18 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.reports import Report, text_of, windows_of
+from feed_assets.core.sub_partitions import Regions, Tracked
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import claims, counts, log, subscriptions, updates
-from feed_assets.ledger.counts import COUNTER
+from feed_assets.ledger import claims, log, subscriptions, update_counts, updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.states import windows
-from feed_assets.ledger.states.feeds import CountedFeed, count
-from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states import window_queries
+from feed_assets.ledger.states.count_reports import report
+from feed_assets.ledger.states.feed_reports import CountedFeed, count
 from feed_assets.ledger.tables import event_reject
 from feed_assets.ledger.tables import report as table
 from feed_assets.ledger.tables import update as update_table
+from feed_assets.ledger.update_counts import COUNTER
 from feed_assets_tests.support.ledger_records import EFFECT, NOW, SHOWN, seen
 from feed_assets_tests.support.ledger_records import sync as synced
 from feed_assets_tests.support.statement_counter import counted_statements as asked
@@ -64,7 +64,7 @@ def change(ledger, update_id, state, partition=EFFECT):
 
 
 def counted(ledger, feeds=OURS, **options):
-    windows.declare(ledger, {feed: each.tracked for feed, each in feeds.items()}, NOW)
+    window_queries.declare(ledger, {feed: each.tracked for feed, each in feeds.items()}, NOW)
     return count(ledger, feeds, NOW, lambda: False, **options)
 
 
@@ -80,7 +80,7 @@ def state(ledger, hour, dataset=EFFECT.feed, sub_partition="campaign=men", grain
     key = f"2019-11-24-{hour:02d}:00" if grain == "hour" else "2019-11-24"
     at = WindowAddress(dataset, sub_partition, grain, key)
     with ledger.read() as connection:
-        found = windows.known(connection, [at])
+        found = window_queries.known(connection, [at])
     return str(found[at].state) if at in found else None
 
 
@@ -99,7 +99,7 @@ def test_what_the_newest_update_holds_is_what_the_partition_has(ledger):
 
 
 def test_a_roll_back_counts_what_came_before_and_without_a_valid_update_there_is_nothing(ledger):
-    windows.declare(ledger, {EFFECT.feed: HOURLY}, NOW)
+    window_queries.declare(ledger, {EFFECT.feed: HOURLY}, NOW)
     source = [Report(EFFECT.feed, "campaign=men", str(start), ((start, n),), "web") for start, n in hours(10, 30)]
     report(ledger, source, NOW)
     build(ledger, FIRST, hours(10, 20))
@@ -143,7 +143,7 @@ def test_the_days_of_a_region_are_counted_by_its_own_midnight(ledger):
     days = Tracked.of(Completeness(grains=("day",)), Regions({"india": "Asia/Kolkata"}))
     quarters = tuple((DAY + timedelta(hours=18, minutes=15 * each), 1) for each in range(4))
     build(ledger, FIRST, quarters)
-    windows.declare(ledger, {EFFECT.feed: days}, NOW)
+    window_queries.declare(ledger, {EFFECT.feed: days}, NOW)
     counted(ledger, {EFFECT.feed: CountedFeed(days, lambda _: "region=india")})
     with ledger.read() as connection:
         (text,) = connection.execute(sa.select(table.c.windows)).scalars()
@@ -166,7 +166,7 @@ def test_each_batch_of_another_team_is_a_part_and_counts_once_a_run_has_counted_
 def keep(ledger: Ledger, update: Update, windows) -> None:
     """A run has counted an update of another team."""
     with ledger.change() as connection:
-        counts.keep(connection, [(update, windows)], "a run", NOW)
+        update_counts.keep(connection, [(update, windows)], "a run", NOW)
 
 
 def test_a_newer_update_of_another_team_that_nobody_has_counted_leaves_nothing_counted(ledger):
@@ -182,11 +182,11 @@ def test_a_newer_update_of_another_team_that_nobody_has_counted_leaves_nothing_c
 
 
 def test_a_producer_that_reports_itself_is_not_counted_beside(ledger):
-    windows.declare(ledger, {SHOWN.feed: HOURLY}, NOW)
+    window_queries.declare(ledger, {SHOWN.feed: HOURLY}, NOW)
     report(ledger, [Report(SHOWN.feed, "campaign=men", "s3://theirs", hours(5))], NOW, "producer")
     synced(ledger, SHOWN, seen(SHOWN, FIRST))
     with ledger.read() as connection:
-        assert counts.uncounted(connection, [seen(SHOWN, FIRST)]) == set()
+        assert update_counts.uncounted(connection, [seen(SHOWN, FIRST)]) == set()
     keep(ledger, seen(SHOWN, FIRST), hours(5))
     counted(ledger, THEIRS)
     assert parts(ledger, SHOWN.feed) == {SHOWN.key: {}, "s3://theirs": {0: 5}}
@@ -262,7 +262,7 @@ def test_killed_before_any_transaction_it_counts_the_same_the_next_time(ledger, 
 
 def test_killed_between_the_reports_and_its_subscription_it_reports_equal_ones_again(ledger):
     build(ledger, FIRST, hours(10))
-    windows.declare(ledger, {EFFECT.feed: HOURLY}, NOW)
+    window_queries.declare(ledger, {EFFECT.feed: HOURLY}, NOW)
     dying = Dying(ledger, 5)
     with pytest.raises(Killed):
         count(dying, OURS, NOW, lambda: False)

@@ -13,9 +13,9 @@ from feed_assets.core.errors import InvalidEvent, InvalidName
 from feed_assets.core.events import NO_NEW_DATA, Operation, Rejected, WriteEvent, decode, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.limits import CONTEXT_BYTES, CONTEXT_DEPTH, NAME_BYTES, REASON_BYTES, REJECT_BYTES, SEGMENTS
-from feed_assets.ledger import event_rejects, events, log
-from feed_assets.ledger.durations import durations
+from feed_assets.ledger import event_rejects, event_store, log
 from feed_assets.ledger.tables import UtcDateTime, event, metadata
+from feed_assets.ledger.update_durations import durations
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 ZERO = datetime(1, 1, 1, tzinfo=UTC)
@@ -29,13 +29,13 @@ def write(marker, correlation="X", table="shop/orders", **options):
 
 def record(ledger, *new, source="shop"):
     with ledger.change() as connection:
-        return events.record(connection, source, new, NOW, refuse_out_of_order=False)
+        return event_store.record(connection, source, new, NOW, refuse_out_of_order=False)
 
 
 def recorded(ledger, table=None):
     """What is there, the oldest first; none of it stops a reader."""
     with ledger.read() as connection:
-        return [*reversed(events.newest(connection, 1000, Feed.parse(table) if table else None))]
+        return [*reversed(event_store.newest(connection, 1000, Feed.parse(table) if table else None))]
 
 
 def test_an_event_of_the_year_1_is_recorded_and_read_and_comes_before_the_others(ledger):
@@ -147,7 +147,7 @@ def test_what_is_too_long_too_deep_or_no_text_is_rejected_with_the_reason_and_ho
     """From a source; and by hand refused in the same words."""
     (rejected,) = record(ledger, write(NOW, **bad), write(NOW, "Y"))
     with pytest.raises((InvalidEvent, InvalidName), match=reason), ledger.change() as connection:
-        events.publish(connection, write(NOW, **bad), NOW)
+        event_store.publish(connection, write(NOW, **bad), NOW)
     with ledger.read() as connection:
         ((source, kept, _),) = event_rejects.rejects(connection, 10)
     assert (source, kept) == ("shop", rejected)
@@ -234,7 +234,7 @@ def test_the_kind_is_the_table_s_not_the_partition_s_and_not_another_table_s(led
     assert "marker 2024-01-01 12:00:00+00:00 is of another kind than those of shop/orders" in rejected.reason
     assert record(ledger, write(NOW, table="shop/prices")) == ()
     with pytest.raises(InvalidEvent, match="of another kind"), ledger.change() as connection:
-        events.publish(connection, write(NOW, partition_key="c"), NOW)
+        event_store.publish(connection, write(NOW, partition_key="c"), NOW)
 
 
 def test_the_event_s_own_time_may_be_of_the_other_kind(ledger):

@@ -7,15 +7,15 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.feeds import Feed
-from feed_assets.core.members import Tracked
 from feed_assets.core.reports import FOLDED, Report
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger.counts import COUNTER
-from feed_assets.ledger.states import backfills, folding, windows
+from feed_assets.ledger.states import backfills, folding, window_queries
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.ledger.states.folding import fold
-from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.tables import event_reject
 from feed_assets.ledger.tables import report as table
+from feed_assets.ledger.update_counts import COUNTER
 
 FOO = Feed.parse("foo/v1.0")
 FIRST = datetime(2026, 1, 1, 15, tzinfo=UTC)
@@ -31,7 +31,7 @@ def part(name, *counts, tier="", version=0, first=0):
 @pytest.fixture
 def complete(ledger):
     """Three hours: two complete, and one of which half is there."""
-    windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=("hour", "day")))}, FIRST)
+    window_queries.declare(ledger, {FOO: Tracked.of(Completeness(grains=("hour", "day")))}, FIRST)
     sources = [part(str(hour), 10, tier="web", first=hour) for hour in range(3)]
     report(ledger, [*sources, part("a", 5, 10), part("b", 5), part("c", 5, first=2)], FIRST)
     return ledger
@@ -47,7 +47,7 @@ def parts(ledger):
 def states(ledger):
     at = [WindowAddress(FOO, "", "hour", f"2026-01-01-{hour}:00") for hour in (15, 16, 17)]
     with ledger.read() as connection:
-        found = windows.known(connection, at)
+        found = window_queries.known(connection, at)
     return [(str(found[each].state), found[each].records, found[each].counts, found[each].folded) for each in at]
 
 
@@ -84,13 +84,13 @@ def test_a_correction_begins_the_days_anew(complete):
 
 def test_what_has_to_be_checked_again_stays_until_it_was(complete):
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
-    windows.report_quality(complete, at, "bots", "failed", "half are bots", "dq", FIRST)
+    window_queries.report_quality(complete, at, "bots", "failed", "half are bots", "dq", FIRST)
     for move in (backfills.begin, backfills.finish):
         move(complete, at, "bots", "ada", FIRST)
     assert states(complete)[0][0] == "backfilled"
     assert fold_all(complete) == 1  # The other hour's source.
     assert {("", "a", None), ("", "b", None), ("web", "0", None)} < {*parts(complete)}
-    windows.report_quality(complete, at, "bots", "passed", None, "dq", LATER)
+    window_queries.report_quality(complete, at, "bots", "passed", None, "dq", LATER)
     assert fold_all(complete, LATER + 31 * DAYS) == 3
     assert parts(complete) == FOLDED_ROWS
 
@@ -129,14 +129,14 @@ def test_what_stands_for_others_is_replaced_by_no_report(complete):
 
 
 def test_the_reports_of_feeds_are_kept_and_go_on_to_correct(ledger):
-    windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=("hour", "day")))}, FIRST)
+    window_queries.declare(ledger, {FOO: Tracked.of(Completeness(grains=("hour", "day")))}, FIRST)
     report(ledger, [part("0", 10, tier="web")], FIRST)
     report(ledger, [part("2026-01-01", 10, version=1)], FIRST, COUNTER)
     assert fold_all(ledger) == 1
     assert parts(ledger) == [("", "2026-01-01", None), ("web", FOLDED, 10)]
     assert report(ledger, [part("2026-01-01", 3, version=2)], LATER, COUNTER).accepted == 1
     with ledger.read() as connection:
-        (row,) = windows.known(connection, [WindowAddress(FOO, "", "hour", "2026-01-01-15:00")]).values()
+        (row,) = window_queries.known(connection, [WindowAddress(FOO, "", "hour", "2026-01-01-15:00")]).values()
     assert (str(row.state), row.records) == ("open", 3)
     assert report(ledger, [part("0", 3, tier="web", version=9)], LATER).rejected
 

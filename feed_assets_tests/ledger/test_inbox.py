@@ -10,7 +10,7 @@ from feed_assets.core.events import Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import claims, event_rejects, events, inbox, updates
+from feed_assets.ledger import claims, event_rejects, event_store, inbox, updates
 from feed_assets.ledger.due import LOOK_AGAIN, look
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
@@ -29,7 +29,7 @@ def event_of(table, correlation, marker, **options):
 
 def record(ledger, *new, source="team", refuse=False):
     with ledger.change() as connection:
-        return events.record(connection, source, new, NOW, refuse_out_of_order=refuse)
+        return event_store.record(connection, source, new, NOW, refuse_out_of_order=refuse)
 
 
 def deliver(ledger, tables=(A, B)):
@@ -73,24 +73,24 @@ def test_an_event_is_recorded_once_and_numbered_in_order(ledger):
     new = [event_of("a", "X", 1), event_of("a", "Y", 2)]
     assert record(ledger, *new) == record(ledger, *new) == ()
     with ledger.read() as connection:
-        found = events.after(connection, [A], 0, 100, 100)
+        found = event_store.after(connection, [A], 0, 100, 100)
     assert [(each.correlation, each.previous) for each in found] == [("X", None), ("Y", encode(1))]
     assert found[0].sequence < found[1].sequence
 
 
 def test_publishing_again_is_harmless_and_another_marker_out_of_order_is_refused(ledger):
     with ledger.change() as connection:
-        assert events.publish(connection, event_of("a", "X", 5), NOW)
-        assert not events.publish(connection, event_of("a", "X", 5), NOW)
+        assert event_store.publish(connection, event_of("a", "X", 5), NOW)
+        assert not event_store.publish(connection, event_of("a", "X", 5), NOW)
         with pytest.raises(EventOutOfOrder):
-            events.publish(connection, event_of("a", "Y", 5), NOW)
-        assert events.publish(connection, event_of("a", "Y", 5, context={"no_new_data": True}), NOW)
+            event_store.publish(connection, event_of("a", "Y", 5), NOW)
+        assert event_store.publish(connection, event_of("a", "Y", 5, context={"no_new_data": True}), NOW)
 
 
 def test_an_event_out_of_order_is_flagged_and_covers_what_is_before_it(ledger):
     record(ledger, event_of("a", "X", 10), event_of("a", "Y", 20), event_of("a", "late", 15), event_of("a", "first", 1))
     with ledger.read() as connection:
-        found = {each.correlation: each for each in events.after(connection, [A], 0, 100, 100)}
+        found = {each.correlation: each for each in event_store.after(connection, [A], 0, 100, 100)}
     assert (found["late"].flag, found["late"].previous) == ("out of order", encode(10))
     assert (found["first"].flag, found["first"].previous) == ("out of order", None)
     assert found["Y"].flag is None
@@ -111,7 +111,7 @@ def test_what_is_refused_is_kept_once_with_its_reason(ledger):
 def test_a_batch_with_repeats_and_events_without_new_data(ledger):
     record(ledger, event_of("a", "X", 1), event_of("a", "X", 1), event_of("a", "Y", 1, context={"no_new_data": True}))
     with ledger.read() as connection:
-        found = events.after(connection, [A], 0, 100, 100)
+        found = event_store.after(connection, [A], 0, 100, 100)
     assert [(each.correlation, each.previous, each.flag) for each in found] == [
         ("X", None, None),
         ("Y", encode(1), None),
@@ -287,7 +287,7 @@ def test_an_event_without_new_data_is_claimed_by_an_empty_slice(ledger):
     take(ledger, due(ledger).slices)
     with ledger.change() as connection:
         for table, marker, context in (("a", 2, {}), ("b", 7, {"no_new_data": True})):
-            events.publish(connection, WriteEvent(table, marker, NOW, "Y", context=context), NOW)
+            event_store.publish(connection, WriteEvent(table, marker, NOW, "Y", context=context), NOW)
     deliver(ledger)
     slices = due(ledger).slices
     assert {str(each.partition.feed): (each.after, each.upto) for each in slices} == {"a": (None, 2), "b": (7, 7)}
@@ -377,7 +377,7 @@ def test_a_reader_by_number_misses_no_event_that_commits_late(ledger):
 
     def slow():
         with ledger.change() as connection:
-            events.record(connection, "team", [event_of("a", "slow", 1)], NOW, refuse_out_of_order=False)
+            event_store.record(connection, "team", [event_of("a", "slow", 1)], NOW, refuse_out_of_order=False)
             started.set()
             go_on.wait(20)
 
@@ -389,12 +389,12 @@ def test_a_reader_by_number_misses_no_event_that_commits_late(ledger):
     assert started.wait(20)
     threads[1].start()
     with ledger.read() as connection:
-        assert events.after(connection, [A, B], 0, 100, 100) == ()
+        assert event_store.after(connection, [A, B], 0, 100, 100) == ()
     go_on.set()
     for thread in threads:
         thread.join(20)
     with ledger.read() as connection:
-        assert [each.correlation for each in events.after(connection, [A, B], 0, 100, 100)] == ["slow", "fast"]
+        assert [each.correlation for each in event_store.after(connection, [A, B], 0, 100, 100)] == ["slow", "fast"]
 
 
 def test_moments_and_versions_order_alike(ledger):

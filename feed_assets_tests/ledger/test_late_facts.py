@@ -8,9 +8,9 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import File, Partition, Update, update_id
 from feed_assets.core.lateness import Late, Periods
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.ledger import claims, runs, updates
-from feed_assets.ledger.facts import facts
+from feed_assets.ledger.fact_queries import facts
 from feed_assets.ledger.tables import run
 from feed_assets_tests.support.build_needs import need_of
 from feed_assets_tests.support.ledger_records import (

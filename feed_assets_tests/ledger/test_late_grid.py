@@ -9,11 +9,11 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.lateness import Late, Periods
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import State, decide
-from feed_assets.ledger import claims, due, late, log, updates
+from feed_assets.ledger import claims, due, late_decisions, log, updates
 from feed_assets.ledger.due import Woken
-from feed_assets.ledger.facts import facts
+from feed_assets.ledger.fact_queries import facts
 from feed_assets.ledger.tables import run
 from feed_assets_tests.support.build_needs import need_of
 
@@ -138,7 +138,7 @@ def decided(ledger, policy: Late, cells=CELLS, now=NOW):
     with ledger.read() as connection:
         found = decide(needs, facts(connection, needs, now, 3))
         listed = {each.partition: each for each in due.look(connection, [MADE], now, 1000)}
-    late.record(ledger, found, now)
+    late_decisions.record(ledger, found, now)
     due.acknowledge(ledger, [(listed[each.output], each) for each in found], now)
     with ledger.read() as connection:
         requested = {each.partition for each in due.to_rebuild(connection, now, 1000).get(MADE, [])}
@@ -163,10 +163,10 @@ def test_144_cases_are_decided_as_the_table_says(filled):
 def test_each_decision_is_told_once_with_the_sizes(filled):
     verdicts, _ = decided(filled, POLICY)
     for _ in range(3):
-        late.record(filled, verdicts.values(), NOW)
+        late_decisions.record(filled, verdicts.values(), NOW)
     with filled.read() as connection:
-        found = {each.partition: each for each in late.decisions(connection, 1000)}
-        assert len(late.decisions(connection, 1000)) == len(found)
+        found = {each.partition: each for each in late_decisions.decisions(connection, 1000)}
+        assert len(late_decisions.decisions(connection, 1000)) == len(found)
     assert found.keys() == {output(cell) for cell in CELLS if cell[0] != "0 %"}
     ten = found[output(("10 %", 1, "none"))]
     assert (ten.outcome, ten.before, ten.after, ten.growth, ten.files) == ("re-run", 100_000, 110_000, 0.1, 2)
@@ -184,9 +184,9 @@ def test_what_still_waits_after_a_check_is_told_with_its_new_end_and_then_no_mor
     for now in (NOW, midnight, midnight + HOUR, midnight + DAY, midnight + 2 * DAY):
         with ledger.read() as connection:
             found = decide([need(made, policy)], facts(connection, [need(made, policy)], now, 3))
-        late.record(ledger, found, now)
+        late_decisions.record(ledger, found, now)
     with ledger.read() as connection:
-        told = [(each.at, each.outcome, each.until) for each in reversed(late.decisions(connection, 9))]
+        told = [(each.at, each.outcome, each.until) for each in reversed(late_decisions.decisions(connection, 9))]
     assert told == [(NOW, "wait", midnight), (midnight, "wait", midnight + 3 * DAY)]
 
 
@@ -244,9 +244,11 @@ def test_of_the_articles_three_days_the_one_that_grew_by_a_tenth_is_run_again(le
     }
     assert "(100000000000 to 110000000000 bytes)" in verdicts["2024-02-27"].reason
     assert "(+4.0%) are below the threshold of 5.0%" in verdicts["2024-02-28"].reason
-    late.record(ledger, verdicts.values(), NOW)
+    late_decisions.record(ledger, verdicts.values(), NOW)
     with ledger.read() as connection:
-        said = [(each.partition.key, each.outcome, each.after // GB) for each in late.decisions(connection, 9)]
+        said = [
+            (each.partition.key, each.outcome, each.after // GB) for each in late_decisions.decisions(connection, 9)
+        ]
     assert sorted(said) == [("2024-02-27", "re-run", 110), ("2024-02-28", "skip", 104), ("2024-02-29", "skip", 103)]
 
 
@@ -270,16 +272,16 @@ class Overtaken:
 
 def test_of_two_ticks_that_decide_the_same_one_tells_it(ledger):
     verdicts = [*article(ledger, days(ledger)).values()]
-    late.record(Overtaken(ledger, lambda: late.record(ledger, verdicts, NOW)), verdicts, NOW)
+    late_decisions.record(Overtaken(ledger, lambda: late_decisions.record(ledger, verdicts, NOW)), verdicts, NOW)
     with ledger.read() as connection:
-        assert len(late.decisions(connection, 100)) == 3
+        assert len(late_decisions.decisions(connection, 100)) == 3
 
 
 def test_decisions_wake_nobody_who_reads_the_log_for_data(ledger):
     verdicts = [*article(ledger, days(ledger)).values()]
     with ledger.read() as connection:
         before = log.last(connection)
-    late.record(ledger, verdicts, NOW)
+    late_decisions.record(ledger, verdicts, NOW)
     with ledger.read() as connection:
         assert log.last(connection) == before + 3
         assert not log.has_after(connection, before)

@@ -1,8 +1,8 @@
 """The parts of a window, by the grain that is declared now, and with many gaps and overlaps."""
 
 from feed_assets.core.completeness import Completeness
-from feed_assets.core.members import Tracked
-from feed_assets.ledger.states import windows
+from feed_assets.core.sub_partitions import Tracked
+from feed_assets.ledger.states import window_queries
 from feed_assets.ledger.states.parts import Twice, parts
 from feed_assets_tests.ledger.offset_reports import W, part, said, source
 from feed_assets_tests.ledger.state_reports import FOO, NOW
@@ -22,7 +22,7 @@ def test_a_window_of_a_larger_grain_shows_the_parts_that_were_reported_by_the_sm
         part("b", {W[0]: 50, W[1]: 100}, {"0": [150, 249]}),
         part("c", W[:1], {"0": [190, 200]}),
     )
-    windows.declare(sqlite_ledger, {FOO: Tracked.of(Completeness(grains=("10min", "hour")))}, NOW)
+    window_queries.declare(sqlite_ledger, {FOO: Tracked.of(Completeness(grains=("10min", "hour")))}, NOW)
     found = shown(sqlite_ledger, "10min@2026-01-01-15:00")
     assert [(each.part, each.records) for each in found.parts if not each.tier] == [("a", 100), ("b", 150), ("c", 100)]
     assert found.twice == [Twice("", "0", 190, 200, ("b", "c"))]

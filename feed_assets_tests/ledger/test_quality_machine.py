@@ -16,14 +16,14 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import Completeness, WindowState
 from feed_assets.core.errors import IllegalTransition
-from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.reports import Report
+from feed_assets.core.sub_partitions import Regions, Tracked
 from feed_assets.core.transitions import TRANSITIONS
 from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger import log
-from feed_assets.ledger.states import backfills, reports, windows
+from feed_assets.ledger.states import backfills, count_reports, window_queries
 from feed_assets.ledger.states.posting import NewTransition, post
-from feed_assets.ledger.states.rows import Row
+from feed_assets.ledger.states.window_rows import Row
 from feed_assets.ledger.tables import change
 from feed_assets_tests.ledger.quality_oracle import DAY, LEGAL, SIZES, At, Oracle
 from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, part, source
@@ -48,7 +48,7 @@ class Machine:
         self.oracle = oracle(tuple(ZONES) if seed % 2 else ())
         self.refused = 0
         regions = Regions(ZONES) if self.oracle.regions else None
-        windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=tuple(SIZES)), regions)}, NOW)
+        window_queries.declare(ledger, {FOO: Tracked.of(Completeness(grains=tuple(SIZES)), regions)}, NOW)
         for region in self.leaves:
             self.report(region, "kafka", dict.fromkeys(STARTS, 10))
             self.report(region, "", dict.fromkeys(STARTS, 10))
@@ -73,7 +73,7 @@ class Machine:
             self.oracle.sources |= {(region, at): n for at, n in counts.items()}
         else:
             self.oracle.parts[region, part] = version, dict(counts)
-        assert not reports.report(self.ledger, said, NOW).rejected
+        assert not count_reports.report(self.ledger, said, NOW).rejected
 
     def next_version(self):
         self.version = getattr(self, "version", 0) + 1
@@ -94,13 +94,13 @@ class Machine:
     def check(self):
         at, name = self.random.choice(self.looked), self.random.choice(["bots", "nulls"])
         state = self.random.choice(["passed", "failed", "warned"])
-        windows.report_quality(self.ledger, address(at), name, state, f"{name} {state}", "dq", NOW)
+        window_queries.report_quality(self.ledger, address(at), name, state, f"{name} {state}", "dq", NOW)
         self.oracle.checks[at, name] = state
 
     def passes(self):
         """All that has been said against somewhere."""
         for at, name in [key for key, state in self.oracle.checks.items() if state in ("failed", "stale")]:
-            windows.report_quality(self.ledger, address(at), name, "passed", None, "dq", NOW)
+            window_queries.report_quality(self.ledger, address(at), name, "passed", None, "dq", NOW)
             self.oracle.checks[at, name] = "passed"
 
     def begin(self):
@@ -143,7 +143,7 @@ class Machine:
 
     def states(self):
         with self.ledger.read() as connection:
-            known = windows.known(connection, [address(at) for at in self.looked])
+            known = window_queries.known(connection, [address(at) for at in self.looked])
         return {at: known[address(at)].state.value for at in self.looked if address(at) in known}
 
     def run(self, steps):
@@ -233,7 +233,7 @@ def write(ledger, at, count, writer, who, barrier):
     won = []
     for _ in range(count):
         with ledger.read() as connection:
-            seen = windows.known(connection, [at])[at].state
+            seen = window_queries.known(connection, [at])[at].state
         barrier.wait()
         move = backfills.finish if seen is WindowState.BACKFILLING else backfills.begin
         with suppress(IllegalTransition):  # Somebody was faster.
@@ -245,8 +245,8 @@ def write(ledger, at, count, writer, who, barrier):
 
 def check_writers(ledger, count, writer=compare_and_set):
     """At each turn one writer wins, and the log has its transition, from what it saw: none is lost and none double."""
-    reports.report(ledger, source(dict.fromkeys(HOUR_15, 10)), NOW)
-    reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10))], NOW)
+    count_reports.report(ledger, source(dict.fromkeys(HOUR_15, 10)), NOW)
+    count_reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10))], NOW)
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     names, barrier = [f"writer {number}" for number in range(WRITERS)], Barrier(WRITERS, timeout=60)
     with ThreadPoolExecutor(WRITERS) as pool:

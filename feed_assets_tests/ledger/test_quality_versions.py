@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import quality, waivers
-from feed_assets.ledger.states import windows
+from feed_assets.ledger.states import window_queries
 from feed_assets.ledger.tables import event_reject
-from feed_assets.sources.state import record
+from feed_assets.sources.report_reader import record
 
 FOO = Feed.parse("foo")
 HOUR = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
@@ -33,7 +33,7 @@ def record_all(ledger, *lines):
 
 def state(ledger):
     with ledger.read() as connection:
-        row = windows.known(connection, [HOUR]).get(HOUR)
+        row = window_queries.known(connection, [HOUR]).get(HOUR)
         (check,) = quality.known(connection, [HOUR.partition]).values()
     return row and row.state.value, row and row.issue, check.state, check.reason
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from feed_assets.core.errors import AlreadyRunning, PartitionClosed
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.ledger import closures, log, quality, runs, updates
 from feed_assets.ledger.run_changes import run_changes
 from feed_assets_tests.support.ledger_records import (

@@ -7,9 +7,9 @@ import pytest
 
 from feed_assets.core.completeness import Completeness, WindowState
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.members import Life, Member, Regions, SubPartitions, Tracked
+from feed_assets.core.sub_partitions import Life, Member, Regions, SubPartitions, Tracked
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger.states import datasets, reports, windows
+from feed_assets.ledger.states import count_reports, window_policies, window_queries
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
 from feed_assets_tests.ledger.state_reports import FOO, NOW, last_sequence, part, source, transitions
 
@@ -26,21 +26,21 @@ def fill(ledger, region, day):
     """Report all hours of a batch date of a region, complete."""
     sub = f"region={region}"
     with ledger.read() as connection:
-        whole = datasets.tracked(connection, [FOO])[FOO].window(sub, "day", day.isoformat())
+        whole = window_policies.tracked(connection, [FOO])[FOO].window(sub, "day", day.isoformat())
     counts = {whole.start + timedelta(hours=hour): 10 for hour in range(24)}
-    reports.report(ledger, [*source(counts, sub_partition=sub), part(f"{day}", counts, sub_partition=sub)], NOW)
+    count_reports.report(ledger, [*source(counts, sub_partition=sub), part(f"{day}", counts, sub_partition=sub)], NOW)
 
 
 def state(ledger, grain, key, sub_partition=""):
     address = WindowAddress(FOO, sub_partition, grain, key)
     with ledger.read() as connection:
-        row = windows.known(connection, [address]).get(address)
+        row = window_queries.known(connection, [address]).get(address)
     return row.state if row else WindowState.OPEN
 
 
 def declare(ledger, regions, day, completeness=HOURLY):
     now = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
-    windows.declare(ledger, {FOO: Tracked.of(completeness, regions)}, now)
+    window_queries.declare(ledger, {FOO: Tracked.of(completeness, regions)}, now)
 
 
 def test_a_batch_date_is_complete_when_it_is_in_every_region(ledger):
@@ -85,7 +85,7 @@ def test_a_report_of_who_had_left_is_refused_and_kept(ledger):
     declare(ledger, THREE, FIRST)
     declare(ledger, TWO, SECOND)
     at = datetime(2026, 1, 2, 12, tzinfo=UTC)
-    found = reports.report(ledger, [part("late", {at: 1}, sub_partition="region=latam")], NOW)
+    found = count_reports.report(ledger, [part("late", {at: 1}, sub_partition="region=latam")], NOW)
     assert "region=latam is not expected in 2026-01-02-12:00" in found.rejected[0].reason
 
 
@@ -94,70 +94,72 @@ def test_the_ledger_keeps_dates_of_its_own(ledger):
     declare(ledger, THREE, SECOND)
     declare(ledger, THREE, date(2026, 5, 1))
     with ledger.read() as connection:
-        found = datasets.tracked(connection, [FOO])[FOO].members["region=latam"]
+        found = window_policies.tracked(connection, [FOO])[FOO].members["region=latam"]
     assert found == Life("Etc/GMT+3", SECOND)
 
 
 def test_another_ratio_judges_what_was_counted_again(ledger):
     strict, mild = (Tracked.of(Completeness(ratio=ratio)) for ratio in ("100%", "90%"))
-    windows.declare(ledger, {FOO: strict}, NOW)
+    window_queries.declare(ledger, {FOO: strict}, NOW)
     counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
-    reports.report(ledger, [*source(counts), part("part", dict.fromkeys(counts, 95))], NOW)
+    count_reports.report(ledger, [*source(counts), part("part", dict.fromkeys(counts, 95))], NOW)
     assert transitions(ledger) == []
-    windows.declare(ledger, {FOO: mild}, NOW)
+    window_queries.declare(ledger, {FOO: mild}, NOW)
     assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.COMPLETE
     seen = last_sequence(ledger)
-    windows.declare(ledger, {FOO: mild}, NOW)
+    window_queries.declare(ledger, {FOO: mild}, NOW)
     assert last_sequence(ledger) == seen
-    windows.declare(ledger, {FOO: strict}, NOW)
+    window_queries.declare(ledger, {FOO: strict}, NOW)
     assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
 
 
 def test_another_grain_is_summed_up_from_what_was_counted(ledger):
     counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
-    reports.report(ledger, [*source(counts), part("part", counts)], NOW)
-    windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=("5min", "30min")))}, NOW)
+    count_reports.report(ledger, [*source(counts), part("part", counts)], NOW)
+    window_queries.declare(ledger, {FOO: Tracked.of(Completeness(grains=("5min", "30min")))}, NOW)
     assert [state(ledger, "30min", f"2026-01-01-15:{minute}") for minute in ("00", "30")] == ["complete", "complete"]
     assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
     address = WindowAddress(FOO, "", "30min", "2026-01-01-15:30")
     with ledger.read() as connection:
-        assert windows.known(connection, [address])[address].records == 600
+        assert window_queries.known(connection, [address])[address].records == 600
 
 
 def test_a_larger_base_grain_is_counted_from_what_was_reported(ledger):
     """Who reports before anybody has declared the dataset does so by 5 minutes."""
     counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
-    reports.report(ledger, [*source(counts), part("part", {**counts, NOW: 7})], NOW)
+    count_reports.report(ledger, [*source(counts), part("part", {**counts, NOW: 7})], NOW)
     declare(ledger, None, FIRST)
     address = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     with ledger.read() as connection:
-        found = windows.known(connection, [address])[address]
-        assert datasets.tracked(connection, [FOO])[FOO].base == "hour"
+        found = window_queries.known(connection, [address])[address]
+        assert window_policies.tracked(connection, [FOO])[FOO].base == "hour"
     assert (found.state, found.records, found.counts) == ("complete", 1200, {"kafka": 1200})
-    reports.report(ledger, [part("part", {HOUR: 1100}, version=1)], NOW)
+    count_reports.report(ledger, [part("part", {HOUR: 1100}, version=1)], NOW)
     assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
 
 
 def test_a_smaller_base_grain_is_refused_once_there_are_counts(ledger):
     declare(ledger, None, FIRST)
-    reports.report(ledger, [part("part", {HOUR: 1})], NOW)
-    refused = windows.declare(ledger, {FOO: Tracked.of(Completeness())}, NOW)
+    count_reports.report(ledger, [part("part", {HOUR: 1})], NOW)
+    refused = window_queries.declare(ledger, {FOO: Tracked.of(Completeness())}, NOW)
     assert "has counts by windows of hour, its declaration says 5min" in str(refused[FOO])
     with ledger.read() as connection:
-        assert datasets.tracked(connection, [FOO])[FOO].base == "hour"
+        assert window_policies.tracked(connection, [FOO])[FOO].base == "hour"
 
 
 def test_a_region_is_accepted_for_a_day(ledger):
     declare(ledger, TWO, FIRST)
     fill(ledger, "emea", FIRST)
     address = WindowAddress(FOO, "region=apac", "day", "2026-01-01")
-    windows.accept(ledger, address, "its data center burnt down", "ada", NOW)
+    window_queries.accept(ledger, address, "its data center burnt down", "ada", NOW)
     assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
 
 
 def test_a_region_that_is_none_is_refused(ledger):
     declare(ledger, TWO, FIRST)
-    found = reports.report(ledger, [part("part", {NOW: 1}), replace(part("b", {NOW: 1}), sub_partition="x=y")], NOW)
+    found = count_reports.report(
+        ledger, [part("part", {NOW: 1}), replace(part("b", {NOW: 1}), sub_partition="x=y")], NOW
+    )
     assert [each.reason for each in found.rejected] == [
         "sub-partition '': expected one of region=apac, region=emea.",
         "sub-partition 'x=y': expected one of region=apac, region=emea.",
@@ -173,7 +175,7 @@ def filled(day):
 def bounds(ledger, key, sub_partition=""):
     address = WindowAddress(FOO, sub_partition, "day", key)
     with ledger.read() as connection:
-        row = windows.known(connection, [address])[address]
+        row = window_queries.known(connection, [address])[address]
     return row.start, row.end, row.state.value
 
 
@@ -182,7 +184,7 @@ def test_days_have_the_zone_of_now_whatever_was_declared_or_reported_before(ledg
     given = {datetime(2025, 12, 31, 16, tzinfo=UTC) + timedelta(hours=hour): 10 for hour in range(24)}
     sub = {"sub_partition": "region=apac"}
     five = {at + timedelta(minutes=minute): 1 for at in given for minute in range(0, 60, 5)}
-    reports.report(ledger, [*source(five, **sub), part("part", five, **sub)], NOW)
+    count_reports.report(ledger, [*source(five, **sub), part("part", five, **sub)], NOW)
     for zone, state in (("UTC", "open"), ("Asia/Singapore", "complete"), ("UTC", "open")):
         declare(ledger, Regions({"apac": zone}), FIRST, Completeness())
         begins = datetime(2026, 1, 1, tzinfo=UTC) if zone == "UTC" else datetime(2025, 12, 31, 16, tzinfo=UTC)
@@ -191,13 +193,13 @@ def test_days_have_the_zone_of_now_whatever_was_declared_or_reported_before(ledg
 
 def test_regions_of_a_dataset_that_was_counted_as_a_whole_begin_today(ledger):
     declare(ledger, None, FIRST)
-    reports.report(ledger, filled(FIRST), NOW)
+    count_reports.report(ledger, filled(FIRST), NOW)
     seen = last_sequence(ledger)
     declare(ledger, TWO, SECOND)
     assert transitions(ledger, seen) == []
     assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
     late = replace(filled(FIRST)[-1], version=f"{9:020d}")
-    assert reports.report(ledger, [late], NOW).accepted == 1
+    assert count_reports.report(ledger, [late], NOW).accepted == 1
 
 
 def test_a_region_that_gets_countries_keeps_its_past(ledger):
@@ -209,10 +211,10 @@ def test_a_region_that_gets_countries_keeps_its_past(ledger):
     declare(ledger, Regions({"apac": Member("Asia/Singapore", below=countries), "emea": "UTC"}), SECOND)
     assert transitions(ledger, seen) == []
     at = {datetime(2026, 1, 1, 1, tzinfo=UTC): 10}
-    assert reports.report(ledger, [part("late", at, sub_partition="region=apac")], NOW).accepted == 1
+    assert count_reports.report(ledger, [part("late", at, sub_partition="region=apac")], NOW).accepted == 1
     at = {datetime(2026, 1, 3, 1, tzinfo=UTC): 10}
-    assert reports.report(ledger, [part("new", at, sub_partition="region=apac/country=sg")], NOW).accepted == 1
-    refused = reports.report(ledger, [part("new", at, sub_partition="region=apac")], NOW).rejected
+    assert count_reports.report(ledger, [part("new", at, sub_partition="region=apac/country=sg")], NOW).accepted == 1
+    refused = count_reports.report(ledger, [part("new", at, sub_partition="region=apac")], NOW).rejected
     assert "expected one of region=apac/country=sg" in refused[0].reason
 
 
@@ -243,24 +245,24 @@ def test_who_joins_on_a_day_that_is_complete_does_so_on_the_next(ledger):
         fill(ledger, region, SECOND)
     declare(ledger, THREE, SECOND)
     with ledger.read() as connection:
-        assert datasets.tracked(connection, [FOO])[FOO].members["region=latam"].since == date(2026, 1, 3)
+        assert window_policies.tracked(connection, [FOO])[FOO].members["region=latam"].since == date(2026, 1, 3)
     assert state(ledger, "day", "2026-01-02") is WindowState.COMPLETE
 
 
 def test_a_grain_that_goes_and_comes_back_is_told_both_times(ledger):
-    reports.report(ledger, [*source({HOUR: 1}), part("part", {HOUR: 1})], NOW)
-    windows.accept(ledger, WindowAddress(FOO, "", "hour", "2026-01-01-15:00"), "why", "ada", NOW)
+    count_reports.report(ledger, [*source({HOUR: 1}), part("part", {HOUR: 1})], NOW)
+    window_queries.accept(ledger, WindowAddress(FOO, "", "hour", "2026-01-01-15:00"), "why", "ada", NOW)
     seen = last_sequence(ledger)
-    windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=("5min", "10min")))}, NOW)
+    window_queries.declare(ledger, {FOO: Tracked.of(Completeness(grains=("5min", "10min")))}, NOW)
     assert transitions(ledger, seen) == [("hour@2026-01-01-15:00", "complete", "open")]
-    windows.declare(ledger, {FOO: Tracked.of(Completeness())}, NOW)
+    window_queries.declare(ledger, {FOO: Tracked.of(Completeness())}, NOW)
     assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
 
 
 def test_a_batch_date_ends_with_its_last_region(ledger):
     declare(ledger, Regions({"emea": "UTC"}), FIRST)
     at = {datetime(2026, 1, 3, 5, tzinfo=UTC): 10}
-    reports.report(ledger, [part("early", at, sub_partition="region=emea")], NOW)
+    count_reports.report(ledger, [part("early", at, sub_partition="region=emea")], NOW)
     declare(ledger, THREE, SECOND)
     start, end, _ = bounds(ledger, "2026-01-03")
     assert (start, end) == (datetime(2026, 1, 2, 16, tzinfo=UTC), datetime(2026, 1, 4, 3, tzinfo=UTC))
@@ -273,19 +275,19 @@ def test_what_is_complete_by_accepted_parts_alone_stays_so_and_is_told_once(ledg
     for at in ("00", "30"):
         for each in parts:
             below = hour._replace(grain="30min", key=f"2026-01-01-15:{at}", sub_partition=each)
-            assert windows.accept(ledger, below, "lost", "ada", NOW)
+            assert window_queries.accept(ledger, below, "lost", "ada", NOW)
     assert state(ledger, "hour", hour.key) is WindowState.COMPLETE
-    assert not windows.accept(ledger, hour, "lost, too", "ada", NOW)
+    assert not window_queries.accept(ledger, hour, "lost, too", "ada", NOW)
     told = [each[1:] for each in transitions(ledger) if each[0] == "hour@2026-01-01-15:00"]
     assert told == [("open", "complete")]
     with ledger.read() as connection:
-        assert windows.known(connection, [hour])[hour].accepted == "accepted by ada: lost, too"
+        assert window_queries.known(connection, [hour])[hour].accepted == "accepted by ada: lost, too"
 
 
 def test_a_batch_date_is_named_by_the_start_that_is_shown_or_by_its_midnight(ledger):
     declare(ledger, Regions({"in": "Asia/Kolkata", "west": "America/Los_Angeles"}), FIRST, Completeness())
     with ledger.read() as connection:
-        tracked = datasets.tracked(connection, [FOO])[FOO]
+        tracked = window_policies.tracked(connection, [FOO])[FOO]
     for day in ("2026-01-01", "2026-01-02"):
         shown = tracked.window("", "day", day).start
         midnight = datetime.fromisoformat(f"{day}T00:00:00Z")

@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.completeness import Completeness
-from feed_assets.core.members import Regions, Tracked
+from feed_assets.core.sub_partitions import Regions, Tracked
 from feed_assets.ledger import log
-from feed_assets.ledger.states import reports, windows
+from feed_assets.ledger.states import count_reports, window_queries
 from feed_assets.ledger.states.watermarks import watermarks
 from feed_assets.ledger.tables import change, metadata, watermark, window
 from feed_assets_tests.ledger.state_oracle import (
@@ -34,7 +34,7 @@ def fresh(ledger):
     with ledger.write() as connection:
         for table in metadata.sorted_tables:
             connection.execute(sa.delete(table))
-    windows.declare(ledger, {FOO: Tracked.of(Completeness(), Regions(ZONES))}, NOW)
+    window_queries.declare(ledger, {FOO: Tracked.of(Completeness(), Regions(ZONES))}, NOW)
     return ledger
 
 
@@ -82,7 +82,7 @@ def check_watermarks(ledger, expected):
 def run(ledger, given, seed):
     fresh(ledger)
     for call in shuffled(given, rng_of(seed)):
-        reports.report(ledger, call, NOW)
+        count_reports.report(ledger, call, NOW)
 
 
 def test_the_states_are_those_of_the_oracle_in_any_order(ledger):
@@ -132,7 +132,7 @@ def test_the_control_that_goes_by_arrival_is_caught(sqlite_ledger):
         for each in call:
             number += 1
             arrived.append(type(each)(**{**vars_of(each), "version": f"{number:020d}"}))
-        reports.report(sqlite_ledger, arrived, NOW)
+        count_reports.report(sqlite_ledger, arrived, NOW)
     assert states(sqlite_ledger) != expected_states(given)
 
 

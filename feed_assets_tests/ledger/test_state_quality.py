@@ -5,18 +5,18 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import Completeness, WindowState
 from feed_assets.core.errors import IllegalTransition
-from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.reports import INPUTS
+from feed_assets.core.sub_partitions import Regions, Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import log, quality
-from feed_assets.ledger.states import backfills, reports, shown, windows
+from feed_assets.ledger.states import backfills, count_reports, state_views, window_queries
 from feed_assets.ledger.tables import change
 from feed_assets_tests.ledger.quality_reports import ALL_DAY, DAY, HOUR, report_failed, window_fact, window_row
 from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, last_sequence, part, source, transitions
 
 
 def passed(ledger, address=HOUR, check="no_bots"):
-    return windows.report_quality(ledger, address, check, "passed", None, "dq", NOW)
+    return window_queries.report_quality(ledger, address, check, "passed", None, "dq", NOW)
 
 
 def test_the_second_story_nineteen_windows_change_at_once(complete_hour):
@@ -52,13 +52,13 @@ def test_a_day_is_held_by_its_invalid_hour_and_the_log_tells_who_waits_for_it(co
 
 def test_a_day_that_only_its_invalid_hour_kept_open_is_told_to_the_log(ledger):
     """Its state stays open: who ignores quality hears of it by the change of its quality."""
-    reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
-    reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY[:-1], 10))], NOW)
+    count_reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
+    count_reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY[:-1], 10))], NOW)
     report_failed(ledger)
     assert window_row(ledger, DAY).held is None, "its last window is not there"
     assert not window_fact(ledger, DAY).is_bad
     seen = last_sequence(ledger)
-    reports.report(ledger, [part("part-2", {ALL_DAY[-1]: 10})], NOW)
+    count_reports.report(ledger, [part("part-2", {ALL_DAY[-1]: 10})], NOW)
     with ledger.read() as connection:
         told = connection.execute(sa.select(change).where(change.c.sequence > seen, change.c.kind == log.QUALITY)).one()
     assert (told.partition, told.after, told.why) == (
@@ -71,9 +71,9 @@ def test_a_day_that_only_its_invalid_hour_kept_open_is_told_to_the_log(ledger):
 
 def test_a_window_that_comes_later_in_a_bad_one_has_its_issue(complete_hour):
     report_failed(complete_hour)
-    reports.report(complete_hour, [part("part-1", {HOUR_15[0]: 1}, version=1)], NOW)
+    count_reports.report(complete_hour, [part("part-1", {HOUR_15[0]: 1}, version=1)], NOW)
     assert window_row(complete_hour, HOUR).state is WindowState.OPEN
-    reports.report(complete_hour, [part("part-1", dict.fromkeys(HOUR_15, 10), version=2)], NOW)
+    count_reports.report(complete_hour, [part("part-1", dict.fromkeys(HOUR_15, 10), version=2)], NOW)
     assert window_row(complete_hour, HOUR).state is WindowState.INVALID
     assert (
         window_row(complete_hour, WindowAddress(FOO, "", "5min", "2026-01-01-15:55")).state
@@ -83,11 +83,11 @@ def test_a_window_that_comes_later_in_a_bad_one_has_its_issue(complete_hour):
 
 def test_a_region_that_is_bad_flags_itself_alone_and_holds_the_whole(ledger):
     declared = Tracked.of(Completeness(), Regions({"apac": "Asia/Singapore", "emea": "UTC"}))
-    windows.declare(ledger, {FOO: declared}, NOW)
+    window_queries.declare(ledger, {FOO: declared}, NOW)
     for region in ("apac", "emea"):
         place = f"region={region}"
-        reports.report(ledger, source(dict.fromkeys(HOUR_15, 10), sub_partition=place), NOW)
-        reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10), sub_partition=place)], NOW)
+        count_reports.report(ledger, source(dict.fromkeys(HOUR_15, 10), sub_partition=place), NOW)
+        count_reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10), sub_partition=place)], NOW)
     apac = WindowAddress(FOO, "region=apac", "hour", "2026-01-01-15:00")
     assert window_row(ledger, HOUR).state is WindowState.COMPLETE
     report_failed(ledger, apac)
@@ -169,11 +169,11 @@ def test_who_was_slower_is_told_so(complete_day):
 
 
 def test_a_mark_by_lineage_is_an_issue_and_no_failure(complete_hour):
-    windows.report_quality(complete_hour, HOUR, INPUTS, quality.MARKED, "made of a bad one", "spread", NOW)
+    window_queries.report_quality(complete_hour, HOUR, INPUTS, quality.MARKED, "made of a bad one", "spread", NOW)
     assert window_row(complete_hour, HOUR).state is WindowState.COMPLETE_WITH_ISSUE
     assert window_fact(complete_hour, HOUR).why == "made of a bad one"
     assert window_row(complete_hour, WindowAddress(FOO, "", "5min", "2026-01-01-15:55")).state is WindowState.COMPLETE
-    windows.report_quality(complete_hour, HOUR, INPUTS, quality.PASSED, None, "spread", NOW)
+    window_queries.report_quality(complete_hour, HOUR, INPUTS, quality.PASSED, None, "spread", NOW)
     assert window_row(complete_hour, HOUR).state is WindowState.COMPLETE
 
 
@@ -182,17 +182,17 @@ def test_the_data_version_of_a_window_is_of_its_reports_alone(complete_hour):
     report_failed(complete_hour)
     passed(complete_hour)
     assert window_fact(complete_hour, HOUR).pin(HOUR.partition).version == before
-    reports.report(complete_hour, source({HOUR_15[0]: 10}, version=3), NOW)
+    count_reports.report(complete_hour, source({HOUR_15[0]: 10}, version=3), NOW)
     assert window_fact(complete_hour, HOUR).pin(HOUR.partition).version == before, "of the source nobody reads rows"
-    reports.report(complete_hour, [part("part-1", dict.fromkeys(HOUR_15, 10), version=1)], NOW)
+    count_reports.report(complete_hour, [part("part-1", dict.fromkeys(HOUR_15, 10), version=1)], NOW)
     assert window_fact(complete_hour, HOUR).pin(HOUR.partition).version == before, (
         "nobody is told of it before its state changes"
     )
     report_failed(complete_hour)
     other = window_fact(complete_hour, HOUR).pin(HOUR.partition).version
     assert other != before
-    reports.report(complete_hour, [part("part-2", {HOUR_15[0]: 0})], NOW)
-    reports.report(complete_hour, [part("part-2", {}, version=1)], NOW)
+    count_reports.report(complete_hour, [part("part-2", {HOUR_15[0]: 0})], NOW)
+    count_reports.report(complete_hour, [part("part-2", {}, version=1)], NOW)
     passed(complete_hour)
     assert window_fact(complete_hour, HOUR).pin(HOUR.partition).version == other
 
@@ -216,9 +216,9 @@ def test_an_hour_and_a_window_in_it_that_both_failed_are_both_invalid(complete_h
 
 
 def test_to_accept_a_day_says_nothing_of_a_check_that_fails_in_it(ledger):
-    reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
-    reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY[:-12], 10))], NOW)
-    windows.accept(ledger, DAY, "hour 23 was lost", "ada", NOW)
+    count_reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
+    count_reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY[:-12], 10))], NOW)
+    window_queries.accept(ledger, DAY, "hour 23 was lost", "ada", NOW)
     assert window_row(ledger, DAY).state is WindowState.COMPLETE
     report_failed(ledger)
     assert (window_row(ledger, DAY).state, window_fact(ledger, DAY).is_bad) == (WindowState.OPEN, True)
@@ -232,16 +232,19 @@ FIVE = WindowAddress(FOO, "", "5min", "2026-01-01-15:00")
 
 @pytest.mark.parametrize("accepted_first", [True, False])
 def test_a_day_that_is_accepted_is_held_by_what_is_bad_in_an_hour_that_lacks_something(ledger, accepted_first):
-    steps = [lambda: windows.accept(ledger, DAY, "the rest was lost", "ada", NOW), lambda: report_failed(ledger, FIVE)]
-    reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
-    reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15[:-1], 10))], NOW)
+    steps = [
+        lambda: window_queries.accept(ledger, DAY, "the rest was lost", "ada", NOW),
+        lambda: report_failed(ledger, FIVE),
+    ]
+    count_reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
+    count_reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15[:-1], 10))], NOW)
     for step in steps if accepted_first else steps[::-1]:
         step()
     assert (window_row(ledger, HOUR).state, window_row(ledger, HOUR).held) == (WindowState.OPEN, None)
     assert (window_row(ledger, DAY).state, window_fact(ledger, DAY).is_bad) == (WindowState.OPEN, True)
     assert window_fact(ledger, DAY).why == "5min 2026-01-01-15:00 is invalid: no_bots: many bots"
     with ledger.read() as connection:
-        (told,) = shown.explained(connection, FOO, "day@2026-01-01", 1)
+        (told,) = state_views.explained(connection, FOO, "day@2026-01-01", 1)
     assert told.why == "5min 2026-01-01-15:00 is invalid: no_bots: many bots"
     passed(ledger, FIVE)
     assert (window_row(ledger, DAY).state, window_fact(ledger, DAY).is_bad) == (WindowState.COMPLETE, False)

@@ -10,12 +10,12 @@ from feed_assets.core.completeness import Completeness, WindowState
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.events import LAST_VERSION, encode
 from feed_assets.core.feeds import Feed
-from feed_assets.core.members import Regions, Tracked
+from feed_assets.core.sub_partitions import Regions, Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import event_rejects
-from feed_assets.ledger.counts import COUNTER
-from feed_assets.ledger.states import datasets, reports, windows
+from feed_assets.ledger.states import count_reports, window_policies, window_queries
 from feed_assets.ledger.tables import dataset
+from feed_assets.ledger.update_counts import COUNTER
 from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, last_sequence, part, source
 
 AT = HOUR_15[0]
@@ -29,13 +29,13 @@ def reasons(outcome):
 
 def row(ledger, address=FIVE):
     with ledger.read() as connection:
-        return windows.known(connection, [address])[address]
+        return window_queries.known(connection, [address])[address]
 
 
 def test_a_report_with_which_sums_are_too_large_is_found_among_the_others(ledger):
     huge = part("huge", {AT: LAST_VERSION})
     given = [part("first", {AT: 5}), *(part(f"part-{number}", {AT: 1}, dataset=OTHER) for number in range(5)), huge]
-    found = reports.report(ledger, given, NOW)
+    found = count_reports.report(ledger, given, NOW)
     assert (found.accepted, len(found.rejected)) == (6, 1)
     assert "its records are more than 9223372036854775807" in reasons(found)[0]
     assert row(ledger).records == 5
@@ -45,101 +45,105 @@ def test_a_report_with_which_sums_are_too_large_is_found_among_the_others(ledger
 
 def test_a_declaration_with_which_sums_are_too_large_concerns_its_dataset_alone(ledger):
     given = [part("a", {AT: LAST_VERSION}, sub_partition="region=a"), part("b", {AT: 1}, sub_partition="region=b")]
-    assert reports.report(ledger, given, NOW).accepted == 2
+    assert count_reports.report(ledger, given, NOW).accepted == 2
     both = Tracked.of(Completeness(), Regions({"a": "UTC", "b": "UTC"}))
-    refused = windows.declare(ledger, {FOO: both, OTHER: both}, NOW)
+    refused = window_queries.declare(ledger, {FOO: both, OTHER: both}, NOW)
     assert "its records are more than" in str(refused[FOO])
     with ledger.read() as connection:
-        known = datasets.tracked(connection, [FOO, OTHER])
+        known = window_policies.tracked(connection, [FOO, OTHER])
     assert (known[FOO].members, known[OTHER]) == ({}, both)
 
 
 def test_the_settings_of_the_first_report_stay(ledger, monkeypatch):
-    reports.report(ledger, [part("part", {AT: 5})], NOW)
+    count_reports.report(ledger, [part("part", {AT: 5})], NOW)
     monkeypatch.setenv("FEED_ASSETS_STATE_GRAINS", "hour,day")
-    datasets.settings.cache_clear()
-    found = reports.report(
+    window_policies.settings.cache_clear()
+    found = count_reports.report(
         ledger, [part("part", {HOUR_15[1]: 5}, version=1), part("p", {HOUR_15[1]: 1}, dataset=OTHER)], NOW
     )
     monkeypatch.undo()
-    datasets.settings.cache_clear()
+    window_policies.settings.cache_clear()
     assert (found.accepted, "begin where one of 'hour' does" in reasons(found)[0]) == (1, True)
     assert row(ledger, FIVE._replace(key="2026-01-01-15:05")).records == 5
 
 
 def test_moments_and_numbers_are_not_both_versions_of_one_part(ledger):
     moment = replace(part("part", {AT: 1}), version=encode(datetime(2026, 1, 1, tzinfo=UTC)))
-    reports.report(ledger, [part("part", {AT: 2}), moment], NOW)
-    found = reports.report(ledger, [part("part", {AT: 3}, version=2**62)], NOW)
+    count_reports.report(ledger, [part("part", {AT: 2}), moment], NOW)
+    found = count_reports.report(ledger, [part("part", {AT: 3}, version=2**62)], NOW)
     assert "expected moments, or whole numbers, and not both" in reasons(found)[0]
     assert row(ledger).records == 1
 
 
 def test_what_is_made_here_is_counted_by_its_runs_alone(ledger):
-    windows.declare(ledger, {FOO: replace(Tracked.of(Completeness()), is_ours=True)}, NOW)
-    found = reports.report(ledger, [part("oops", {AT: 5}), *source({AT: 5})], NOW, "ada")
+    window_queries.declare(ledger, {FOO: replace(Tracked.of(Completeness()), is_ours=True)}, NOW)
+    found = count_reports.report(ledger, [part("oops", {AT: 5}), *source({AT: 5})], NOW, "ada")
     assert (found.accepted, reasons(found)) == (
         1,
         ["foo is made here: its runs count what they write. Report its sources."],
     )
-    assert reports.report(ledger, [part("2026-01-01", {AT: 5})], NOW, COUNTER).accepted == 1
+    assert count_reports.report(ledger, [part("2026-01-01", {AT: 5})], NOW, COUNTER).accepted == 1
     assert row(ledger).state is WindowState.COMPLETE
 
 
 def test_a_tier_that_is_not_declared_is_refused(ledger):
-    windows.declare(ledger, {FOO: Tracked.of(Completeness(tiers=("kafka",)))}, NOW)
-    found = reports.report(ledger, source({AT: 5}, tier="kafak"), NOW)
+    window_queries.declare(ledger, {FOO: Tracked.of(Completeness(tiers=("kafka",)))}, NOW)
+    found = count_reports.report(ledger, source({AT: 5}, tier="kafak"), NOW)
     assert reasons(found) == ["tier 'kafak': expected one of kafka, as declared."]
 
 
 def test_nobody_accepts_what_is_not_there(ledger):
     with pytest.raises(InvalidName, match="nothing is known of foo"):
-        windows.accept(ledger, FIVE, "why", "ada", NOW)
-    windows.declare(ledger, {FOO: Tracked.of(Completeness(), Regions({"a": "UTC"}))}, NOW)
+        window_queries.accept(ledger, FIVE, "why", "ada", NOW)
+    window_queries.declare(ledger, {FOO: Tracked.of(Completeness(), Regions({"a": "UTC"}))}, NOW)
     for sub_partition in ("region=b", "x=y"):
         with pytest.raises(InvalidName, match="expected one of region=a"):
-            windows.accept(ledger, FIVE._replace(sub_partition=sub_partition), "why", "ada", NOW)
+            window_queries.accept(ledger, FIVE._replace(sub_partition=sub_partition), "why", "ada", NOW)
         with pytest.raises(InvalidName, match="expected one of region=a"):
-            windows.report_quality(ledger, FIVE._replace(sub_partition=sub_partition), "c", "failed", "why", "ada", NOW)
+            window_queries.report_quality(
+                ledger, FIVE._replace(sub_partition=sub_partition), "c", "failed", "why", "ada", NOW
+            )
     with pytest.raises(InvalidName, match="is no window of the grain 5min"):
-        windows.accept(ledger, FIVE._replace(sub_partition="region=a", key="2026-01-01-15:01"), "why", "ada", NOW)
+        window_queries.accept(
+            ledger, FIVE._replace(sub_partition="region=a", key="2026-01-01-15:01"), "why", "ada", NOW
+        )
     assert last_sequence(ledger) == 0
 
 
 def test_a_failed_check_makes_an_accepted_window_invalid(ledger):
-    reports.report(ledger, [part("part", {AT: 1})], NOW)
-    windows.accept(ledger, FIVE, "why", "ada", NOW)
-    windows.report_quality(ledger, FIVE, "no_bots", "failed", "bots", "dq", NOW)
+    count_reports.report(ledger, [part("part", {AT: 1})], NOW)
+    window_queries.accept(ledger, FIVE, "why", "ada", NOW)
+    window_queries.report_quality(ledger, FIVE, "no_bots", "failed", "bots", "dq", NOW)
     assert row(ledger).state is WindowState.INVALID
-    windows.report_quality(ledger, FIVE, "no_bots", "passed", None, "dq", NOW)
+    window_queries.report_quality(ledger, FIVE, "no_bots", "passed", None, "dq", NOW)
     assert row(ledger).state is WindowState.COMPLETE
 
 
 def test_duplicates_are_seen_in_a_window_that_was_accepted(ledger):
-    reports.report(ledger, [*source({AT: 5}), part("part", {AT: 1})], NOW)
-    windows.accept(ledger, FIVE, "why", "ada", NOW)
-    reports.report(ledger, [part("more", {AT: 9})], NOW)
+    count_reports.report(ledger, [*source({AT: 5}), part("part", {AT: 1})], NOW)
+    window_queries.accept(ledger, FIVE, "why", "ada", NOW)
+    count_reports.report(ledger, [part("more", {AT: 9})], NOW)
     assert row(ledger).state is WindowState.COMPLETE_WITH_ISSUE
 
 
 def test_the_newest_schema_is_that_of_the_dataset(ledger):
     schemas = {1: "a int", 3: "a int, b int", 2: "a bigint"}
     for version, schema in schemas.items():
-        reports.report(ledger, [replace(part(f"part-{version}", {AT: 1}, version), schema=schema)], NOW)
+        count_reports.report(ledger, [replace(part(f"part-{version}", {AT: 1}, version), schema=schema)], NOW)
     with ledger.read() as connection:
         assert connection.execute(sa.select(dataset.c.schema)).scalar_one() == "a int, b int"
     both = [replace(part(f"new-{version}", {AT: 1}, version), schema=f"v{version}") for version in (5, 4)]
-    reports.report(ledger, both, NOW)
+    count_reports.report(ledger, both, NOW)
     with ledger.read() as connection:
         assert connection.execute(sa.select(dataset.c.schema)).scalar_one() == "v5"
 
 
 def test_what_a_producer_reports_takes_the_place_of_what_our_runs_have_counted(ledger):
     counted = [part(key, {AT: 5}, version=7) for key in ("2026-01-01/men", "2026-01-01/women")]
-    reports.report(ledger, counted, NOW, COUNTER)
-    reports.report(ledger, source({AT: 10}), NOW, "producer")
+    count_reports.report(ledger, counted, NOW, COUNTER)
+    count_reports.report(ledger, source({AT: 10}), NOW, "producer")
     assert row(ledger).state is WindowState.COMPLETE
-    reports.report(ledger, [part("s3://lake/all", {AT: 10})], NOW, "producer")
+    count_reports.report(ledger, [part("s3://lake/all", {AT: 10})], NOW, "producer")
     assert (row(ledger).records, row(ledger).state) == (10, WindowState.COMPLETE)
-    reports.report(ledger, [part("s3://lake/more", {AT: 1})], NOW, "producer")
+    count_reports.report(ledger, [part("s3://lake/more", {AT: 1})], NOW, "producer")
     assert row(ledger).records == 11

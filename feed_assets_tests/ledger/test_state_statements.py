@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from feed_assets.ledger.states import reports, windows
+from feed_assets.ledger.states import count_reports, window_queries
 from feed_assets.ledger.states.watermarks import watermarks
 from feed_assets_tests.ledger.state_reports import FOO, NOW, part, source
 from feed_assets_tests.support.ledger_records import scanned, statements
@@ -16,7 +16,7 @@ def hours(count, start=FIRST):
 
 
 def complete(ledger, counts, name):
-    reports.report(ledger, [*source(counts), part(name, counts)], NOW)
+    count_reports.report(ledger, [*source(counts), part(name, counts)], NOW)
 
 
 def executed_by(ledger, action):
@@ -41,9 +41,9 @@ def test_each_statement_of_a_report_is_a_seek(sqlite_ledger):
 
 
 def asked(ledger):
-    address = windows.WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
+    address = window_queries.WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     with ledger.read() as connection:
-        windows.known(connection, [address])
+        window_queries.known(connection, [address])
         watermarks(connection, [(FOO, "", grain) for grain in ("5min", "hour")])
 
 
@@ -79,10 +79,10 @@ def test_a_backfill_from_the_newest_window_to_the_oldest_costs_the_same_each_tim
 def test_a_window_that_is_open_again_is_the_hole_and_its_completion_walks_nothing(ledger):
     complete(ledger, hours(24), "history")
     end = FIRST + timedelta(hours=24)
-    reports.report(ledger, [part("twice", {FIRST + timedelta(hours=1): -9})], NOW)
+    count_reports.report(ledger, [part("twice", {FIRST + timedelta(hours=1): -9})], NOW)
     assert (marks(ledger).contiguous, marks(ledger).latest) == (FIRST + timedelta(hours=1), end)
     back = [part("twice", {}, version=1)]
-    executed = executed_by(ledger, lambda: reports.report(ledger, back, NOW))
+    executed = executed_by(ledger, lambda: count_reports.report(ledger, back, NOW))
     walks = [sql for sql, _ in executed if "ORDER BY" in sql and "LIMIT" in sql]
     assert len(walks) <= 4
     assert (marks(ledger).contiguous, marks(ledger).latest) == (end, end)
@@ -91,7 +91,7 @@ def test_a_window_that_is_open_again_is_the_hole_and_its_completion_walks_nothin
 def test_the_latest_window_that_is_open_again_gives_way_to_the_one_before(ledger):
     complete(ledger, hours(24), "history")
     late = FIRST + timedelta(hours=24) - timedelta(minutes=5)
-    reports.report(ledger, [part("twice", {late: -9})], NOW)
+    count_reports.report(ledger, [part("twice", {late: -9})], NOW)
     assert (marks(ledger).contiguous, marks(ledger).latest) == (late, late)
 
 

@@ -7,11 +7,11 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import Completeness, WindowState
 from feed_assets.core.errors import IllegalTransition
-from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.reports import INPUTS
+from feed_assets.core.sub_partitions import Regions, Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, log, quality
-from feed_assets.ledger.states import backfills, reports, shown, windows
+from feed_assets.ledger.states import backfills, count_reports, state_views, window_queries
 from feed_assets.ledger.tables import change
 from feed_assets_tests.ledger.quality_reports import ALL_DAY, DAY, HOUR, report_failed, window_fact, window_row
 from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, last_sequence, part, source
@@ -25,15 +25,15 @@ EVE = [datetime(2025, 12, 31, hour, at, tzinfo=UTC) for hour in range(16, 24) fo
 
 def fill(ledger, region, starts):
     place, name = f"region={region}", f"{region} from {starts[0]}"
-    reports.report(ledger, source(dict.fromkeys(starts, 10), sub_partition=place), NOW)
-    reports.report(ledger, [part(name, dict.fromkeys(starts, 10), sub_partition=place)], NOW)
+    count_reports.report(ledger, source(dict.fromkeys(starts, 10), sub_partition=place), NOW)
+    count_reports.report(ledger, [part(name, dict.fromkeys(starts, 10), sub_partition=place)], NOW)
 
 
 @pytest.fixture
 def regions(ledger):
     """Hour 15 complete in two regions."""
     declared = Tracked.of(Completeness(), Regions({"apac": "Asia/Singapore", "emea": "UTC"}))
-    windows.declare(ledger, {FOO: declared}, NOW)
+    window_queries.declare(ledger, {FOO: declared}, NOW)
     fill(ledger, "apac", HOUR_15)
     fill(ledger, "emea", HOUR_15)
     return ledger
@@ -42,7 +42,7 @@ def regions(ledger):
 def why(ledger, address):
     """What `state show` says."""
     with ledger.read() as connection:
-        (found,) = shown.explained(connection, FOO, address.partition.key, 1)
+        (found,) = state_views.explained(connection, FOO, address.partition.key, 1)
     return found.why
 
 
@@ -67,7 +67,7 @@ def test_a_window_in_a_bad_hour_of_the_whole_says_which_and_a_day_of_regions_doe
 
 def test_what_a_region_is_marked_for_is_said_of_the_whole(regions):
     apac = WindowAddress(FOO, "region=apac", "hour", "2026-01-01-15:00")
-    windows.report_quality(regions, apac, INPUTS, quality.MARKED, "made of a bad one", "spread", NOW)
+    window_queries.report_quality(regions, apac, INPUTS, quality.MARKED, "made of a bad one", "spread", NOW)
     said = "hour 2026-01-01-15:00 in region=apac is complete with issue: made of a bad one"
     assert (window_fact(regions, HOUR).why, why(regions, HOUR)) == (said, said)
 

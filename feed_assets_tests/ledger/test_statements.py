@@ -8,9 +8,9 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import NO_NEW_DATA, UPDATE_ID, Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.propagation import slice_of
-from feed_assets.ledger import alerts, announce, awaited, events, inbox, propagation, quality, runs, updates
+from feed_assets.ledger import alerts, announce, awaited, event_store, inbox, quality, reached_tables, runs, updates
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
 from feed_assets_tests.support.ledger_records import MINUTE, NOW, new_run, waiting
@@ -70,7 +70,7 @@ def inputs(connection: sa.Connection, keys: list[str], update_id: str = SECOND) 
 
 def pass_on(connection: sa.Connection, keys: list[str]) -> list[str]:
     found = announce.to_pass_on(connection, inputs(connection, keys), NOW)
-    events.record(connection, events.OURS, found, NOW, refuse_out_of_order=False)
+    event_store.record(connection, event_store.OURS, found, NOW, refuse_out_of_order=False)
     return sorted(each.correlation_id for each in found)
 
 
@@ -82,7 +82,7 @@ def test_what_went_through_an_output_is_said_once(carried_on):
     with carried_on.change() as connection:
         assert pass_on(connection, KEYS[:2]) == ["new 000", "new 001"]
         assert pass_on(connection, KEYS[:3]) == ["new 002"]
-        reported = {each.partition.key: each for each in events.newest(connection, 3)}
+        reported = {each.partition.key: each for each in event_store.newest(connection, 3)}
     assert all(each.context == {UPDATE_ID: FIRST, NO_NEW_DATA: True} for each in reported.values())
     assert {(each.start, each.marker) for each in reported.values()} == {(None, FIRST)}
     assert {*reported} == {*KEYS[:3]}
@@ -103,7 +103,7 @@ def test_what_reads_a_dataset_that_passes_something_on_waits_for_its_event(carri
         both = [Pin(at(INPUT, "000"), SECOND, "x"), Pin(at(OUTPUT, "000"), FIRST, "x")]
         first = announce.to_pass_on(connection, {row: both, **unchanged}, NOW)
         assert [(str(each.partition.feed), each.correlation_id) for each in first] == [("t/output/v1.0", "new 000")]
-        events.record(connection, events.OURS, first, NOW, refuse_out_of_order=False)
+        event_store.record(connection, event_store.OURS, first, NOW, refuse_out_of_order=False)
         (then,) = announce.to_pass_on(connection, {row: both, **unchanged}, NOW)
         assert (then.partition, then.correlation_id) == (below, "new 000")
 
@@ -112,20 +112,20 @@ def test_what_an_event_table_carries_is_that_of_its_last_event_with_the_marker(l
     marker = WriteEvent("team/a", NOW, NOW, "one", Operation.UPSERT)
     again = WriteEvent("team/a", NOW, NOW, "two", Operation.UPSERT, context={NO_NEW_DATA: True})
     with ledger.change() as connection:
-        events.record(connection, "team", [marker, again], NOW, refuse_out_of_order=False)
-        last = events.last_marker(connection, marker.partition) or ""
-        assert propagation.carried(connection, [(marker.partition, last)]) == {(marker.partition, last): "two"}
+        event_store.record(connection, "team", [marker, again], NOW, refuse_out_of_order=False)
+        last = event_store.last_marker(connection, marker.partition) or ""
+        assert reached_tables.carried(connection, [(marker.partition, last)]) == {(marker.partition, last): "two"}
 
 
 def test_events_that_repeat_a_marker_are_recorded_once_in_as_many_statements(ledger):
     def repeat(connection: sa.Connection, keys: list[str]) -> None:
         new = [WriteEvent("team/a", NOW, NOW, "one", Operation.UPSERT, key) for key in keys]
         same = [WriteEvent("team/a", NOW, NOW, "two", Operation.UPSERT, key, {NO_NEW_DATA: True}) for key in 2 * keys]
-        events.record(connection, "team", [*new, *same, *new], NOW, refuse_out_of_order=False)
+        event_store.record(connection, "team", [*new, *same, *new], NOW, refuse_out_of_order=False)
 
     assert_as_many(ledger, repeat)
     with ledger.read() as connection:
-        reported = [(each.partition.key, each.correlation) for each in events.newest(connection, 1000)]
+        reported = [(each.partition.key, each.correlation) for each in event_store.newest(connection, 1000)]
     assert sorted(reported) == sorted((key, name) for key in KEYS[:3] + KEYS[5:55] for name in ("one", "two"))
 
 
@@ -134,11 +134,11 @@ def test_of_events_out_of_order_each_begins_where_the_one_before_it_ends(ledger)
         return WriteEvent("team/a", NOW + minute * MINUTE, NOW, f"at {minute}", Operation.UPSERT)
 
     with ledger.change() as connection:
-        events.record(
+        event_store.record(
             connection, "team", [reported(0), reported(9), reported(3), reported(6)], NOW, refuse_out_of_order=False
         )
-        found = sorted(events.newest(connection, 10), key=lambda each: each.marker)
-    assert [each.flag for each in found] == [None, events.OUT_OF_ORDER, events.OUT_OF_ORDER, None]
+        found = sorted(event_store.newest(connection, 10), key=lambda each: each.marker)
+    assert [each.flag for each in found] == [None, event_store.OUT_OF_ORDER, event_store.OUT_OF_ORDER, None]
     assert [(one.correlation, two.correlation) for one, two in pairwise(found) if one.marker == two.previous] == [
         ("at 0", "at 3"),
         ("at 3", "at 6"),
@@ -149,9 +149,9 @@ def test_the_newest_event_of_each_table_is_one_query(ledger):
     tables = [Feed.parse(f"team/t{key}") for key in KEYS]
     new = [WriteEvent(str(table), NOW + n * MINUTE, NOW, f"{n}", Operation.UPSERT) for table in tables for n in (1, 2)]
     with ledger.change() as connection:
-        events.record(connection, "team", new, NOW, refuse_out_of_order=False)
+        event_store.record(connection, "team", new, NOW, refuse_out_of_order=False)
     with counted_statements(ledger.engine) as found, ledger.read() as connection:
-        newest = events.newest_of(connection, [*tables, Feed.parse("team/none")])
+        newest = event_store.newest_of(connection, [*tables, Feed.parse("team/none")])
     assert {table: each.correlation for table, each in newest.items()} == dict.fromkeys(tables, "2")
     assert len([each for each in found if "SELECT" in each and "event" in each]) == 1
 
@@ -195,8 +195,8 @@ def test_what_many_outputs_consume_without_a_run_leaves_in_as_many_statements(le
     table = Feed.parse("team/a")
     new = [WriteEvent(str(table), NOW + n * MINUTE, NOW, f"{n}", Operation.UPSERT, k) for k in KEYS for n in (1, 2, 3)]
     with ledger.change() as connection:
-        events.record(connection, "team", new, NOW, refuse_out_of_order=False)
-        reported = events.newest(connection, 1000)
+        event_store.record(connection, "team", new, NOW, refuse_out_of_order=False)
+        reported = event_store.newest(connection, 1000)
         inbox.deliver(connection, [(at(OUTPUT, each.partition.key), each.sequence) for each in reported])
     pieces = {at(OUTPUT, each.partition.key): [slice_of(each)] for each in reported if each.correlation == "2"}
 

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.ledger.states import reports, windows
+from feed_assets.ledger.states import count_reports, window_queries
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
 from feed_assets.ledger.tables import change
 from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, last_sequence, part, source, transitions
@@ -23,14 +23,16 @@ def marks(ledger, grain, sub_partition=""):
 @pytest.fixture
 def almost(ledger):
     """All of hour 15 and the start of hour 16 but for the article's slot, 15:58 to 16:08."""
-    reports.report(ledger, source(dict.fromkeys([*HOUR_15, FOUR], 1234)), NOW)
-    reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15[:-1], 1234))], NOW)
+    count_reports.report(ledger, source(dict.fromkeys([*HOUR_15, FOUR], 1234)), NOW)
+    count_reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15[:-1], 1234))], NOW)
     return ledger
 
 
 def test_the_story_of_the_article(almost):
     seen = last_sequence(almost)
-    found = reports.report(almost, [part("s3://lake/foo/part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW, "ingestion")
+    found = count_reports.report(
+        almost, [part("s3://lake/foo/part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW, "ingestion"
+    )
     assert found.transitions == 4
     assert transitions(almost, seen) == [
         ("hour@2026-01-01-15:00", "open", "complete"),
@@ -43,9 +45,9 @@ def test_the_story_of_the_article(almost):
 
 
 def test_a_correction_below_the_threshold_reopens_what_it_is_part_of(almost):
-    reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
+    count_reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
     seen = last_sequence(almost)
-    reports.report(almost, [part("part-2", {HOUR_15[-1]: 1200, FOUR: 1234}, version=1)], NOW)
+    count_reports.report(almost, [part("part-2", {HOUR_15[-1]: 1200, FOUR: 1234}, version=1)], NOW)
     assert transitions(almost, seen) == [
         ("hour@2026-01-01-15:00", "complete", "open"),
         ("10min@2026-01-01-15:50", "complete", "open"),
@@ -56,15 +58,15 @@ def test_a_correction_below_the_threshold_reopens_what_it_is_part_of(almost):
 
 def test_a_repeat_and_an_older_version_change_nothing(almost):
     new = part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234}, version=2)
-    reports.report(almost, [new], NOW)
+    count_reports.report(almost, [new], NOW)
     seen = last_sequence(almost)
-    found = reports.report(almost, [new, part("part-2", {FOUR: 1}, version=1)], NOW)
+    found = count_reports.report(almost, [new, part("part-2", {FOUR: 1}, version=1)], NOW)
     assert (found.accepted, found.known, found.rejected) == (0, 2, [])
     assert last_sequence(almost) == seen
 
 
 def test_an_equal_version_with_other_content_is_refused_and_kept(almost):
-    found = reports.report(almost, [part("part-1", {FOUR: 1})], NOW)
+    found = count_reports.report(almost, [part("part-1", {FOUR: 1})], NOW)
     assert [each.reason for each in found.rejected] == [
         "part 'part-1' was reported with the same version 0 and other content: "
         "expected a greater version for a correction."
@@ -72,36 +74,36 @@ def test_an_equal_version_with_other_content_is_refused_and_kept(almost):
 
 
 def test_what_no_report_names_any_more_leaves_nothing(ledger):
-    reports.report(ledger, [part("part-1", {FOUR: 5})], NOW)
-    reports.report(ledger, [part("part-1", {}, version=1)], NOW)
+    count_reports.report(ledger, [part("part-1", {FOUR: 5})], NOW)
+    count_reports.report(ledger, [part("part-1", {}, version=1)], NOW)
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
     with ledger.read() as connection:
-        assert windows.known(connection, [address]) == {}
+        assert window_queries.known(connection, [address]) == {}
 
 
 def test_an_operator_accepts_a_window(almost):
     address = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     seen = last_sequence(almost)
-    assert windows.accept(almost, address, "the broker lost them", "ada", NOW)
+    assert window_queries.accept(almost, address, "the broker lost them", "ada", NOW)
     assert transitions(almost, seen) == [("hour@2026-01-01-15:00", "open", "complete")]
     with almost.read() as connection:
         found = connection.execute(sa.select(change).order_by(change.c.sequence.desc())).first()
     assert (found.why, found.who) == ("accepted by ada: the broker lost them", "ada")
-    assert not windows.accept(almost, address, "again", "ada", NOW)
+    assert not window_queries.accept(almost, address, "again", "ada", NOW)
 
 
 def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
-    reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
+    count_reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
     address = WindowAddress(FOO, "", "10min", "2026-01-01-15:50")
     seen = last_sequence(almost)
-    assert windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions == 4
+    assert window_queries.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions == 4
     assert transitions(almost, seen) == [
         ("hour@2026-01-01-15:00", "complete", "open"),
         ("10min@2026-01-01-15:50", "complete", "invalid"),
         ("5min@2026-01-01-15:50", "complete", "complete_with_issue"),
         ("5min@2026-01-01-15:55", "complete", "complete_with_issue"),
     ]
-    windows.report_quality(almost, address, "no_bots", "passed", None, "dq", NOW)
+    window_queries.report_quality(almost, address, "no_bots", "passed", None, "dq", NOW)
     assert transitions(almost, seen)[4:] == [
         ("hour@2026-01-01-15:00", "open", "complete"),
         ("10min@2026-01-01-15:50", "invalid", "complete"),
@@ -113,13 +115,13 @@ def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
 def test_a_failed_check_of_a_window_whose_data_are_not_there_waits_for_them(almost):
     """Whoever ignores quality reads what is invalid: it is all there."""
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
-    reports.report(almost, [part("part-3", {FOUR: 10})], NOW)
+    count_reports.report(almost, [part("part-3", {FOUR: 10})], NOW)
     seen = last_sequence(almost)
-    assert not windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions
+    assert not window_queries.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions
     assert transitions(almost, seen) == []
-    reports.report(almost, [part("part-3", {FOUR: 1234}, version=1)], NOW)
+    count_reports.report(almost, [part("part-3", {FOUR: 1234}, version=1)], NOW)
     assert ("5min@2026-01-01-16:00", "open", "invalid") in transitions(almost, seen)
-    reports.report(almost, [part("part-3", {FOUR: 10}, version=2)], NOW)
+    count_reports.report(almost, [part("part-3", {FOUR: 10}, version=2)], NOW)
     assert transitions(almost, seen)[-1] == ("5min@2026-01-01-16:00", "invalid", "open")
 
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.members import Tracked
 from feed_assets.core.reports import Report
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.ledger import log
-from feed_assets.ledger.states import datasets, reports
+from feed_assets.ledger.states import count_reports, window_policies
 from feed_assets.ledger.states.deltas import Delta
 from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.tables import report, window
@@ -64,7 +64,7 @@ def waiting(ledger, count):
 
 @pytest.fixture
 def sources_told(postgresql_ledger):
-    reports.report(postgresql_ledger, source({LEFT: 10, RIGHT: 10}), NOW)
+    count_reports.report(postgresql_ledger, source({LEFT: 10, RIGHT: 10}), NOW)
     return postgresql_ledger
 
 
@@ -72,7 +72,9 @@ def test_two_siblings_at_once_complete_their_parent(sources_told):
     """Both have begun before either ends, as the log is locked meanwhile."""
     with ThreadPoolExecutor(2) as pool:
         with sources_told.change():
-            both = [pool.submit(reports.report, sources_told, [part(str(at), {at: 10})], NOW) for at in (LEFT, RIGHT)]
+            both = [
+                pool.submit(count_reports.report, sources_told, [part(str(at), {at: 10})], NOW) for at in (LEFT, RIGHT)
+            ]
             waiting(sources_told, 2)
         assert sum(each.result(60).transitions for each in both) == 3
     found = transitions(sources_told)
@@ -93,7 +95,7 @@ def test_the_control_without_the_lock_of_the_dataset_is_caught(sources_told):
 
 def count_unlocked(ledger, at):
     with ledger.write() as connection:
-        judging = Judging(connection, FOO, datasets.default(), NOW, None)
+        judging = Judging(connection, FOO, window_policies.default(), NOW, None)
         judging.count({("", at): Delta(records=10, parts=1)})
 
 
@@ -104,13 +106,13 @@ def records_of(ledger, grain):
 
 def test_a_report_that_moves_no_window_does_not_wait_for_a_publisher(sources_told):
     with sources_told.change() as publisher:
-        reports.report(sources_told, [part("early", {LEFT: 1})], NOW)
+        count_reports.report(sources_told, [part("early", {LEFT: 1})], NOW)
         assert log.last(publisher) == 0
 
 
 def test_a_publisher_does_not_wait_for_a_report(sources_told):
     with sources_told.write() as reporter:
-        datasets.lock(reporter, [FOO], NOW)
+        window_policies.lock(reporter, [FOO], NOW)
         with sources_told.change() as publisher:
             publisher.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
             assert log.last(publisher) == 0
@@ -118,15 +120,15 @@ def test_a_publisher_does_not_wait_for_a_report(sources_told):
 
 def test_datasets_do_not_wait_for_each_other(sources_told):
     with sources_told.write() as reporter:
-        datasets.lock(reporter, [FOO], NOW)
-        found = reports.report(sources_told, [Report(FEED, "", "part", ((LEFT, 1),))], NOW)
+        window_policies.lock(reporter, [FOO], NOW)
+        found = count_reports.report(sources_told, [Report(FEED, "", "part", ((LEFT, 1),))], NOW)
     assert found.accepted == 1
 
 
 def test_a_call_for_many_datasets_is_one_transaction(ledger):
     """They are locked in order of names, whatever the order of the reports."""
     given = [Report(dataset, "", "part", ((LEFT, 1),)) for dataset in (FOO, FEED)]
-    assert reports.report(ledger, given, NOW).accepted == 2
+    assert count_reports.report(ledger, given, NOW).accepted == 2
     with ledger.read() as connection:
-        assert datasets.tracked(connection, [FOO, FEED]) == dict.fromkeys((FOO, FEED), datasets.default())
-    assert datasets.default() == Tracked(("5min", "10min", "hour", "day"), "99.995%", is_default=True)
+        assert window_policies.tracked(connection, [FOO, FEED]) == dict.fromkeys((FOO, FEED), window_policies.default())
+    assert window_policies.default() == Tracked(("5min", "10min", "hour", "day"), "99.995%", is_default=True)

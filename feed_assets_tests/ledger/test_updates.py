@@ -3,7 +3,7 @@
 import pytest
 
 from feed_assets.core.feeds import Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.ledger import claims, log, updates
 from feed_assets_tests.support.ledger_records import (
     CLICKED,

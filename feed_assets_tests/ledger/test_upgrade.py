@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import events, log, pauses, quality, runs, subscriptions, tables, updates
+from feed_assets.ledger import event_store, log, pauses, quality, runs, subscriptions, tables, updates
 from feed_assets.ledger.awaited import look
 from feed_assets.ledger.database import MIGRATIONS, Ledger, get_cursor, open_ledger
 from feed_assets.ledger.due import listed, to_rebuild
@@ -151,7 +151,7 @@ def test_one_run_at_a_time_holds_of_those_that_run(upgraded):
 def test_pauses_sinks_sources_and_looks_go_on_where_they_were(upgraded):
     assert [*asked(upgraded, pauses.paused, [REPORT, OTHER])] == [OTHER]
     sink = asked(upgraded, subscriptions.position, "published to file://events")
-    assert [each.correlation for each in asked(upgraded, events.ours, sink, 10)] == ["s2"]
+    assert [each.correlation for each in asked(upgraded, event_store.ours, sink, 10)] == ["s2"]
     kept = {name.replace("litter", "orphans"): value for name, value in CURSORS.items() if name.startswith(KEPT)}
     assert {name: asked(upgraded, get_cursor, name) for name in kept} == kept
     with upgraded.read() as connection:
@@ -177,7 +177,7 @@ def test_numbers_go_on_after_the_greatest(upgraded):
     with upgraded.change() as connection:
         later = Partition(SHOWN, "later"), "20191125.060000"
         updates.insert(connection, *later, updates.FOREIGN, updates.PUBLISHED, NOW)
-    (reported,) = asked(upgraded, events.since, {Partition(SHOWN, "later"): 0}).values()
+    (reported,) = asked(upgraded, event_store.since, {Partition(SHOWN, "later"): 0}).values()
     assert OFFSET < last < reported[0]
 
 

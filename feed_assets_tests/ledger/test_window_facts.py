@@ -6,20 +6,20 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from feed_assets.core.choosing import Choice
 from feed_assets.core.completeness import Completeness, WindowState
 from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import WindowInput
-from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.readiness import Need
 from feed_assets.core.reports import Report
 from feed_assets.core.spans import Span
+from feed_assets.core.sub_partitions import Regions, Tracked
+from feed_assets.core.update_choice import Choice
 from feed_assets.core.windows import HOUR, WindowAddress, window_of
-from feed_assets.ledger.counts import COUNTER, reported_by_others
-from feed_assets.ledger.facts import facts
-from feed_assets.ledger.states.reports import report
-from feed_assets.ledger.states.windows import declare, report_quality
+from feed_assets.ledger.fact_queries import facts
+from feed_assets.ledger.states.count_reports import report
+from feed_assets.ledger.states.window_queries import declare, report_quality
+from feed_assets.ledger.update_counts import COUNTER, reported_by_others
 from feed_assets.ledger.window_facts import reporting
 from feed_assets_tests.support.ledger_records import NOW, scanned, statements
 

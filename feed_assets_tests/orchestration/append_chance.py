@@ -14,7 +14,7 @@ from feed_assets.core.attempts import LONGEST_PAUSE
 from feed_assets.core.errors import AlreadyRunning, NotRevalidated
 from feed_assets.core.events import Operation
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger import event_store, inbox, updates
 from feed_assets.runs import reconcile
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
@@ -109,7 +109,7 @@ class Chance(Acts):
     def told(self):
         """How many events of ours there are of the batches."""
         with ledger().read() as connection:
-            return len(events.newest(connection, 1000, LINES))
+            return len(event_store.newest(connection, 1000, LINES))
 
 
 def settle(chance):

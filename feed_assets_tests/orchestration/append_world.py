@@ -10,7 +10,7 @@ from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.retention import Retention
-from feed_assets.feeds import batches, read
+from feed_assets.feeds import batch_set, read
 from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import updates
@@ -77,7 +77,7 @@ def world(making: Making) -> Harness:
 
 def held() -> list[dict]:
     """The rows that a reader of the blackboard gets."""
-    return rows_in([*batches.latest(open_board(settings()), OUTPUT).updates])
+    return rows_in([*batch_set.latest(open_board(settings()), OUTPUT).updates])
 
 
 def consumed(name: str) -> list[dict]:

@@ -7,9 +7,9 @@ import dagster as dg
 from feed_assets import ByEvents, Plan, Rule, event_table, feed_asset
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.feeds import batches, read
+from feed_assets.feeds import batch_set, read
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import sets
+from feed_assets.ledger import batch_sets
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
@@ -76,14 +76,14 @@ def held():
     board = open_board(settings())
     return {
         each.partition.name: sorted(row["key"] for row in rows_of(board, each))
-        for each in batches.latest(board, OUTPUT).updates
+        for each in batch_set.latest(board, OUTPUT).updates
     }
 
 
 def known():
     """What a consumer is given, by the ledger."""
     with ledger().read() as connection:
-        return [pin.partition.name for pin in sets.pins_of(connection, [OUTPUT])[OUTPUT]]
+        return [pin.partition.name for pin in batch_sets.pins_of(connection, [OUTPUT])[OUTPUT]]
 
 
 def take_back(world_, batch):

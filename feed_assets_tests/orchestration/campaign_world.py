@@ -7,7 +7,7 @@ from uuid import uuid4
 import dagster as dg
 
 from feed_assets import Completeness, DayToDate, Input, feed_asset, report_state, state_table, with_automation
-from feed_assets.cli.location import open_instance
+from feed_assets.cli.loaded_location import open_instance
 from feed_assets.feeds.stores import local_root
 from feed_assets.runs.maker import Task
 from feed_assets.settings import settings

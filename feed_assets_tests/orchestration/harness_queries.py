@@ -8,8 +8,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.status import nodes_shown, status_of
-from feed_assets.orchestration.decide.unknown import unread
+from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
+from feed_assets.orchestration.decide.undeclared import unread
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

@@ -14,7 +14,7 @@ from feed_assets.core.attempts import LONGEST_PAUSE
 from feed_assets.core.errors import AlreadyRunning, NotRevalidated
 from feed_assets.core.events import Operation
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import bases, inbox, updates
+from feed_assets.ledger import inbox, increment_base, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
@@ -146,7 +146,7 @@ def read_by(connection, update_id):
         found += [(str(pin.partition.feed), int(pin.start or -1), int(pin.update_id)) for pin in pins]
         row = updates.find(connection, OUTPUT, update_id)
         assert row.state == updates.PUBLISHED, f"{update_id} is {row.state}"
-        before = bases.added_to(connection, [(OUTPUT, update_id)]).get(OUTPUT)
+        before = increment_base.added_to(connection, [(OUTPUT, update_id)]).get(OUTPUT)
         update_id = before and before.update_id
     return found
 

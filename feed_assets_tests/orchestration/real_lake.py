@@ -14,8 +14,8 @@ import dagster as dg
 from feed_assets import ByEvents, feed_asset, foreign_feed
 from feed_assets.core.errors import MixedInputs, NotRevalidated, NoValidUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.pins import Pin
 from feed_assets.core.plans import BY_HAND, Plan, RunSpec
-from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard

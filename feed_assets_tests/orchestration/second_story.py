@@ -11,7 +11,7 @@ from feed_assets.core.reports import INPUTS
 from feed_assets.core.windows import WindowAddress, window_at
 from feed_assets.ledger import quality
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import windows
+from feed_assets.ledger.states import window_queries
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
@@ -90,7 +90,7 @@ def states() -> dict[str, str]:
         keys = [(hour.start + number * step).strftime("%Y-%m-%d-%H:%M") for number in range(count)]
         wanted += [WindowAddress(FOO, "", grain, key) for key in keys]
     with open_ledger(settings().ledger).read() as connection:
-        known = windows.known(connection, wanted)
+        known = window_queries.known(connection, wanted)
     found: dict[str, set[str]] = {}
     for at in wanted:
         found.setdefault(at.grain, set()).add(str(known[at].state))

@@ -23,7 +23,7 @@ def test_nor_do_kills_make_a_difference(tmp_path, forker, seed):
 
 
 WRONG = {
-    "feed_assets.feeds.batches.replaced": lambda _: {},
+    "feed_assets.feeds.batch_set.replaced": lambda _: {},
     "feed_assets.runs.appending.overlap": lambda *_: False,
 }
 """A reader that gets batches beside the range that holds them; a run that reads a slice again as a new batch."""

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from feed_assets import ForeignFeedsComponent, Late, foreign_feed
 from feed_assets.cli import app
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.positions import pins_digest
+from feed_assets.core.pins import pins_digest
 from feed_assets.ledger import due
+from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.sets import pins_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

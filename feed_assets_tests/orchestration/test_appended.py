@@ -7,13 +7,13 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets import ByEvents, event_table, feed_asset, foreign_feed, warehouse_table
+from feed_assets.core.batch_names import set_version
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed
-from feed_assets.core.increments import set_version
-from feed_assets.feeds import batches
+from feed_assets.feeds import batch_set
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import events, sets
+from feed_assets.ledger import batch_sets, event_store
 from feed_assets.ledger.tables import due
 from feed_assets.settings import settings
 from feed_assets.testing import rows_of
@@ -71,7 +71,7 @@ def test_our_events_tell_of_the_partition_what_was_inserted_and_what_replaced_al
     shop.write("c", operation=Operation.OVERWRITE)
     world_.run_until_idle()
     with ledger().read() as connection:
-        found = [*reversed(events.newest(connection, 100, SALES))]
+        found = [*reversed(event_store.newest(connection, 100, SALES))]
     found = [event for event in found if not event.context.get("no_new_data")]
     assert {(event.partition, event.flag) for event in found} == {(OUTPUT, None)}
     assert [(event.operation, event.context["batch"]) for event in found] == [
@@ -102,7 +102,7 @@ def test_late_rows_of_a_slice_make_its_batch_again_and_are_there_once(shop, told
     assert held() == {"b00000001": ["a"], "b00000002": ["b", "late"], "b00000003": ["c"]}
     assert totals(world_) == "a,b,c,late"
     with ledger().read() as connection:
-        (last, *_) = [each for each in events.newest(connection, 9, SALES) if not each.context.get("no_new_data")]
+        (last, *_) = [each for each in event_store.newest(connection, 9, SALES) if not each.context.get("no_new_data")]
     assert (last.operation, last.context["batch"]) == (Operation.OVERWRITE, "b00000002")
 
 
@@ -120,7 +120,7 @@ def test_a_slice_that_is_read_again_by_hand_takes_the_place_of_its_batch(shop, t
 
 
 def _update(batch):
-    found = batches.latest(open_board(settings()), OUTPUT).updates
+    found = batch_set.latest(open_board(settings()), OUTPUT).updates
     return next(each for each in found if each.partition.name == batch)
 
 
@@ -172,7 +172,7 @@ def test_dagster_knows_the_partition_by_all_of_its_batches(shop, told):
     second, first = [each for each in world_.reported("sales/lines") if each.run]
     (newest,) = world_.instance.fetch_materializations(dg.AssetKey(["sales", "lines"]), limit=1).records
     with ledger().read() as connection:
-        pins = sets.pins_of(connection, [OUTPUT])[OUTPUT]
+        pins = batch_sets.pins_of(connection, [OUTPUT])[OUTPUT]
     assert len(pins) == 2
     assert newest.asset_materialization.tags["dagster/data_version"] == set_version(pins)
     assert [each.metadata["path"].split("/")[-2] for each in (first, second)] == ["b00000001", "b00000002"]
@@ -295,7 +295,7 @@ def test_a_consumer_of_batches_passes_on_the_correlation_id_of_the_last_one(shop
         shop.write(key)
         world_.run_until_idle()
     with ledger().read() as connection:
-        found = events.newest(connection, 100, Feed.parse("sales/report/v1.0"))
+        found = event_store.newest(connection, 100, Feed.parse("sales/report/v1.0"))
     assert [event.correlation for event in reversed(found) if not event.parents] == ["c1", "c2", "c3"]
 
 

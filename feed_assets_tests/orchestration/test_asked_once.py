@@ -14,7 +14,7 @@ from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Listed
-from feed_assets.orchestration.decide import automation, turns
+from feed_assets.orchestration.decide import automation, request_budget
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
@@ -93,7 +93,7 @@ def test_a_rerun_is_requested_by_one_of_two_evaluations_and_again_if_no_run_came
 def test_a_first_run_is_requested_by_one_of_two_ticks(monkeypatch):
     world = short()
     drop(world, 1)
-    other = once_before(monkeypatch, turns, "is_a_service_out", lambda: first(world))
+    other = once_before(monkeypatch, request_budget, "is_a_service_out", lambda: first(world))
     assert first(world) == []
     assert other == [ALL]
 
@@ -107,7 +107,7 @@ def test_what_another_one_has_taken_out_of_the_middle_leaves_two_ranges(monkeypa
             looked = due.look(connection, [Feed.parse(SUMS)], world.now(), len(ALL))
         return due.claim(ledger, [each for each in looked if each.partition.key == NEXT_DAY], world.now())
 
-    once_before(monkeypatch, turns, "is_a_service_out", the_middle)
+    once_before(monkeypatch, request_budget, "is_a_service_out", the_middle)
     asked = world.ask()
     assert [request.partition_key for request in asked.requests] == [DAY, THIRD_DAY]
 

@@ -3,7 +3,7 @@ import pytest
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
-from feed_assets.orchestration.build.reports import offending_rows
+from feed_assets.orchestration.execute.build_events import offending_rows
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.support.sum_projects import (

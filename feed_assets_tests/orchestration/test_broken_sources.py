@@ -8,7 +8,7 @@ import pytest
 
 from feed_assets import EventSource, SqlTable, event_table
 from feed_assets.core.errors import SourceUnavailable
-from feed_assets.ledger import events
+from feed_assets.ledger import event_store
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.sessions import CONNECT_SECONDS
 from feed_assets.orchestration.decide.graph import Graph
@@ -108,4 +108,4 @@ def test_parts_on_silent_servers_are_each_tried_and_soon_given_up_once_the_time_
     assert monotonic() - began < 2 * CONNECT_SECONDS
     assert [*found.problems] == [f"part {number} of team" for number in range(2)]
     with open_ledger(settings().ledger).read() as connection:
-        assert len(events.newest(connection, 10)) == 2
+        assert len(event_store.newest(connection, 10)) == 2

@@ -7,7 +7,7 @@ import dagster as dg
 from feed_assets import ByEvents, feed_asset
 from feed_assets.core.events import WriteEvent
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import alerts, due, events, updates
+from feed_assets.ledger import alerts, due, event_store, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.decisions import due_of, fan_out_to
 from feed_assets.orchestration.decide.graph import Graph
@@ -64,7 +64,7 @@ def pins(update_id, day=DAY):
 
 def events_of(table, day=DAY):
     with ledger().read() as connection:
-        found = events.newest(connection, 100, Feed.parse(table))
+        found = event_store.newest(connection, 100, Feed.parse(table))
     return [event for event in reversed(found) if event.partition.key == day]
 
 
@@ -249,7 +249,7 @@ def test_what_is_incomplete_by_events_and_whole_by_lineage_is_due_and_not_stuck(
     last, much_later = events_of("t/a/v1.0")[-1], world_.now() + timedelta(days=2)
     ghost = WriteEvent("t/a/v1.0", last.time + timedelta(seconds=1), last.time, "ghost", partition_key=DAY)
     with ledger().change() as connection:
-        events.publish(connection, ghost, world_.now())
+        event_store.publish(connection, ghost, world_.now())
     graph = Graph(world_.definitions.resolve_asset_graph())
     fan_out_to(graph, [graph.node(REPORT)], ledger(), world_.now(), lambda: False)
     assert [each.correlation for each in left()] == ["ghost"]

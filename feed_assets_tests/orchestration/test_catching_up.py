@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets.core.topics import Topic
 from feed_assets.kafka.lag import Lag
-from feed_assets.orchestration.catch_up import AGAIN_SECONDS, CATCH_UP, TOPIC, is_due
+from feed_assets.orchestration.catch_up_job import AGAIN_SECONDS, CATCH_UP, TOPIC, is_due
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.topic_projects import TABLE, chunk, kafka_world, loop
 

@@ -9,10 +9,10 @@ import pytest
 
 from feed_assets.core.errors import AlreadyRunning, NotRevalidated, UpdateChanged, UpdatePruned
 from feed_assets.core.retention import Retention
-from feed_assets.feeds import batches
+from feed_assets.feeds import batch_set
 from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.stores import local_root
-from feed_assets.ledger import sets
+from feed_assets.ledger import batch_sets
 from feed_assets.runs.compact import compact, partitions_of
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.revalidate import revalidate
@@ -127,7 +127,7 @@ def test_late_rows_have_all_that_was_put_together_read_again(shop, told):
 
 def test_a_batch_that_may_come_back_stays_between_two_ranges(shop, told, batched):
     with ledger().read() as connection:
-        (gone,) = [pin for pin in sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
+        (gone,) = [pin for pin in batch_sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
     shop.write("e")
     batched.run_until_idle()
     take_back(batched, "b00000003")
@@ -149,7 +149,7 @@ def test_a_batch_whose_rows_were_read_again_is_no_border(batched):
 
 def test_what_was_read_again_since_is_not_made_valid_again(batched):
     with ledger().read() as connection:
-        (gone,) = [pin for pin in sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
+        (gone,) = [pin for pin in batch_sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
     take_back(batched, "b00000003")
     batched.run_until_idle()
     with pytest.raises(NotRevalidated, match="has been read again, by b00000005"):
@@ -282,10 +282,10 @@ def test_a_read_as_of_a_time_after_they_were_put_together_needs_no_batch_that_wa
     compact(services(), OUTPUT, 2, apply=True)
     then = utc_now() + timedelta(minutes=1)
     assert [*prune_feed(services(ahead=timedelta(days=2)), SALES, Retention(older_than=timedelta(days=1)), apply=True)]
-    found = batches.latest(open_board(settings()), OUTPUT, then).updates
+    found = batch_set.latest(open_board(settings()), OUTPUT, then).updates
     assert [each.partition.name for each in found] == ["b00000001-00000004"]
     with pytest.raises(UpdatePruned):
-        batches.latest(open_board(settings()), OUTPUT, then - timedelta(hours=1))
+        batch_set.latest(open_board(settings()), OUTPUT, then - timedelta(hours=1))
 
 
 def test_an_invalid_range_whose_batches_are_pruned_may_be_valid_again(batched):

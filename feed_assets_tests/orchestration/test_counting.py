@@ -13,8 +13,8 @@ from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, log
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import windows
-from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states import window_queries
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
@@ -76,7 +76,7 @@ class World:
     def state(self, feed: str, grain: str = "day", key: str = DAY) -> str | None:
         at = WindowAddress(Feed.parse(feed), "", grain, key)
         with ledger().read() as connection:
-            found = windows.known(connection, [at])
+            found = window_queries.known(connection, [at])
         return str(found[at].state) if at in found else None
 
     def verdict(self, feed: str):
@@ -222,7 +222,7 @@ def test_a_source_opens_windows_of_what_is_closed_until_somebody_accepts_them():
     closures.close(ledger(), [Partition(Feed.parse(CLEAN), DAY)], "2026 is final", "ann", NOW)
     served(CLEAN, ((HOURS[0], 11),), 1)
     assert world.state(CLEAN) == "open"
-    windows.accept(ledger(), WindowAddress(Feed.parse(CLEAN), "", "day", DAY), "one is lost", "ann", NOW)
+    window_queries.accept(ledger(), WindowAddress(Feed.parse(CLEAN), "", "day", DAY), "one is lost", "ann", NOW)
     assert (world.state(CLEAN), world.made) == ("complete", [CLEAN])
 
 

@@ -10,15 +10,15 @@ from feed_assets import ByEvents, feed_asset, kafka_topic, warehouse_table
 from feed_assets.core.errors import InvalidDefinition, SourceBusy
 from feed_assets.core.feeds import Feed
 from feed_assets.core.grid import CellState
-from feed_assets.ledger import events
+from feed_assets.ledger import event_store
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.orchestration.declare.warehouse_tables import declared_tables
-from feed_assets.orchestration.ticks import ingest, topics
+from feed_assets.orchestration.ticks import ingest, topic_checks
 from feed_assets.settings import settings
-from feed_assets.sources import warehouses
+from feed_assets.sources import warehouse_events
 from feed_assets.testing import Given
-from feed_assets.warehouse import duck, state
+from feed_assets.warehouse import duck, load_state
 from feed_assets_tests.orchestration.harness_queries import check_results, status
 from feed_assets_tests.support.duckdb_holder import held_open
 from feed_assets_tests.support.home_alerts import open_reasons
@@ -48,7 +48,7 @@ def published(loop_) -> Dataset:
 
 def recorded():
     with open_ledger(settings().ledger).read() as connection:
-        found = [each for each in events.newest(connection, 100) if str(each.partition.feed) == TABLE]
+        found = [each for each in event_store.newest(connection, 100) if str(each.partition.feed) == TABLE]
     return sorted(found, key=lambda each: each.marker)
 
 
@@ -132,8 +132,8 @@ def test_a_busy_warehouse_is_looked_at_once_for_all_of_its_tables(monkeypatch):
         looks.append(warehouse)
         raise SourceBusy("busy")
 
-    monkeypatch.setattr(warehouses, "states", busy)
-    states_of = topics._states_once()
+    monkeypatch.setattr(warehouse_events, "states", busy)
+    states_of = topic_checks._states_once()
     for _ in range(2):
         with pytest.raises(SourceBusy):
             states_of("main")
@@ -177,7 +177,7 @@ def test_a_table_is_missing_before_its_first_load_and_with_issue_once_it_has_sto
     loop_.run_until_idle()
     assert check_results(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
     with target.engine.open() as connection:
-        state.note(connection, SUMS, "its schema would lose data")
+        load_state.note(connection, SUMS, "its schema would lose data")
     loop_.run_until_idle()
     said = f"{SUMS} is not loaded into main any more: its schema would lose data"
     assert open_reasons()[f"not_loaded:{TABLE}"] == said

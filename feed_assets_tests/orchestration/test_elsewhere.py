@@ -13,13 +13,13 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.write import publish
-from feed_assets.ledger import alerts, events, updates
+from feed_assets.ledger import alerts, event_store, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.runs.verify import verify_all
 from feed_assets.settings import settings
-from feed_assets.sources.rows import Columns
+from feed_assets.sources.event_rows import Columns
 from feed_assets.testing import Harness, PlainMaker, rows_of
 from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, SCHEMA, SUMS, harness, rows, sums_of
 
@@ -141,7 +141,7 @@ def test_event_files_are_read_there(partner):
     (partner / "events" / "shop" / "1.csv").write_text(names + line)
     world.run_until_idle()
     with open_ledger(settings().ledger).read() as connection:
-        assert [each.correlation for each in events.newest(connection, 10, None)] == ["c-1"]
+        assert [each.correlation for each in event_store.newest(connection, 10, None)] == ["c-1"]
 
 
 def test_the_command_line_takes_the_name_for_its_url(partner):

@@ -23,13 +23,13 @@ from feed_assets import (
 from feed_assets.core.attempts import pause_after
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import alerts, due, event_rejects, events, inbox, pauses
+from feed_assets.ledger import alerts, due, event_rejects, event_store, inbox, pauses
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration import by_hand
-from feed_assets.orchestration.build.components import Table
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import declaration_of
-from feed_assets.orchestration.ends import why_failed
+from feed_assets.orchestration.execute.components import Table
+from feed_assets.orchestration.run_outcomes import why_failed
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given
@@ -163,7 +163,7 @@ def test_a_run_by_hand_leaves_markers_alone_and_publishes_its_own_event(team, se
     assert not seen[1].consumes
     assert consumed_markers() == {"team/a": 1, "team/b": 7}
     with open_ledger(settings().ledger).read() as connection:
-        assert len(events.newest(connection, 10, REPORT)) == 2
+        assert len(event_store.newest(connection, 10, REPORT)) == 2
     team.publish(("b", "Y", 8))
     world_.run_until_idle()
     assert slice_ranges(seen[2]) == {"team/a": (1, 5), "team/b": (7, 8)}
@@ -273,7 +273,7 @@ def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_l
     team.publish(("a", "late", 4), ("b", "late", 8))
     world_.run_until_idle()
     with open_ledger(settings().ledger).read() as connection:
-        flags = [event.flag for event in events.newest(connection, 10, Feed.parse("team/a"))]
+        flags = [event.flag for event in event_store.newest(connection, 10, Feed.parse("team/a"))]
         rejects = event_rejects.rejects(connection, 10)
     assert len(seen) == runs
     if out_of_order == "flag":

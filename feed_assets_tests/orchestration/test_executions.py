@@ -8,8 +8,8 @@ import pytest
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.build.makers import SPARK_PROFILE, cluster_of
 from feed_assets.orchestration.decide.run_config import RunConfig, SliceConfig, parameters_of
+from feed_assets.orchestration.execute.makers import SPARK_PROFILE, cluster_of
 from feed_assets.settings import Settings, settings
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import DAY, RAW, SUMS, short

@@ -10,15 +10,15 @@ from typer.testing import CliRunner
 from feed_assets import Cadence, event_table, feed_asset, foreign_feed, with_automation
 from feed_assets.cli import app
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.expected import MISSING_AT_MOST
+from feed_assets.core.expected_partitions import MISSING_AT_MOST
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Slots
-from feed_assets.ledger import alerts, expected, updates
+from feed_assets.ledger import alerts, expected_cursor, updates
 from feed_assets.ledger.database import open_ledger, put_cursors
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.status import nodes_shown, status_of
+from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
 from feed_assets.orchestration.declare.declarations import declaration_of
-from feed_assets.orchestration.ticks.cadences import late_partitions
+from feed_assets.orchestration.ticks.overdue import late_partitions
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.harness_queries import check_results
@@ -73,7 +73,7 @@ def opened() -> dict[str, str]:
 
 def missing(feed: Feed = FEED) -> list[str]:
     with open_ledger(settings().ledger).read() as connection:
-        return sorted(expected.known(connection, [feed])[feed].missing)
+        return sorted(expected_cursor.known(connection, [feed])[feed].missing)
 
 
 def drop(tested, *days: int, more: str = "") -> list[str]:

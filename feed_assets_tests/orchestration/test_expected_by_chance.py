@@ -11,10 +11,10 @@ from feed_assets import Cadence, EventSource, SqlTable, event_table, foreign_fee
 from feed_assets.core.cadence import tick_after
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition, update_id
-from feed_assets.ledger import batches, closures, events, expected, updates
+from feed_assets.ledger import batch_partitions, closures, event_store, expected_cursor, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.ticks.cadences import late_partitions
+from feed_assets.orchestration.ticks.overdue import late_partitions
 from feed_assets.settings import settings
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -80,13 +80,13 @@ class Life:
         with self.ledger.change() as connection:
             if self.kind == "table":
                 event = WriteEvent(str(FEED), self.number, self.now, f"c{self.number}", Operation.UPSERT, key)
-                assert not events.record(connection, "shop", [event], self.now, refuse_out_of_order=False)
+                assert not event_store.record(connection, "shop", [event], self.now, refuse_out_of_order=False)
                 self.valid.setdefault(key, set()).add(None)
                 return
             held = f"{key}/e{self.random.randrange(2)}" if self.kind == "appendable" else key
             at, name = Partition(FEED, held), update_id(START + timedelta(seconds=self.number))
             if self.kind == "appendable":
-                batches.join(connection, at)
+                batch_partitions.join(connection, at)
             updates.insert(connection, at, name, updates.REBUILT, updates.PUBLISHED, self.now)
             self.valid.setdefault(key, set()).add((held, name))
 
@@ -119,7 +119,7 @@ class Life:
         self.unheard, self.heard_from = [], True
         told = late_partitions(self.graph, self.ledger, self.now)
         with self.ledger.read() as connection:
-            known = expected.known(connection, [FEED])[FEED].missing
+            known = expected_cursor.known(connection, [FEED])[FEED].missing
         missing = self.by_the_whole_history()
         assert known.keys() == missing.keys(), self.now
         assert self.cadence.cron is None or dict(known) == missing, self.now

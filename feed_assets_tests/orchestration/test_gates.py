@@ -17,10 +17,10 @@ from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import alerts, closures, log, pauses, quality, runs, updates, waivers
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import backfills
-from feed_assets.ledger.states.windows import report_quality
+from feed_assets.ledger.states.window_queries import report_quality
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.status import Status, nodes_shown, status_of
+from feed_assets.orchestration.decide.status_grid import Status, nodes_shown, status_of
 from feed_assets.orchestration.ticks.deadlines import ALERTS, LOOK_BACK
 from feed_assets.settings import settings
 from feed_assets.testing import Given

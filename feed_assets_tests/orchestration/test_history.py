@@ -9,7 +9,7 @@ import pytest
 from feed_assets import Input, feed_asset
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.history import Order
-from feed_assets.ledger import due, history
+from feed_assets.ledger import due, history_budget
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration import by_hand
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
@@ -71,7 +71,7 @@ def listed(made: str = SUMS) -> dict[str, due.Listed]:
 
 def spent(now: datetime = MORNING) -> tuple[int, int]:
     with open_ledger(settings().ledger).read() as connection:
-        found = history.spent(connection, now)
+        found = history_budget.spent(connection, now)
     return found.runs, found.bytes
 
 
@@ -196,7 +196,7 @@ def test_two_code_locations_share_the_limit(setting):
 def test_a_tick_that_another_one_has_overtaken_leaves_history_to_the_next_one(setting, monkeypatch):
     setting(history_runs_per_day=1, partitions_per_run=1)
     lake, other = drop(world(), 30), drop(world(raw=THEIRS, made=MADE), 30, raw=THEIRS)
-    first, seen = history.spent, []
+    first, seen = history_budget.spent, []
 
     def overtaken(*arguments):
         before = first(*arguments)
@@ -205,7 +205,7 @@ def test_a_tick_that_another_one_has_overtaken_leaves_history_to_the_next_one(se
             seen[0] = other.ask().wanted
         return before
 
-    monkeypatch.setattr(history, "spent", overtaken)
+    monkeypatch.setattr(history_budget, "spent", overtaken)
     assert lake.ask().wanted == []
     assert [partition for _, partition in seen[0]] == keys(30)
     assert lake.ask().wanted == []

@@ -10,7 +10,7 @@ from feed_assets.core.errors import InvalidDefinition, NotRevalidated
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import bases, events, updates
+from feed_assets.ledger import event_store, increment_base, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
@@ -54,7 +54,7 @@ def rows(world_):
 def ours():
     """Our own events of the dataset that tell of new data, oldest first."""
     with ledger().read() as connection:
-        found = [*reversed(events.newest(connection, 100, ORDERS))]
+        found = [*reversed(event_store.newest(connection, 100, ORDERS))]
     return [event for event in found if not event.context.get("no_new_data")]
 
 
@@ -77,7 +77,7 @@ def test_what_it_was_added_to_is_in_the_lineage_and_makes_nothing_stale(shop, to
     world_.run_until_idle()
     newest = world_.newest(str(ORDERS))
     with ledger().read() as connection:
-        before = bases.added_to(connection, [(OUTPUT, newest)])[OUTPUT]
+        before = increment_base.added_to(connection, [(OUTPUT, newest)])[OUTPUT]
         consumed = updates.consumed_by(connection, OUTPUT, newest)
     assert before.update_id < newest
     assert before.start == before.update_id
@@ -308,7 +308,7 @@ def test_the_slice_that_is_read_once_more_is_told(shop, told):
     for _ in range(2):
         assert by_hand(world_, **config).success
         with ledger().read() as connection:
-            (last,) = events.newest(connection, 1, ORDERS)
+            (last,) = event_store.newest(connection, 1, ORDERS)
         assert [int(each) for each in last.context["slices"]["shop/orders"]] == [1, 2]
 
 

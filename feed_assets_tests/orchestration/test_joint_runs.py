@@ -12,9 +12,9 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import due, runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.ranges import PARTITION, RANGE_END, RANGE_START, in_blocks, joint, named_by
+from feed_assets.orchestration.decide.request_budget import grouped
 from feed_assets.orchestration.decide.requests import joined
-from feed_assets.orchestration.decide.turns import grouped
+from feed_assets.orchestration.decide.run_blocks import PARTITION, RANGE_END, RANGE_START, in_blocks, joint, named_by
 from feed_assets.orchestration.declare.partitions import to_key, to_path
 from feed_assets.runs.reconcile import GONE
 from feed_assets.runs.services import utc_now

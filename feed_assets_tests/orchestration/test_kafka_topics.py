@@ -22,8 +22,8 @@ from feed_assets import (
 )
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.topics import signals_of
-from feed_assets.kafka import topics
-from feed_assets.ledger import event_rejects, events
+from feed_assets.kafka import companion_topics
+from feed_assets.ledger import event_rejects, event_store
 from feed_assets.ledger.database import drop_cursor, open_ledger
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.settings import settings
@@ -42,7 +42,7 @@ def topic(broker, registry, setting):
 
 def recorded():
     with open_ledger(settings().ledger).read() as connection:
-        return sorted(events.newest(connection, 100), key=lambda each: (each.partition.key, each.marker))
+        return sorted(event_store.newest(connection, 100), key=lambda each: (each.partition.key, each.marker))
 
 
 def partitions(loop_, topic):
@@ -57,7 +57,7 @@ def test_a_signal_is_a_write_event_of_the_topics_table(topic):
     found = recorded()
     assert [int(each.marker) for each in found] == [10, 20, 25]
     assert [each.previous and int(each.previous) for each in found] == [None, 10, 20]
-    topic_id = topics.id_of(topic.admin, topic.name)
+    topic_id = companion_topics.id_of(topic.admin, topic.name)
     assert [each.correlation for each in found] == [f"{topic.name}/0/{start}@{topic_id}" for start in (0, 10, 20)]
     assert {(str(each.partition.feed), each.partition.key, each.operation) for each in found} == {
         (TABLE, "0", "INSERT")
@@ -97,7 +97,7 @@ def test_chunks_of_a_topic_that_was_made_anew_are_events_of_their_own(topic):
         assert drop_cursor(connection, f"read topic_{re.sub('[.-]', '_', topic.name)}/0")
     loop_.run_until_idle()
     new = {each.correlation: int(each.marker) for each in recorded() if each.correlation not in old}
-    topic_id = topics.id_of(topic.admin, topic.name)
+    topic_id = companion_topics.id_of(topic.admin, topic.name)
     assert new == {f"{topic.name}/0/0@{topic_id}": 10, f"{topic.name}/0/10@{topic_id}": 12}
 
 

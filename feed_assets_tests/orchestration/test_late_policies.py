@@ -11,7 +11,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.feeds import write
-from feed_assets.ledger import due, late
+from feed_assets.ledger import due, late_decisions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import Given
@@ -72,7 +72,7 @@ class World:
     def decided(self) -> list[tuple[str, datetime | None]]:
         """What was decided of late data, oldest first."""
         with open_ledger(settings().ledger).read() as connection:
-            return [(each.outcome, each.until) for each in reversed(late.decisions(connection, 100))]
+            return [(each.outcome, each.until) for each in reversed(late_decisions.decisions(connection, 100))]
 
     @property
     def state(self) -> str | None:
@@ -168,7 +168,7 @@ def test_days_that_nobody_looks_at_any_more_are_skipped(begin):
     tested.now = START.replace(hour=0) + DAY
     assert tested.built() == ["2026-01-02"]
     with open_ledger(settings().ledger).read() as connection:
-        (skipped,) = [each for each in late.decisions(connection, 9) if each.outcome == "skip"]
+        (skipped,) = [each for each in late_decisions.decisions(connection, 9) if each.outcome == "skip"]
     assert skipped.partition.key == "2026-01-01"
     assert "only the last 2 periods are looked at" in skipped.why
 
@@ -315,7 +315,7 @@ def test_another_policy_decides_once_more_what_the_one_before_has_stopped(before
     softer = harness(raw, sums_of(raw, late=replace(before, growth="80%")), instance=first.instance)
     assert outcomes(softer.run_until_idle()) == []
     with open_ledger(settings().ledger).read() as connection:
-        thresholds = [each.why.partition("threshold of ")[2][:5] for each in late.decisions(connection, 9)]
+        thresholds = [each.why.partition("threshold of ")[2][:5] for each in late_decisions.decisions(connection, 9)]
     assert thresholds == ["80.0%", "90.0%"], "that it is skipped, or waits, by another policy is said once"
     another = harness(raw, sums_of(raw, late=Late("1%")), instance=first.instance)
     assert outcomes(another.run_until_idle()) == [("sums", FIRST, True)]

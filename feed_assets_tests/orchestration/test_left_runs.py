@@ -10,9 +10,9 @@ import dagster as dg
 import pytest
 from dagster._core.events import EngineEventData
 
-from feed_assets.orchestration.build.makers import DRIVER
-from feed_assets.orchestration.ticks.holds import hold
+from feed_assets.orchestration.execute.makers import DRIVER
 from feed_assets.orchestration.ticks.left_runs import LAUNCHED, WORKER
+from feed_assets.orchestration.ticks.run_lock import hold
 from feed_assets_tests.support.sum_projects import BOTH, DAY, RAW, requested, rows, short
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core import choosing
+from feed_assets.core import update_choice
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import choices
+from feed_assets.ledger import propagation_choice
 from feed_assets.ledger.database import open_ledger
 from feed_assets_tests.orchestration.real_lake import RealLake
 from feed_assets_tests.support.lake_histories import by_sets_of_tables, play_seeds
@@ -47,12 +47,12 @@ def test_no_report_is_ever_mixed_in_many_histories(try_seeds, name):
 
 def today(monkeypatch):
     """Past events of an id count, and lineage is not asked."""
-    monkeypatch.setattr(choices, "choose", by_sets_of_tables)
+    monkeypatch.setattr(propagation_choice, "choose", by_sets_of_tables)
 
 
 def without_lineage(monkeypatch):
     """Events alone: what they name is read, whatever it was made of."""
-    monkeypatch.setattr(choosing, "_mixed", lambda *_: {})
+    monkeypatch.setattr(update_choice, "_mixed", lambda *_: {})
 
 
 @pytest.mark.parametrize(

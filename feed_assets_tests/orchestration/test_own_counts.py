@@ -10,7 +10,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import windows
+from feed_assets.ledger.states import window_queries
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
 from feed_assets_tests.support.sum_projects import harness
@@ -68,7 +68,7 @@ def sourced(starts, count: int = 1, sub_partition: dict[str, str] | None = None)
 def state_of(grain: str, key: str, sub_partition: str = "") -> tuple[str, int] | None:
     at = WindowAddress(Feed.parse(OWN), sub_partition, grain, key)
     with open_ledger(settings().ledger).read() as connection:
-        found = windows.known(connection, [at])
+        found = window_queries.known(connection, [at])
     return (str(found[at].state), found[at].records) if at in found else None
 
 

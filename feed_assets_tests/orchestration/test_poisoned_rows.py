@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.ledger import event_rejects, events
+from feed_assets.ledger import event_rejects, event_store
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
 from feed_assets.orchestration.decide.graph import Graph
@@ -51,7 +51,7 @@ def test_what_an_older_version_recorded_with_a_short_year_is_consumed_once(team,
     assert run.succeeded, run.error
     assert world_.run_until_idle() == []
     with open_ledger(settings().ledger).read() as connection:
-        assert ZERO in {each.time for each in events.newest(connection, 10)}
+        assert ZERO in {each.time for each in event_store.newest(connection, 10)}
 
 
 def rejected():
@@ -100,7 +100,7 @@ def test_a_version_that_no_bigint_holds_is_rejected_and_those_after_it_are_in_or
 
 def flags():
     with open_ledger(settings().ledger).read() as connection:
-        return {each.marker.lstrip("0") or "0": each.flag for each in events.newest(connection, 10) if each.source}
+        return {each.marker.lstrip("0") or "0": each.flag for each in event_store.newest(connection, 10) if each.source}
 
 
 @pytest.mark.parametrize("wrong", [2**63 - 1, datetime(2024, 1, 1, tzinfo=UTC)], ids=["far ahead", "of another kind"])
@@ -127,7 +127,9 @@ def test_the_mend_of_the_page_takes_a_wrong_event_back(team, seen, wrong):
 def numbers(correlation):
     with open_ledger(settings().ledger).read() as connection:
         return [
-            each.sequence for each in events.newest(connection, 10) if each.source and each.correlation == correlation
+            each.sequence
+            for each in event_store.newest(connection, 10)
+            if each.source and each.correlation == correlation
         ]
 
 

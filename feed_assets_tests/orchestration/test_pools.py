@@ -14,11 +14,11 @@ from dagster._core.test_utils import MockedRunLauncher
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 from feed_assets import feed_asset, foreign_feed, with_automation
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts, runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.decide.ranges import PARTITION
+from feed_assets.orchestration.decide.run_blocks import PARTITION
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.support.command_output import printed

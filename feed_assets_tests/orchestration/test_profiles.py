@@ -12,10 +12,10 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import log, profiles, quality
+from feed_assets.ledger import log, newest_profiles, quality
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import backfills, windows
-from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states import backfills, window_queries
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.ledger.tables import change
 from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.settings import settings
@@ -116,7 +116,7 @@ def test_what_was_measured_is_kept_of_what_was_published_alone():
     days.drop(1, 2)
     partitions = [Partition(Feed.parse(SUMS), f"2026-01-{day:02}") for day in (1, 2)]
     with open_ledger(settings().ledger).read() as connection:
-        assert profiles.known(connection, partitions) == {partitions[0]: EQUAL}
+        assert newest_profiles.known(connection, partitions) == {partitions[0]: EQUAL}
 
 
 @pytest.mark.parametrize(("found", "ok", "state"), [(2, True, "warned"), (3, False, "failed")])
@@ -176,7 +176,7 @@ def complete(hour: int, day: int = 2, count: int = 100, version: int = 0) -> Non
 def state_of(hour: int, day: int = 2) -> WindowState:
     at = WindowAddress(FOO, "", "hour", f"2026-01-{day:02}-{hour:02}:00")
     with open_ledger(settings().ledger).read() as connection:
-        return windows.known(connection, [at])[at].state
+        return window_queries.known(connection, [at])[at].state
 
 
 def hour_of(hour: int, day: int = 2) -> Partition:
@@ -202,7 +202,7 @@ def test_a_deep_check_of_the_companion_that_fails_makes_the_hour_invalid_and_its
     assert days.harness.newest("web/foo_profile/v1.0", "2026-01-02-15:00")
     measured = Partition(Feed.parse("web/foo_profile/v1.0"), "2026-01-02-15:00")
     with open_ledger(settings().ledger).read() as connection:
-        assert profiles.known(connection, [measured]) == {measured: EQUAL}
+        assert newest_profiles.known(connection, [measured]) == {measured: EQUAL}
     assert days.harness.checks("web/foo_profile", "2026-01-02-15:00") == {"profile": True, "no_bots": False}
 
 

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from feed_assets.core.events import WriteEvent
-from feed_assets.ledger import durations, events, retention, subscriptions
+from feed_assets.ledger import event_store, old_rows, subscriptions, update_durations
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
@@ -17,20 +17,20 @@ from feed_assets_tests.support.sum_projects import harness, raw_feed
 @pytest.fixture
 def aged(monkeypatch):
     """A world with old events, which nobody waits for."""
-    monkeypatch.setattr(durations, "SHOWN", 1)
+    monkeypatch.setattr(update_durations, "SHOWN", 1)
     made = harness(raw_feed())
     ledger = open_ledger(settings().ledger)
     for marker in range(1, 5):
         now = utc_now() - timedelta(days=100)
         with ledger.change() as connection:
-            events.publish(connection, WriteEvent("team/a", marker, now, f"c{marker}"), now)
+            event_store.publish(connection, WriteEvent("team/a", marker, now, f"c{marker}"), now)
             subscriptions.advance(connection, "somebody", marker)
     return made
 
 
 def kept() -> int:
     with open_ledger(settings().ledger).read() as connection:
-        return len(events.newest(connection, 10))
+        return len(event_store.newest(connection, 10))
 
 
 def run_job(world, **config) -> bool:
@@ -57,7 +57,7 @@ def test_the_sensor_does_so_once_a_day(aged):
     ledger = open_ledger(settings().ledger)
     with ledger.change() as connection:
         for marker in (5, 6):
-            events.publish(
+            event_store.publish(
                 connection, WriteEvent("team/a", marker, later, f"c{marker}"), utc_now() - timedelta(days=100)
             )
         subscriptions.advance(connection, "somebody", 6)
@@ -66,7 +66,7 @@ def test_the_sensor_does_so_once_a_day(aged):
 
 
 def test_the_sensor_goes_on_where_its_time_was_over(aged, setting, monkeypatch):
-    monkeypatch.setattr(retention, "ROWS_PER_STEP", 2)
+    monkeypatch.setattr(old_rows, "ROWS_PER_STEP", 2)
     setting(tick_seconds=0.000001)
     for hours in range(0, 20, 2):
         evaluate_orphans(aged, hours=hours)

@@ -11,9 +11,9 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts, due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.pipelines import published
+from feed_assets.orchestration.decide.pipeline_tables import published
 from feed_assets.settings import settings
-from feed_assets.sources.pipelines import pipelines_beside
+from feed_assets.sources.pipeline_sink import pipelines_beside
 from feed_assets.sources.sinks import open_sink
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.two_teams import PIPELINES, Team, place_in_database, place_on_blackboard

@@ -17,16 +17,16 @@ from feed_assets import report_state
 from feed_assets.cli import app
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Slots
+from feed_assets.core.message_words import first_line
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
-from feed_assets.core.words import first_line
 from feed_assets.ledger import closures, updates, waivers
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.facts import problem_of
+from feed_assets.ledger.fact_queries import problem_of
 from feed_assets.ledger.tables import run as table
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.status import nodes_shown, status_of
+from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration import campaign_world
 from feed_assets_tests.orchestration.campaign_oracle import HOURS, Hour, Oracle, key

@@ -11,7 +11,7 @@ import pytest
 from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.slices import Slice
-from feed_assets.kafka import avro, files
+from feed_assets.kafka import avro, chunk_files
 from feed_assets_tests.support.kafka_topics import MORE
 from feed_assets_tests.support.topic_projects import chunk, kafka_world
 
@@ -33,7 +33,7 @@ def page(topic):
     """The page's code, on the chunks of this topic."""
     names = {}
     exec(compile(BODY, "<kafka.md>", "exec"), names)  # noqa: S102
-    names["CHUNKS"] = Path(urlsplit(topic.board.url).path, files.FOLDER, topic.name)
+    names["CHUNKS"] = Path(urlsplit(topic.board.url).path, chunk_files.FOLDER, topic.name)
     return SimpleNamespace(**{name: names[name] for name in ("files_of", "by_duckdb", "by_spark")})
 
 
@@ -80,7 +80,7 @@ def test_a_file_that_nobody_was_told_of_adds_no_row(topic, page, read):
     topic.produce(20)
     (signal, _) = chunk(topic)
     lines = topic.unpacked(signal).splitlines(keepends=True)
-    topic.board.put(f"{files.FOLDER}/{topic.name}/0/{5:020}.csv", b"".join([lines[0], *lines[6:]]))
+    topic.board.put(f"{chunk_files.FOLDER}/{topic.name}/0/{5:020}.csv", b"".join([lines[0], *lines[6:]]))
     assert [int(row["_offset"]) for row in read(page, piece(None, 20))] == [*range(20)]
 
 

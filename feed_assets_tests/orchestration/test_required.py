@@ -13,7 +13,7 @@ from feed_assets.feeds import write
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.rebuild import rebuild_ledger
+from feed_assets.orchestration.rebuild_location import rebuild_ledger
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from feed_assets import feed_asset, foreign_feed
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import effects, reruns
+from feed_assets.ledger import replaced_updates, rerun_effects
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.reruns import Again
+from feed_assets.ledger.replaced_updates import Again
 from feed_assets.ledger.tables import alert
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.reruns import report_reruns
@@ -54,7 +54,7 @@ def posted(home, monkeypatch):
 
 def noted() -> list[Partition]:
     with open_ledger(settings().ledger).read() as connection:
-        return [each.partition for each in reruns.unreported(connection)]
+        return [each.partition for each in replaced_updates.unreported(connection)]
 
 
 def not_yet_told(monkeypatch) -> Harness:
@@ -115,16 +115,18 @@ def test_two_ticks_at_once_tell_a_partition_once_also_after_the_first_was_delive
     """The second one has read the notes before the first one took them, and one more."""
     made, ledger = not_yet_told(monkeypatch), open_ledger(settings().ledger)
     with ledger.read() as connection:
-        (first,) = [each for each in reruns.unreported(connection) if each.partition.feed == Feed.parse(SUMS)]
+        (first,) = [each for each in replaced_updates.unreported(connection) if each.partition.feed == Feed.parse(SUMS)]
     other = Again(first.partition, "20990101.000000")
     with ledger.write() as connection:
-        reruns.made_again(connection, other, made.now())
-    told = reruns.Report(first.partition.feed, "of the first", "1 to 3", ())
-    reruns.report(ledger, [first], [told], made.now())
+        replaced_updates.made_again(connection, other, made.now())
+    told = replaced_updates.Report(first.partition.feed, "of the first", "1 to 3", ())
+    replaced_updates.report(ledger, [first], [told], made.now())
     with ledger.write() as connection:
         connection.execute(sa.delete(alert).where(alert.c.name.startswith("report:")))  # Every channel has said it.
-    reruns.report(ledger, [first], [told], made.now())
-    reruns.report(ledger, [first, other], [reruns.Report(first.partition.feed, "of both", "1 to 4", ())], made.now())
+    replaced_updates.report(ledger, [first], [told], made.now())
+    replaced_updates.report(
+        ledger, [first, other], [replaced_updates.Report(first.partition.feed, "of both", "1 to 4", ())], made.now()
+    )
     with ledger.read() as connection:
         names = connection.execute(sa.select(alert.c.name)).scalars().all()
     assert [name for name in names if name.startswith("report:")] == []
@@ -145,7 +147,7 @@ def test_partitions_whose_updates_have_one_id_are_told_each_by_its_own_report(po
             made.run_until_idle()
     ledger = open_ledger(settings().ledger)
     with ledger.read() as connection:
-        assert len({each.update for each in reruns.unreported(connection)}) == 1
+        assert len({each.update for each in replaced_updates.unreported(connection)}) == 1
     while noted():  # The channels are slower than that.
         report_reruns(Graph(made.definitions.resolve_asset_graph()), ledger, clock)
     made.run_until_idle()
@@ -195,12 +197,12 @@ def test_what_was_made_again_while_its_report_was_written_is_noted_still():
     made.run_until_idle()
     ledger, at = open_ledger(settings().ledger), Partition(Feed.parse(SUMS), DAY)
     with ledger.write() as connection:
-        reruns.made_again(connection, Again(at, "20200102.000000"), made.now())
+        replaced_updates.made_again(connection, Again(at, "20200102.000000"), made.now())
     with ledger.read() as connection:
-        seen = reruns.unreported(connection)
+        seen = replaced_updates.unreported(connection)
     with ledger.write() as connection:
-        reruns.made_again(connection, Again(at, "20200102.000001"), made.now())
-    reruns.report(ledger, seen, [], made.now())
+        replaced_updates.made_again(connection, Again(at, "20200102.000001"), made.now())
+    replaced_updates.report(ledger, seen, [], made.now())
     assert noted() == [at]
 
 
@@ -209,7 +211,7 @@ def test_the_first_update_has_nothing_before_it():
     made.drop(RAW, DAY, rows(1))
     made.run_until_idle()
     with open_ledger(settings().ledger).read() as connection:
-        assert effects.effect(connection, Partition(Feed.parse(SUMS), DAY)) is None
+        assert rerun_effects.effect(connection, Partition(Feed.parse(SUMS), DAY)) is None
 
 
 @pytest.mark.parametrize("name", ["records", "bytes", "files"])

@@ -2,7 +2,7 @@
 
 from feed_assets import Late, Retention
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.prune import prune

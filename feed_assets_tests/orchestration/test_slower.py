@@ -7,10 +7,10 @@ import pytest
 from feed_assets import ByEvents, EventSource, SqlTable, event_table, feed_asset
 from feed_assets.core.events import WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import alerts, events
+from feed_assets.ledger import alerts, event_store
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decide.alert_owner import Ours
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.ticks import slower
 from feed_assets.orchestration.ticks.slower import keep_slower
 from feed_assets.runs.services import utc_now
@@ -43,7 +43,7 @@ class Timed:
             begun = WriteEvent(str(ORDERS), self.now, self.now, f"X{self.count}")
             made = WriteEvent(str(dataset), done, done, f"X{self.count}", context={"code_version": code})
             with self.ledger.change() as connection:
-                events.record(connection, events.OURS, [begun, made], self.now, refuse_out_of_order=False)
+                event_store.record(connection, event_store.OURS, [begun, made], self.now, refuse_out_of_order=False)
 
     def look(self):
         """The alerts that are open after a tick."""

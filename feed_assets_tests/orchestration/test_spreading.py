@@ -12,11 +12,11 @@ from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import log, quality
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import windows
-from feed_assets.ledger.states.reports import report
-from feed_assets.orchestration.build.body import ASKED_BY
+from feed_assets.ledger.states import window_queries
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.execute.asset_function import ASKED_BY
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness
 from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows
@@ -249,7 +249,7 @@ def states() -> tuple[str, str]:
     day = WindowAddress(Feed.parse(A), "", "day", DAY)
     hours = [WindowAddress(Feed.parse(A), "", "hour", start.strftime("%Y-%m-%d-%H:%M")) for start, _ in WHOLE]
     with ledger().read() as connection:
-        known = windows.known(connection, [day, *hours])
+        known = window_queries.known(connection, [day, *hours])
     return str(known[day].state), " ".join(sorted({str(known[hour].state) for hour in hours}))
 
 

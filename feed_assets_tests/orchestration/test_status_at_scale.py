@@ -10,7 +10,7 @@ from feed_assets.core.grid import Slots
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.status import nodes_shown, status_of
+from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
 from feed_assets.settings import settings
 from feed_assets_tests.support.statement_counter import counted_statements
 

@@ -6,7 +6,7 @@ import pytest
 from feed_assets import Late, feed_asset, with_automation
 from feed_assets.orchestration.declare.declarations import KEY
 from feed_assets.orchestration.location import NOTHING_LATE
-from feed_assets.orchestration.ticks import sensors, waits
+from feed_assets.orchestration.ticks import reported_waits, sensors
 from feed_assets.orchestration.ticks.tick import Step
 from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, RAW, harness, raw_feed, rows, short
 
@@ -76,7 +76,7 @@ def test_late_data_that_wait_are_told_with_how_much_has_come_and_what_is_waited_
 
 
 def test_a_tick_tells_so_many_and_the_next_one_the_rest(monkeypatch):
-    monkeypatch.setattr(waits, "TOLD", 1)
+    monkeypatch.setattr(reported_waits, "TOLD", 1)
     world = joined()
     world.drop(RAW, DAY, rows(1))
     world.drop(RAW, NEXT_DAY, rows(1))

@@ -10,9 +10,9 @@ from feed_assets import Completeness, Input, TopicCounts, feed_asset, state_tabl
 from feed_assets.core.feeds import Feed
 from feed_assets.kafka import dead_letters
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import shown
+from feed_assets.ledger.states import state_views
 from feed_assets.settings import settings
-from feed_assets.sources.topics import clients_for
+from feed_assets.sources.topic_events import clients_for
 from feed_assets.testing import Given
 from feed_assets.warehouse import loader
 from feed_assets_tests.support.kafka_topics import POISON
@@ -49,7 +49,7 @@ def send(topic, *minutes):
 
 def state_of(window):
     with open_ledger(settings().ledger).read() as connection:
-        (found,) = shown.explained(connection, Feed.parse("ads/click_hours"), window, 1)
+        (found,) = state_views.explained(connection, Feed.parse("ads/click_hours"), window, 1)
     return found.state, found.records, dict(found.sources)
 
 

@@ -11,12 +11,12 @@ import pytest
 from feed_assets import Completeness, Input, TopicCounts, feed_asset, state_table
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import shown
+from feed_assets.ledger.states import state_views
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.sources.declared import CountedTopic
-from feed_assets.sources.topics import clients_for
+from feed_assets.sources.topic_events import clients_for
 from feed_assets.testing import Given
 from feed_assets_tests.support.sum_projects import harness
 from feed_assets_tests.support.topic_projects import chunk, declared, kafka_world
@@ -84,7 +84,7 @@ def messages(topic):
 def state_of(hour):
     """As `state show` has it."""
     with open_ledger(settings().ledger).read() as connection:
-        (found,) = shown.explained(connection, Feed.parse("ads/click_hours"), f"hour@{hour}", 1)
+        (found,) = state_views.explained(connection, Feed.parse("ads/click_hours"), f"hour@{hour}", 1)
     return found.state, found.records, dict(found.sources)
 
 

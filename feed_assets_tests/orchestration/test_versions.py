@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition, newer_versions
 from feed_assets.ledger import alerts, closures, due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.pipelines import published
+from feed_assets.orchestration.decide.pipeline_tables import published
 from feed_assets.orchestration.declare.versions import NEWER, READ_BY
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
@@ -54,7 +54,7 @@ def side_by_side() -> Harness:
 
 def command(monkeypatch: pytest.MonkeyPatch, loop: Harness, *arguments: str):
     """What a command line says, with the definitions of a harness as the module."""
-    monkeypatch.setattr("feed_assets.cli.location.load", lambda _=None: loop.definitions)
+    monkeypatch.setattr("feed_assets.cli.loaded_location.load", lambda _=None: loop.definitions)
     return CliRunner().invoke(app, [*arguments])
 
 

@@ -9,11 +9,11 @@ from feed_assets import Input, feed_asset
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.build.body import BACKFILL
-from feed_assets.orchestration.decide.ranges import PARTITION
-from feed_assets.orchestration.decide.ranges import RANGE_END as END
-from feed_assets.orchestration.decide.ranges import RANGE_START as START
-from feed_assets.orchestration.ends import trace_of
+from feed_assets.orchestration.decide.run_blocks import PARTITION
+from feed_assets.orchestration.decide.run_blocks import RANGE_END as END
+from feed_assets.orchestration.decide.run_blocks import RANGE_START as START
+from feed_assets.orchestration.execute.asset_function import BACKFILL
+from feed_assets.orchestration.run_outcomes import trace_of
 from feed_assets.runs.services import this_process, utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.support.servers import wait_until

@@ -11,7 +11,7 @@ from feed_assets.core.errors import ChunkBroken, InvalidDefinition
 from feed_assets.core.grid import CellState
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.kafka import avro
-from feed_assets.ledger import events
+from feed_assets.ledger import event_store
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.warehouse_tables import declared_tables
 from feed_assets.settings import settings
@@ -60,7 +60,7 @@ def loop(topic, **options):
 
 def recorded():
     with open_ledger(settings().ledger).read() as connection:
-        found = [each for each in events.newest(connection, 100) if str(each.partition.feed) == TABLE]
+        found = [each for each in event_store.newest(connection, 100) if str(each.partition.feed) == TABLE]
     return sorted(found, key=lambda each: int(each.marker))
 
 

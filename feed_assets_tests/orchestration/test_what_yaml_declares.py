@@ -30,9 +30,9 @@ from feed_assets import (
     feed_asset,
     state_table,
 )
-from feed_assets.orchestration.build.dataset_component import PartitionsModel
-from feed_assets.orchestration.build.yaml_models import CheckModel
 from feed_assets.orchestration.declare.declarations import KEY, declaration_of
+from feed_assets.orchestration.execute.dataset_component import PartitionsModel
+from feed_assets.orchestration.execute.yaml_models import CheckModel
 from feed_assets_tests.orchestration.yaml_files import (
     DAYS,
     DIM,

@@ -5,9 +5,9 @@ from textwrap import dedent
 import dagster as dg
 import pytest
 
-from feed_assets.core.places import declaring
-from feed_assets.orchestration.build.yaml_models import object_at
+from feed_assets.core.source_lines import declaring
 from feed_assets.orchestration.declare.declarations import declaration_of
+from feed_assets.orchestration.execute.yaml_models import object_at
 from feed_assets_tests.orchestration.yaml_files import FILES, HERE, REPORT, chained_asset, chained_yaml
 
 PYTHON = """

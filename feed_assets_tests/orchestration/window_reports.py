@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from feed_assets.core.feeds import Feed
 from feed_assets.core.reports import Report
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.settings import settings
 
 NOW = datetime(2026, 1, 20, tzinfo=UTC)

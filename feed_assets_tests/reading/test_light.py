@@ -24,7 +24,7 @@ print(json.dumps([rows, between, loaded(), len(frame), "boto3" in sys.modules]))
 """
 
 
-@each_case("module", ["feed_assets.reading.api", "feed_assets.reading.data"])
+@each_case("module", ["feed_assets.reading.reader", "feed_assets.reading.data"])
 def test_the_modules_alone_are_light(module):
     shown = f"import sys, {module}; print(*(sys.modules.keys() & {{'dagster', 'pandas', 'pyspark', 'sqlalchemy'}}))"
     done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)

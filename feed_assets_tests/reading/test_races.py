@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from feed_assets.core.errors import NoValidUpdate, UpdateChanged
-from feed_assets.feeds import batches, read
+from feed_assets.feeds import batch_set, read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
 from feed_assets_tests.support.parquet_lake import MONDAY, NEW, OLD, TUESDAY, parquet
@@ -117,6 +117,6 @@ def test_a_set_whose_batch_is_gone_is_refused_whole(lake):
     for name in ("a", "b"):
         lake.put(f"{TUESDAY}/{name}", {"n": [1]})
     found = lake.read(TUESDAY, batches=True)
-    lake.board.sweep(batches.latest(lake.board, lake.at(TUESDAY)).updates[1].path)
+    lake.board.sweep(batch_set.latest(lake.board, lake.at(TUESDAY)).updates[1].path)
     with pytest.raises(UpdateChanged, match=f"{TUESDAY}/b/{OLD}/{GONE}"):
         found.to_arrow()

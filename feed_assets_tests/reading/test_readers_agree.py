@@ -13,8 +13,8 @@ import pytest
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.parquet_values import REBASED
-from feed_assets.spark.errors import reading
-from feed_assets.spark.read import clean, read
+from feed_assets.spark.input_frames import clean, read
+from feed_assets.spark.spark_errors import reading
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.odd_parquet import FILES, PARQUET_TESTING, REFUSED, SCHEMAS, SPARK_2, crafted, one
 from feed_assets_tests.support.parquet_lake import MONDAY, Lake

@@ -10,8 +10,8 @@ from feed_assets.feeds.write import claim
 from feed_assets.reading import repeated_keys
 from feed_assets.reading.repeated_keys import is_judged_alike, repeated_rows
 from feed_assets.runs.checks import unique
-from feed_assets.spark.read import read_own
-from feed_assets.spark.write import write
+from feed_assets.spark.input_frames import read_own
+from feed_assets.spark.written_frame import write
 from feed_assets_tests.support.each_case import each_case
 
 PARTITION = Partition(Feed.parse("web/keys/v1.0"), "")

@@ -262,7 +262,7 @@ def test_what_is_in_this_process_alone_has_rows_and_no_paths(home, monkeypatch):
     board = Blackboard.open("memory://")
     lake = Lake(board)
     lake.put(MONDAY, {"n": [1]})
-    monkeypatch.setattr("feed_assets.reading.api.board_at", lambda *_: board)
+    monkeypatch.setattr("feed_assets.reading.reader.board_at", lambda *_: board)
     assert lake.rows(MONDAY) == [(1,)]
     with pytest.raises(InvalidName, match="memory"):
         _ = lake.read(MONDAY).paths

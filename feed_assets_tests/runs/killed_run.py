@@ -3,7 +3,7 @@
 import socket
 
 from feed_assets.core.feeds import Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.feeds import write
 from feed_assets.ledger import claims, runs
 from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, REJECTS, Lake

@@ -9,14 +9,14 @@ import pytest
 
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Partition
-from feed_assets.core.members import Tracked
 from feed_assets.core.reports import Report
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import runs, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import backfills, windows
-from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states import backfills, window_queries
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.runs.build import build
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.reconcile import reconcile
@@ -37,16 +37,16 @@ def lake(ledger) -> Lake:
 def invalid(lake: Lake) -> Lake:
     """The hour is all there, and was found invalid."""
     ledger, start = lake.services.ledger, NOW.replace(hour=5, minute=0, second=0, microsecond=0)
-    windows.declare(ledger, {CLEAN: Tracked(("hour",), "100%")}, NOW)
+    window_queries.declare(ledger, {CLEAN: Tracked(("hour",), "100%")}, NOW)
     report(ledger, [Report(CLEAN, "", "one", ((start, 1),), tier) for tier in ("", "served")], NOW)
-    windows.report_quality(ledger, HOUR, "bots", "failed", "bots", "dq", NOW)
+    window_queries.report_quality(ledger, HOUR, "bots", "failed", "bots", "dq", NOW)
     return lake
 
 
 def state(lake: Lake) -> tuple[WindowState, str | None]:
     """The hour's, and what is stale of it."""
     with lake.services.ledger.read() as connection:
-        row = windows.known(connection, [HOUR])[HOUR]
+        row = window_queries.known(connection, [HOUR])[HOUR]
     return row.state, row.stale
 
 
@@ -103,7 +103,7 @@ def test_what_a_person_has_begun_is_left_alone(lake):
 def test_it_is_ended_once(lake):
     begun(lake, sealed=2)
     reconcile(lake.services)
-    windows.report_quality(lake.services.ledger, HOUR, "bots", "passed", None, "dq", NOW)
+    window_queries.report_quality(lake.services.ledger, HOUR, "bots", "passed", None, "dq", NOW)
     reconcile(lake.services)
     assert state(lake) == (WindowState.BACKFILLED, None)
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate, UnreadableUpdate
 from feed_assets.core.feeds import MANIFEST, Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import updates

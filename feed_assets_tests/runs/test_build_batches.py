@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds.write import invalidate
-from feed_assets.ledger import sets
+from feed_assets.ledger import batch_sets
 from feed_assets.runs.phases import Unchanged
 from feed_assets.runs.recipe import Source
 from feed_assets_tests.support.build_lake import CLEAN, DAY, RAW, SCHEMA, Lake, rows, stepping
@@ -67,7 +67,7 @@ def test_a_batch_that_is_gone_or_invalid_is_read_no_more_and_is_named(lake):
     reason = "it has no manifest: still being written, refused by its audit, abandoned or invalidated"
     assert f"b of {HELD} is left out: {spoilt.id}: {reason}" in said
     with lake.services.ledger.read() as connection:
-        assert [pin.partition.name for pin in sets.pins_of(connection, [HELD])[HELD]] == ["a"]
+        assert [pin.partition.name for pin in batch_sets.pins_of(connection, [HELD])[HELD]] == ["a"]
 
 
 def test_a_partition_without_a_batch_that_has_a_valid_update_is_an_error_with_reasons(lake):

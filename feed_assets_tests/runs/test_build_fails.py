@@ -23,7 +23,7 @@ from feed_assets.core.errors import (
     UpdateChanged,
 )
 from feed_assets.core.feeds import MANIFEST, Partition
-from feed_assets.core.places import as_seen_from_here
+from feed_assets.core.source_lines import as_seen_from_here
 from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import log, runs, updates
 from feed_assets.runs import checks

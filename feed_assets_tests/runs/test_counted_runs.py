@@ -9,7 +9,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import Report, windows_of
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import log, updates
-from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states.count_reports import report
 from feed_assets.ledger.tables import update as table
 from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check

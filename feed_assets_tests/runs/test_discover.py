@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
 from feed_assets.ledger import log, updates
-from feed_assets.ledger.sets import pins_of
+from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.runs.discover import RECENT, ROTATION, discover, discover_all
 from feed_assets.runs.services import Services
 from feed_assets_tests.support.build_lake import NOW, RAW, Lake

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from feed_assets.core.feeds import Partition
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import open_ledger

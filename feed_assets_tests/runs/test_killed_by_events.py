@@ -18,7 +18,7 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.propagation import Consumer
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger import event_store, inbox, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import update
@@ -59,7 +59,7 @@ class Team:
         """An update reaches both tables, and is delivered to every output."""
         new = [WriteEvent(f"team/{name}", number, NOW, f"X{number}", Operation.UPSERT) for name in "ab"]
         with self.services.ledger.change() as connection:
-            events.record(connection, "team", new, NOW, refuse_out_of_order=False)
+            event_store.record(connection, "team", new, NOW, refuse_out_of_order=False)
         affected = Affected([(Partition(REPORT, key), NOW) for key in self.keys], takes_events=True)
         edges = [(str(REPORT), str(table)) for table in (A, B)]
         fan_out(self.services.ledger, edges, lambda _consumer, _changed: affected, NOW, lambda: False)

@@ -8,14 +8,14 @@ import pytest
 from feed_assets.core.errors import InvalidDefinition, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.profiles import Profile
-from feed_assets.ledger import profiles, quality
+from feed_assets.ledger import newest_profiles, quality
 from feed_assets.runs import checks
 from feed_assets.runs.checks import Audited, Check
 from feed_assets.runs.phases import Published
 from feed_assets.runs.profiling import audit
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.wrong_sql import naming_sql
-from feed_assets.spark.errors import SPARK_ERRORS
+from feed_assets.spark.spark_errors import SPARK_ERRORS
 from feed_assets_tests.support.build_lake import CLEAN, DAY, RAW, rows, stepping
 
 SEEN: list[str] = []
@@ -108,7 +108,7 @@ def known(lake, feed=CLEAN):
     partition = Partition(feed, DAY)
     with lake.services.ledger.read() as connection:
         found = quality.known(connection, [partition])
-        measured = profiles.known(connection, [partition])
+        measured = newest_profiles.known(connection, [partition])
     return {check: each.state for (_, check), each in found.items()}, measured.get(partition)
 
 

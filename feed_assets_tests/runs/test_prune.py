@@ -7,12 +7,12 @@ import pytest
 
 from feed_assets.core.errors import NotRevalidated, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.retention import Retention
 from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import CLAIMS, invalidate
 from feed_assets.ledger import claims, log, pruning, runs, updates
-from feed_assets.runs.orphans import sweep
+from feed_assets.runs.orphan_sweep import sweep
 from feed_assets.runs.prune import prune, prune_feed
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now

@@ -11,7 +11,7 @@ from random import Random
 
 import psutil
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.cli.processes import free_port, is_free
 from feed_assets_tests.support.servers import stop, wait_until
 

@@ -8,7 +8,7 @@ from textwrap import dedent
 import dagster as dg
 import pytest
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.cli.processes import free_port, group, wait_for_port
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write

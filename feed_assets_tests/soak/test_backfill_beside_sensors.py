@@ -9,14 +9,14 @@ import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.cli.processes import free_port, group, wait_for_port
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds import read, write
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.build.body import BACKFILL
+from feed_assets.orchestration.execute.asset_function import BACKFILL
 from feed_assets.settings import settings
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.ui_backfills import launch

@@ -10,7 +10,7 @@ from random import Random, SystemRandom
 
 import pytest
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.loaded_location import prepare
 from feed_assets.settings import settings
 from feed_assets.spark.session import conf
 from feed_assets_tests.soak import oracle

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES
 from feed_assets.sources.databases import _reader
-from feed_assets.sources.rows import Columns
+from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
 from feed_assets_tests.support.foreign_tables import read_all
 

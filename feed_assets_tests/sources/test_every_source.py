@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.events import Operation
-from feed_assets.sources.rows import Columns, Constant
+from feed_assets.sources.event_rows import Columns, Constant
 from feed_assets_tests.support.foreign_tables import Files, Topics, event, read_all, row
 
 

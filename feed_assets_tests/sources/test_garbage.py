@@ -12,16 +12,16 @@ from feed_assets.core.chunks import key_of
 from feed_assets.core.errors import InvalidEvent, InvalidNotification
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.core.notifications import partition_of, told
+from feed_assets.core.s3_events import partition_of, told
 from feed_assets.kafka import avro, dialect, signals
 from feed_assets.kafka.clients import Clients
-from feed_assets.kafka.log import Placed
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.signals import Signal
-from feed_assets.ledger import events
+from feed_assets.kafka.topic_reader import Placed
+from feed_assets.ledger import event_store
 from feed_assets.ledger.event_rejects import reject
-from feed_assets.sources.rows import Columns
-from feed_assets.sources.signals import TopicSignals
+from feed_assets.sources.event_rows import Columns
+from feed_assets.sources.signal_events import TopicSignals
 from feed_assets.sources.text_rows import json_object
 from feed_assets_tests.support.each_case import each_case
 
@@ -128,10 +128,10 @@ def test_garbage_in_a_column_of_a_database_or_a_file_is_an_event_or_a_reject(led
     with ledger.change() as connection:
         sound = [each for each in found if isinstance(each, WriteEvent)]
         reject(connection, "theirs", [each for each in found if isinstance(each, Rejected)], NOW)
-        events.record(connection, "theirs", sound, NOW, refuse_out_of_order=True)
+        event_store.record(connection, "theirs", sound, NOW, refuse_out_of_order=True)
         last = columns.read(row(2**40))
         assert isinstance(last, WriteEvent)
-        assert not events.record(connection, "theirs", [last], NOW, refuse_out_of_order=True)
+        assert not event_store.record(connection, "theirs", [last], NOW, refuse_out_of_order=True)
     assert len(found) > len(sound) > len(COLUMNS)
 
 

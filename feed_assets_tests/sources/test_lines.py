@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import pytest
 
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES
-from feed_assets.sources.files import FileEvents
+from feed_assets.sources.event_files import FileEvents
 from feed_assets.sources.lines import QuotedNewlines
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.foreign_tables import encoded, read_all, row

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from feed_assets.sources.files import FileEvents
-from feed_assets.sources.rows import Columns
+from feed_assets.sources.event_files import FileEvents
+from feed_assets.sources.event_rows import Columns
 from feed_assets_tests.support.foreign_tables import read_all
 
 BARE = Columns(event_marker=None, write_operation=None, partition_key=None, context=None)

@@ -12,9 +12,9 @@ import pytest
 
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.limits import ROW_BYTES
-from feed_assets.sources.files import FileEvents
+from feed_assets.sources.event_files import FileEvents
+from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.parquet_rows import GROUP_BYTES
-from feed_assets.sources.rows import Columns
 from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 
 FOLDER = "their/events"
@@ -24,7 +24,7 @@ PEAK_KB = 700_000
 READING = """
 import json, sys
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.sources.files import FileEvents
+from feed_assets.sources.event_files import FileEvents
 source, position, found, rejected = FileEvents(Blackboard.open(sys.argv[1]), "their/events", "parquet"), None, [], []
 complete = False
 while not complete:

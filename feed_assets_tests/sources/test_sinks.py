@@ -11,7 +11,7 @@ from feed_assets.core.errors import InvalidDefinition, SinkUnavailable
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.sources.files import FileEvents
+from feed_assets.sources.event_files import FileEvents
 from feed_assets.sources.sinks import FileSink, SqlSink, open_sink
 from feed_assets.sources.sql import SqlEvents
 from feed_assets.sources.topic_sink import TopicSink

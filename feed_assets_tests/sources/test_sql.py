@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.sources.databases import _reader, reading
-from feed_assets.sources.rows import Columns
+from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.foreign_tables import START, Sql, event, read_all, row

@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES
-from feed_assets.sources.files import FileEvents
-from feed_assets.sources.rows import Columns
+from feed_assets.sources.event_files import FileEvents
+from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
 from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 

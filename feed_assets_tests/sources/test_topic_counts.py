@@ -8,9 +8,9 @@ import pytest
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.feeds import Feed
 from feed_assets.core.limits import as_text
-from feed_assets.kafka import counts as kafka_counts
-from feed_assets.ledger.states import shown
-from feed_assets.sources.state import record
+from feed_assets.kafka import message_counts as kafka_counts
+from feed_assets.ledger.states import state_views
+from feed_assets.sources.report_reader import record
 from feed_assets.sources.topic_counts import SourceCounts
 from feed_assets_tests.support.counted_topics import START, CountedTopic, minutes, start_of
 
@@ -144,5 +144,5 @@ def reported(ledger, **part):
 def first_window(ledger):
     """Return the state of the first five minutes, and which offsets they lack."""
     with ledger.read() as connection:
-        (found,) = shown.explained(connection, Feed.parse("web/clicks"), f"5min@{START:%Y-%m-%d-%H:%M}", 1)
+        (found,) = state_views.explained(connection, Feed.parse("web/clicks"), f"5min@{START:%Y-%m-%d-%H:%M}", 1)
     return found.state, found.why.partition("%); ")[2]

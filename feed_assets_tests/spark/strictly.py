@@ -7,7 +7,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.types import StringType, StructField, StructType
 
-from feed_assets.core.words import with_article
+from feed_assets.core.message_words import with_article
 
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = f"{_DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}"

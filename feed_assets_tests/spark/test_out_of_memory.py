@@ -13,7 +13,7 @@ ENDS = dedent(
     from feed_assets.core.attempts import end_of
     from feed_assets.core.errors import FeedAssetsError
     from feed_assets.settings import Settings
-    from feed_assets.spark.profiles import profiled
+    from feed_assets.spark.run_profile import profiled
 
     def ended(size):
         try:

@@ -10,8 +10,8 @@ import pytest
 
 from feed_assets.core.errors import UnreadableUpdate, UpdateChanged
 from feed_assets.feeds.text_files import check_unaltered
-from feed_assets.spark.errors import reading
-from feed_assets.spark.read import read
+from feed_assets.spark.input_frames import read
+from feed_assets.spark.spark_errors import reading
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.spark_updates import put_update
 

@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import functions as sf
 
-from feed_assets.core.words import with_article
+from feed_assets.core.message_words import with_article
+from feed_assets.spark.input_frames import ddl
 from feed_assets.spark.parse import complaint, value
-from feed_assets.spark.read import ddl
 
 REFUSED = object()
 FINE = "more than"

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import functions as sf
 
 from feed_assets.spark import plain_json
+from feed_assets.spark.input_frames import ddl, read
 from feed_assets.spark.plain_json import is_plain, order_of
-from feed_assets.spark.read import ddl, read
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.spark_updates import put_update
 

@@ -18,11 +18,11 @@ from feed_assets.core.errors import (
     UpdateChanged,
 )
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.clients import ObstoreClient
+from feed_assets.feeds.store_clients import ObstoreClient
 from feed_assets.spark.csv_files import MORE
-from feed_assets.spark.errors import reading
-from feed_assets.spark.read import clean, read
+from feed_assets.spark.input_frames import clean, read
 from feed_assets.spark.rejects import reject_duplicates, rejected_rows
+from feed_assets.spark.spark_errors import reading
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.spark_updates import PARTITION, put_update
 

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import functions as sf
 
 from feed_assets.core.errors import UnreadableUpdate
-from feed_assets.spark.errors import reading
-from feed_assets.spark.read import read
+from feed_assets.spark.input_frames import read
+from feed_assets.spark.spark_errors import reading
 from feed_assets_tests.support.spark_updates import put_update
 
 SCHEMA = "i int, b bigint, d double, m decimal(5,2), s string, t timestamp, o boolean"

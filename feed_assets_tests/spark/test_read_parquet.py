@@ -4,8 +4,8 @@ import pytest
 
 from feed_assets.core.errors import UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Update
-from feed_assets.spark.errors import reading
-from feed_assets.spark.read import clean, read, read_own
+from feed_assets.spark.input_frames import clean, read, read_own
+from feed_assets.spark.spark_errors import reading
 from feed_assets.spark.urls import spark_path
 from feed_assets_tests.support.spark_updates import PARTITION, put_update
 

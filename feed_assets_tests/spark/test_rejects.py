@@ -7,7 +7,7 @@ from feed_assets.core.errors import UnstableRejects, UpdateAbandoned
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.settings import Settings
 from feed_assets.spark import rejects
-from feed_assets.spark.read import clean, read_own
+from feed_assets.spark.input_frames import clean, read_own
 from feed_assets.spark.rejects import (
     REJECTS,
     Rejected,
@@ -17,7 +17,7 @@ from feed_assets.spark.rejects import (
     rejected_rows,
     write_rejects,
 )
-from feed_assets.spark.write import write
+from feed_assets.spark.written_frame import write
 
 SCHEMA = "id string, at int, _raw string, _file string, _reasons array<string>"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from feed_assets.core.csv_dialect import RFC_4180, CsvDialect
-from feed_assets.spark.read import read
+from feed_assets.spark.input_frames import read
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.rfc_4180 import Parsed, parse
 from feed_assets_tests.support.spark_updates import put_update

@@ -10,7 +10,7 @@ import pytest
 from feed_assets.core.feeds import Update
 from feed_assets.reading.pages import read_pages
 from feed_assets.reading.row_digest import RowDigest, is_flat
-from feed_assets.spark.write import write
+from feed_assets.spark.written_frame import write
 from feed_assets_tests.support.spark_updates import PARTITION
 
 SCHEMA = (

@@ -12,8 +12,8 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.schemas import SCALARS, check_schema
 from feed_assets.spark.csv_files import _columns
-from feed_assets.spark.read import ddl
-from feed_assets.spark.write import _statistics
+from feed_assets.spark.input_frames import ddl
+from feed_assets.spark.written_frame import _statistics
 from feed_assets_tests.support.each_case import each_case
 
 FEED = Feed.parse("t/raw/v1.0")

@@ -29,7 +29,7 @@ WORKS = dedent(
     from feed_assets.feeds.blackboard import Blackboard
     from feed_assets.settings import Settings
     from feed_assets.spark.session import session
-    from feed_assets.spark.write import write
+    from feed_assets.spark.written_frame import write
 
     planted, root = sys.argv[1], Path(sys.argv[2])
     url = (root / "lake").as_uri()

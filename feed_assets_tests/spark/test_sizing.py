@@ -4,7 +4,7 @@ import pytest
 
 from feed_assets.settings import Settings
 from feed_assets.spark import heap
-from feed_assets.spark.profiles import profiled
+from feed_assets.spark.run_profile import profiled
 from feed_assets.spark.session import conf, heap_in_words
 from feed_assets.spark.sizing import SMALL, SMALL_BYTES, conf_for
 from feed_assets_tests.support.each_case import each_case

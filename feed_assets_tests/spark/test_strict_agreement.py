@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from feed_assets.spark.input_frames import ddl, read
 from feed_assets.spark.parse import column
-from feed_assets.spark.read import ddl, read
 from feed_assets.spark.urls import escaped, spark_path
 from feed_assets_tests.spark.strictly import read_strictly
 from feed_assets_tests.support.spark_updates import put_update

@@ -5,10 +5,10 @@ import pytest
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import Update
 from feed_assets.settings import Settings
-from feed_assets.spark.errors import SPARK_ERRORS, reading
-from feed_assets.spark.read import read, read_own, read_parts
+from feed_assets.spark.input_frames import read, read_own, read_parts
 from feed_assets.spark.row_counts import check_counts
-from feed_assets.spark.write import write
+from feed_assets.spark.spark_errors import SPARK_ERRORS, reading
+from feed_assets.spark.written_frame import write
 from feed_assets_tests.support import damaged_parquet as damaged
 from feed_assets_tests.support.spark_updates import PARTITION, put_update
 

@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.readiness import Facts
 from feed_assets.feeds import read
 from feed_assets.feeds.write import publish
-from feed_assets.ledger import facts, log, runs, updates
+from feed_assets.ledger import fact_queries, log, runs, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.tables import run
 from feed_assets.ledger.tables import update as table
@@ -22,10 +22,10 @@ from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.phases import Outcome
 from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.run_turn import Patience
 from feed_assets.runs.services import Services
 from feed_assets.runs.spark_maker import SparkMaker
-from feed_assets.runs.waiting import Patience
-from feed_assets.spark.read import read_own
+from feed_assets.spark.input_frames import read_own
 from feed_assets_tests.support.build_needs import need_of
 
 RAW = Feed.parse("ads/raw/v1.0")
@@ -119,7 +119,7 @@ class Lake:
         """What a decision about the feed made from the cleaned one would know."""
         need = need_of(Partition(TOP, DAY), (Partition(CLEAN, DAY),))
         with self.services.ledger.read() as connection:
-            return facts.facts(connection, [need], NOW, 3)
+            return fact_queries.facts(connection, [need], NOW, 3)
 
     def objects(self) -> list[str]:
         """Every key on the blackboard, but claims."""

@@ -4,7 +4,7 @@ from threading import Event, Thread
 
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import service
-from feed_assets.kafka.stretch import Chunking
+from feed_assets.kafka.offset_range import Chunking
 from feed_assets_tests.support.servers import wait_until
 
 

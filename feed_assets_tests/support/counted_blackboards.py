@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.clients import ObstoreClient
+from feed_assets.feeds.store_clients import ObstoreClient
 
 FEED = Feed.parse("ads/shown/v1.0")
 MEN = Partition(FEED, "2019-11-24/men")

@@ -16,10 +16,10 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from feed_assets.core.events import WriteEvent
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka.clients import Clients
-from feed_assets.sources.files import FileEvents
-from feed_assets.sources.rows import Columns
+from feed_assets.sources.event_files import FileEvents
+from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
-from feed_assets.sources.topics import TopicEvents
+from feed_assets.sources.topic_events import TopicEvents
 from feed_assets_tests.support.servers import wait_until
 
 START = datetime(2010, 12, 1, 6, tzinfo=UTC)

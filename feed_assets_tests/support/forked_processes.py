@@ -14,7 +14,7 @@ LATER = (
     "sqlite3",
     "_strptime",
     "feed_assets.orchestration.storage",
-    "feed_assets.orchestration.ticks.lineage",
+    "feed_assets.orchestration.ticks.lineage_events",
     "dagster._daemon.controller",
 )
 """What is imported only when a ledger or Dagster's instance is opened: each fork would do so anew, for a second."""

@@ -67,10 +67,10 @@ def work(folder: Path) -> None:
     from feed_assets.feeds.blackboard import Blackboard
     from feed_assets.feeds.write import claim, publish
     from feed_assets.settings import Settings
-    from feed_assets.spark.read import read, read_own
+    from feed_assets.spark.input_frames import read, read_own
     from feed_assets.spark.rejects import Rejected
     from feed_assets.spark.session import session
-    from feed_assets.spark.write import write
+    from feed_assets.spark.written_frame import write
 
     board, now = Blackboard.open(folder.as_uri(), create=True), datetime.now(UTC)
     raw, made = (Partition(Feed.parse(f"web/{name}/v1.0"), "") for name in ("raw", "made"))

@@ -18,12 +18,12 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from feed_assets.core.topics import Topic, dead_letters_of, signals_of
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.kafka import avro, dialect, topics
+from feed_assets.kafka import avro, companion_topics, dialect
+from feed_assets.kafka.chunk_files import FOLDER
 from feed_assets.kafka.clients import Clients
-from feed_assets.kafka.files import FOLDER
-from feed_assets.kafka.schemas import Schemas
+from feed_assets.kafka.offset_range import Chunking
+from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.signals import SCHEMA, Signal
-from feed_assets.kafka.stretch import Chunking
 from feed_assets_tests.support.connector_thread import Connector
 from feed_assets_tests.support.kafka_servers import Broker, Registry
 from feed_assets_tests.support.servers import wait_until
@@ -104,7 +104,7 @@ class World:
 
     def create(self, partitions: int = 1, **config: str) -> None:
         self.admin.create_topics([NewTopic(self.name, partitions, 1, config=config)])[self.name].result(120)
-        wait_until(lambda: topics.partitions(self.admin, self.name) == partitions, "the topic")
+        wait_until(lambda: companion_topics.partitions(self.admin, self.name) == partitions, "the topic")
 
     def configure(self, **config: str) -> None:
         """Set entries of the topic's configuration."""
@@ -123,13 +123,13 @@ class World:
 
     def grow(self, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(120)
-        wait_until(lambda: topics.partitions(self.admin, self.name) == partitions, "the partitions")
+        wait_until(lambda: companion_topics.partitions(self.admin, self.name) == partitions, "the partitions")
         self.__dict__.pop("producer")  # It knows the old number.
 
     def delete(self, name: str) -> None:
         """Delete a topic; it is gone when it returns."""
         self.admin.delete_topics([name])[name].result(120)
-        wait_until(lambda: not topics.partitions(self.admin, name), "the topic to be gone")
+        wait_until(lambda: not companion_topics.partitions(self.admin, name), "the topic to be gone")
         self.__dict__.pop("producer", None)  # It knows the old one.
 
     def schema_id(self, fields: Sequence[Any] = FIELDS, what: str = "value") -> int:

@@ -13,11 +13,11 @@ from threading import Event, Thread, Timer
 from confluent_kafka import Producer
 
 from feed_assets.core.topics import Topic
-from feed_assets.kafka import files, partition, service, spark_job, stretch
+from feed_assets.kafka import chunk_files, offset_range, partition, service, spark_job
 from feed_assets.kafka.catch_up import catch_up
 from feed_assets.kafka.cutter import Cutter
+from feed_assets.kafka.offset_range import Chunking
 from feed_assets.kafka.spark_job import Executors
-from feed_assets.kafka.stretch import Chunking
 from feed_assets.settings import Settings
 from feed_assets.spark.session import session
 from feed_assets_tests.support.kafka_topics import Place
@@ -114,16 +114,16 @@ def _serve(place: Place, name: str, topic: Topic, log: Path, wrong: str = "", **
 
 def log_puts(log: Path) -> None:
     """Note the digest of each chunk as it is there."""
-    if files.put.__name__ == "noted":
+    if chunk_files.put.__name__ == "noted":
         return
-    put = files.put
+    put = chunk_files.put
 
     def noted(board, key, content, *, replaces):
         put(board, key, content, replaces=replaces)
         with log.open("a") as file:
             file.write(f"{key} {sha256(content).hexdigest()}\n")
 
-    files.put = noted
+    chunk_files.put = noted
 
 
 def by_the_clock() -> None:
@@ -133,8 +133,8 @@ def by_the_clock() -> None:
         def __init__(self, start, topic, until, body):
             super().__init__(start, topic.model_copy(update={"messages": 1_000_000}), 0, body)
 
-    stretch.Cutter = Clock
-    files.put = lambda board, key, content, *, replaces: board.put(f"{files.FOLDER}/{key}", content)
+    offset_range.Cutter = Clock
+    chunk_files.put = lambda board, key, content, *, replaces: board.put(f"{chunk_files.FOLDER}/{key}", content)
 
 
 def by_a_checkpoint(log: Path) -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 
-from feed_assets.core.choosing import Choice
 from feed_assets.core.propagation import due
+from feed_assets.core.update_choice import Choice
 from feed_assets_tests.support.lake_shapes import REPORT
 
 

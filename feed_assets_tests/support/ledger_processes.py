@@ -6,7 +6,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import Report
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import reports
+from feed_assets.ledger.states import count_reports
 from feed_assets_tests.support import feed_processes
 
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
@@ -35,7 +35,9 @@ def report_many(url: str, writer: int, count: int, batch: int, barrier) -> None:
     ledger = open_ledger(url)
     barrier.wait(60)
     for first in range(0, count, batch):
-        reports.report(ledger, [_part(writer, number) for number in range(first, first + batch)], NOW, str(writer))
+        count_reports.report(
+            ledger, [_part(writer, number) for number in range(first, first + batch)], NOW, str(writer)
+        )
 
 
 def _part(writer: int, number: int) -> Report:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from feed_assets.core import propagation
 from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, File, Partition, Update
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.propagation import Consumer, Due
 from feed_assets.ledger import claims, inbox, log, quality, runs, updates
 from feed_assets.ledger.database import Ledger

@@ -22,7 +22,7 @@ LONGEST = (
     "runs/test_killed.py",
     "soak/test_interleavings.py",
     "test_tutorial.py",
-    "spark/test_write.py",
+    "spark/test_written_frame.py",
     "spark/test_read_csv.py",
     "spark/test_digest.py",
 )

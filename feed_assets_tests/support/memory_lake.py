@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from zlib import crc32
 
-from feed_assets.core.choosing import Choice, Inbox, choose
 from feed_assets.core.consistency import Lineage, mixed
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, foreign_correlation, joined_correlation
 from feed_assets.core.facts import Built, Facts
 from feed_assets.core.feeds import Feed, Partition, update_id
-from feed_assets.core.positions import Pin
+from feed_assets.core.pins import Pin
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import State, Verdict, decide
+from feed_assets.core.update_choice import Choice, Inbox, choose
 from feed_assets_tests.support.build_needs import need_of
 from feed_assets_tests.support.lake_shapes import REPORT, Shape
 

@@ -7,12 +7,12 @@ from itertools import count
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pulls import Pull, Pulled
-from feed_assets.feeds import batches
+from feed_assets.feeds import batch_set
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake.pull import Source, pull
 from feed_assets.ledger import intake_files
+from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.sets import pins_of
 from feed_assets.runs.services import Services
 
 FEED = Feed.parse("partners/women/v1.0")
@@ -83,7 +83,7 @@ class Partner:
         """By partition what its batches hold, as a reader gets them."""
         found = {}
         for key in self.ours.children(str(FEED)):
-            reading = batches.latest(self.ours, Partition(FEED, key))
+            reading = batch_set.latest(self.ours, Partition(FEED, key))
             files = [file for update in reading.updates for file in update.files]
             found[key] = sorted((self.ours.get(file.key) or b"").decode() for file in files)
         return found

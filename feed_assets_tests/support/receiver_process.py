@@ -8,7 +8,7 @@ from pathlib import Path
 
 from feed_assets.core.feeds import Feed
 from feed_assets.intake import flush, receiver
-from feed_assets.intake.calls import Calls
+from feed_assets.intake.event_calls import Calls
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.serve import serve
 from feed_assets.runs.services import Services

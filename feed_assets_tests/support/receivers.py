@@ -17,12 +17,12 @@ from typing import Any
 import requests
 
 from feed_assets.core.feeds import Feed
-from feed_assets.feeds import batches, read
+from feed_assets.feeds import batch_set, read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.intake import keys
+from feed_assets.intake import authentication
 from feed_assets.intake.api import Door
-from feed_assets.intake.calls import Calls
-from feed_assets.intake.keys import Keys, Rates
+from feed_assets.intake.authentication import Keys, Rates
+from feed_assets.intake.event_calls import Calls
 from feed_assets.intake.metrics import Metrics
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.receiver import Receiver
@@ -97,7 +97,7 @@ class Partner:
 def listening(door: Door, flush_seconds: float = 3600, scopes: Sequence[str] = (MEN,)) -> Generator[Partner]:
     """A receiver behind a socket, in a thread; at the end it flushes what it has."""
     port, ledger = free_port(), door.receiver.services.ledger
-    key = keys.add(ledger, "men", scopes, door.receiver.services.now())
+    key = authentication.add(ledger, "men", scopes, door.receiver.services.now())
     server = server_of(door, "127.0.0.1", port, flush_seconds)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -115,7 +115,7 @@ def published(board: Blackboard, feed: str = MEN) -> list[dict[str, Any]]:
     """Every event that readers of the blackboard see, in no order."""
     found = list[dict[str, Any]]()
     for hour in board.children(feed):
-        for update in batches.latest(board, read.Partition(Feed.parse(feed), hour)).updates:
+        for update in batch_set.latest(board, read.Partition(Feed.parse(feed), hour)).updates:
             for file in update.files:
                 content = board.get(file.key, file.size + 1) or b""
                 found += map(json.loads, content.splitlines())
@@ -159,4 +159,4 @@ def started(home: Path, spool: Path, port: int, *more: str, within: Sequence[str
 
 def partner_of(home: Path, port: int) -> Partner:
     ledger = open_ledger(f"sqlite:///{home / 'ledger.db'}")
-    return Partner(f"http://127.0.0.1:{port}", keys.add(ledger, "men", [MEN], datetime.now(UTC)))
+    return Partner(f"http://127.0.0.1:{port}", authentication.add(ledger, "men", [MEN], datetime.now(UTC)))

@@ -13,8 +13,8 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.ledger.states.reports import report
-from feed_assets.ledger.states.windows import report_quality
+from feed_assets.ledger.states.count_reports import report
+from feed_assets.ledger.states.window_queries import report_quality
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker
 

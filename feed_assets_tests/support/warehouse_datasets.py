@@ -16,7 +16,7 @@ from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.warehouse import loader, partitions
+from feed_assets.warehouse import dataset_state, loader
 from feed_assets.warehouse.dataset import Published
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.target import Target
@@ -97,10 +97,10 @@ def table(engine: Engine, dataset: Dataset, columns: str = "*") -> list[tuple[An
         return sorted(connection.execute(f"SELECT {columns} FROM {quoted(dataset.name)}"), key=repr)
 
 
-def state_rows(engine: Engine, dataset: Dataset) -> dict[str, partitions.Held]:
+def state_rows(engine: Engine, dataset: Dataset) -> dict[str, dataset_state.Held]:
     """What the state tables have of each partition."""
     with engine.open() as connection:
-        found = partitions.loads(connection)
+        found = dataset_state.loads(connection)
     return {each.partition: each for each in found if each.dataset == dataset.name}
 
 

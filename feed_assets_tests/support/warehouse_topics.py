@@ -5,10 +5,10 @@ from typing import Any
 from feed_assets.core.sql_text import quoted
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.kafka import avro
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Connection, Engine
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.shapes import Shape
-from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.table import Loading
 from feed_assets_tests.support.kafka_topics import Place, World
 
@@ -40,8 +40,8 @@ def folded(world: World, nexts: dict[int, int]) -> dict[str, tuple[Any, ...]]:
 
 def nexts(engine: Engine, name: str) -> dict[int, int]:
     with engine.open() as connection:
-        state.prepare(connection, engine)
-        return _nexts(state.read(connection, name))
+        load_state.prepare(connection, engine)
+        return _nexts(load_state.read(connection, name))
 
 
 def _nexts(known: Known) -> dict[int, int]:
@@ -51,7 +51,7 @@ def _nexts(known: Known) -> dict[int, int]:
 def rows(engine: Engine, name: str) -> dict[str, tuple[Any, ...]]:
     """What is in the table."""
     with engine.open() as connection:
-        return _rows(connection, name, state.read(connection, name).shape)
+        return _rows(connection, name, load_state.read(connection, name).shape)
 
 
 def _rows(connection: Connection, name: str, shape: Shape | None) -> dict[str, tuple[Any, ...]]:
@@ -68,7 +68,7 @@ def check(world: World, engine: Engine) -> dict[int, int]:
     """The table is what its topic says, up to where its positions are; these. A loader may be at work meanwhile."""
     with engine.open() as connection:
         connection.execute("BEGIN" if not engine.has_keys else "BEGIN ISOLATION LEVEL REPEATABLE READ")
-        known = state.read(connection, world.name)
+        known = load_state.read(connection, world.name)
         found = _rows(connection, world.name, known.shape)
     assert found == folded(world, _nexts(known)), "the table is not what its positions say"
     return _nexts(known)

@@ -9,7 +9,7 @@ import pytest
 from feed_assets import with_automation
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.places import as_seen_from_here
+from feed_assets.core.source_lines import as_seen_from_here
 from feed_assets.feeds import read
 from feed_assets.runs.maker import Task
 from feed_assets.testing import Given, Harness, PlainMaker, rows_of

@@ -10,7 +10,7 @@ import pytest
 from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine, engine_of
 from feed_assets.warehouse.target import Target
 from feed_assets_tests.support.warehouse_datasets import Dataset, target_of
@@ -61,9 +61,9 @@ def engine(url: str) -> Engine:
     """A warehouse whose lease the test has."""
     made = StandIn(url, ROLE) if url.startswith("redshift:") else engine_of(url)
     with made.open() as connection:
-        state.prepare(connection, made)
+        load_state.prepare(connection, made)
         connection.execute("DELETE FROM feed_assets.lease")
-        state.take(connection, made, HOLDER, 30)
+        load_state.take(connection, made, HOLDER, 30)
     return made
 
 
@@ -85,7 +85,7 @@ def target(url: str) -> Iterator[Target]:
     """A warehouse for datasets, whose lease is free."""
     made = target_of(url)
     with made.engine.open() as connection:
-        state.prepare(connection, made.engine)
+        load_state.prepare(connection, made.engine)
         connection.execute("DELETE FROM feed_assets.lease")
     yield made
     with made.engine.open() as connection:

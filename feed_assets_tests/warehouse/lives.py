@@ -12,11 +12,11 @@ from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import load as loads
-from feed_assets.warehouse import loader, state, statements
+from feed_assets.warehouse import load_state, loader, statements
 from feed_assets.warehouse.dataset import Published
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import Place, load
-from feed_assets.warehouse.runs import Signalled, runs
+from feed_assets.warehouse.load_groups import Signalled, runs
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.target import Target
 
@@ -60,7 +60,7 @@ def killed_at(
     """Load what is new, and be killed before or after the so-maniest statement, or the one that begins like this."""
     engine = engine_of(url)
     with engine.open() as connection:
-        known = state.read(connection, name)
+        known = load_state.read(connection, name)
     nexts = {number: each.next_offset for number, each in known.positions.items()}
     new = [each for each in signals if each.signal.next_offset > nexts.get(each.signal.partition, 0)]
     if is_wrong:

@@ -8,14 +8,14 @@ from feed_assets.core.chunks import key_of
 from feed_assets.core.sql_text import quoted
 from feed_assets.core.topics import Topic
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.kafka import avro, dialect, files
+from feed_assets.kafka import avro, chunk_files, dialect
 from feed_assets.kafka.cutter import Cutter
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.schemas import Poison
+from feed_assets.kafka.registry_schemas import Poison
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse.engines import Engine
-from feed_assets.warehouse.runs import Signalled
+from feed_assets.warehouse.load_groups import Signalled
 from feed_assets.warehouse.shapes import shape_of
 
 ID = {"name": "id", "type": "long"}
@@ -112,12 +112,12 @@ class Stream:
         return found
 
     def _signal(self, partition: int, chunk: Any) -> Signalled:
-        content = files.packed(chunk.content) if self.topic.gzip else chunk.content
+        content = chunk_files.packed(chunk.content) if self.topic.gzip else chunk.content
         start, end = chunk.offsets
         key = key_of(self.name.replace("/", "_"), partition, start, is_packed=self.topic.gzip)
-        self.board.put(f"{files.FOLDER}/{key}", content)
+        self.board.put(f"{chunk_files.FOLDER}/{key}", content)
         self.ends[partition] = end
-        path, digest = f"{self.board.url}/{files.FOLDER}/{key}", sha256(content).hexdigest()
+        path, digest = f"{self.board.url}/{chunk_files.FOLDER}/{key}", sha256(content).hexdigest()
         facts = (chunk.records, len(chunk.dead), dialect.NAME, path, len(content), digest, chunk.schema_id)
         return self._keep(Signal(self.name, partition, start, end - 1, *facts))
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.lives import asleep_at
@@ -46,7 +46,7 @@ def test_who_slept_through_its_lease_changes_nothing(other, local_board, url, fo
     stream.send(schema, {"id": 1, "text": "c"}, (None, {"id": 2}), {"id": 3, "text": "d"})
     with other.engine.open() as connection:
         connection.execute("SET lock_timeout = '30s'")
-        state.take(connection, other.engine, ANOTHER, 0)
+        load_state.take(connection, other.engine, ANOTHER, 0)
     known = other.load(stream)
     os.kill(life, signal.SIGCONT)
     assert fork.wait(life) == 0

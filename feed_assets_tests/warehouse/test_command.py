@@ -13,7 +13,7 @@ import pytest
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.settings import Settings, settings
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets_tests.support.kafka_topics import QUICK, World
 from feed_assets_tests.support.servers import ROOT
@@ -156,7 +156,7 @@ def test_a_table_is_not_made_anew_beneath_a_loader(world, monkeypatch, capsys):
     run_warehouse(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
     engine = engine_of(settings().warehouse("main").url.get_secret_value())
     with engine.open() as connection:
-        state.take(connection, engine, "somebody", 30)
+        load_state.take(connection, engine, "somebody", 30)
     told = run_warehouse(monkeypatch, capsys, "reset", "main", world.name, "--apply", code=1)
     assert "somebody loads this warehouse" in " ".join(told.split())
     assert json.loads(run_warehouse(monkeypatch, capsys, "state", "main", "--json"))[0]["next_offset"] == 3

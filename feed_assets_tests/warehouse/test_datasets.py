@@ -23,7 +23,7 @@ from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import dataset as datasets
-from feed_assets.warehouse import lease, loader, partitions, state
+from feed_assets.warehouse import dataset_state, lease, load_state, loader
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, parquet, state_rows, table
 
@@ -123,9 +123,9 @@ def test_what_is_new_costs_what_is_new(target, dataset, monkeypatch):
         dataset.publish(f"{number:02}", row(number))
     load(target, dataset)
     asked = []
-    compare = partitions.held
+    compare = dataset_state.held
     monkeypatch.setattr(
-        partitions, "held", lambda connection, name, keys: asked.append([*keys]) or compare(connection, name, keys)
+        dataset_state, "held", lambda connection, name, keys: asked.append([*keys]) or compare(connection, name, keys)
     )
     monkeypatch.setattr(Blackboard, "children", lambda *_: pytest.fail("a listing of partitions"))
     assert load(target, dataset) == 0
@@ -133,7 +133,7 @@ def test_what_is_new_costs_what_is_new(target, dataset, monkeypatch):
     monkeypatch.undo()
     dataset.publish("07", row(70))
     monkeypatch.setattr(
-        partitions, "held", lambda connection, name, keys: asked.append([*keys]) or compare(connection, name, keys)
+        dataset_state, "held", lambda connection, name, keys: asked.append([*keys]) or compare(connection, name, keys)
     )
     assert load(target, dataset) == 1
     assert asked == [["07"], ["07"]]
@@ -310,7 +310,7 @@ def test_a_schema_that_would_lose_data_stops_its_table_with_both_shapes_and_the_
     check_table(target.engine, other)
     assert table(target.engine, dataset) == [(1, "text 1", "1")]
     with target.engine.open() as connection:
-        (problem,) = [each.problem for each in state.tables(connection) if each.topic == dataset.name]
+        (problem,) = [each.problem for each in load_state.tables(connection) if each.topic == dataset.name]
     assert "made anew by `feed-assets warehouse reset`" in problem
     dataset.publish("1", row(2))
     assert load(target, dataset) == 1
@@ -356,7 +356,7 @@ def test_what_cannot_begin_stops_alone(target, dataset, ledger, monkeypatch):
             load(target, other, dataset)
     check_table(target.engine, dataset)
     with target.engine.open() as connection:
-        problems = {each.topic: each.problem for each in state.tables(connection)}
+        problems = {each.topic: each.problem for each in load_state.tables(connection)}
     assert problems[other.name] == "it cannot begin"
 
 
@@ -368,7 +368,7 @@ def test_a_reason_that_cannot_be_kept_stops_no_other_table(target, dataset, ledg
     def refused(*_):
         raise LoadFailed("it is too long")
 
-    monkeypatch.setattr(state, "note", refused)
+    monkeypatch.setattr(load_state, "note", refused)
     with pytest.raises(InvalidShape):
         load(target, other, dataset)
     check_table(target.engine, dataset)
@@ -394,7 +394,7 @@ def test_a_lease_that_cannot_be_given_back_hides_no_error(target, dataset, monke
         raise WarehouseUnavailable(said)
 
     monkeypatch.setattr(datasets.DatasetTable, "load_all", fails)
-    monkeypatch.setattr(state, "release", lambda connection, _: fails(connection, "the second"))
+    monkeypatch.setattr(load_state, "release", lambda connection, _: fails(connection, "the second"))
     with pytest.raises(WarehouseUnavailable, match="the first error"):
         load(target, dataset)
     assert "is free in 30 s only, its lease stays: the second" in capsys.readouterr().err
@@ -434,22 +434,22 @@ def test_a_disk_that_is_full_is_waited_for(target, dataset, monkeypatch):
 def test_a_second_loader_is_refused(target, dataset):
     dataset.publish("1", row(1))
     with target.engine.open() as connection:
-        state.take(connection, target.engine, "another", 30)
+        load_state.take(connection, target.engine, "another", 30)
     with pytest.raises(WarehouseTaken, match="another loads this warehouse"):
         load(target, dataset)
     with target.engine.open() as connection:
-        state.release(connection, "another")
+        load_state.release(connection, "another")
 
 
 def test_a_loader_that_slept_through_its_lease_changes_nothing(target, dataset, monkeypatch):
     dataset.publish("1", row(1))
-    renew = state.renew
+    renew = load_state.renew
 
     def taken(connection, engine, holder):
         connection.execute("UPDATE feed_assets.lease SET holder = 'another'")
         renew(connection, engine, holder)
 
-    monkeypatch.setattr(state, "renew", taken)
+    monkeypatch.setattr(load_state, "renew", taken)
     with pytest.raises(WarehouseTaken, match="another loader has taken this warehouse over"):
         load(target, dataset)
     assert state_rows(target.engine, dataset) == {}

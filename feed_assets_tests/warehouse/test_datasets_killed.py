@@ -10,7 +10,7 @@ import pytest
 
 from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.core.feeds import Feed
-from feed_assets.warehouse import loader, state
+from feed_assets.warehouse import load_state, loader
 from feed_assets_tests.support.fault_seeds import seeds
 from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, state_rows, table, target_of
@@ -32,7 +32,7 @@ def target(url, monkeypatch):
     monkeypatch.setattr(loader, "LEASE_SECONDS", 0.0)
     made = target_of(url)
     with made.engine.open() as connection:
-        state.prepare(connection, made.engine)
+        load_state.prepare(connection, made.engine)
     yield made
     with made.engine.open() as connection:
         connection.execute("DELETE FROM feed_assets.lease")

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from feed_assets.sources import warehouses
+from feed_assets.sources import warehouse_events
 from feed_assets.sources.declared import COLUMNS
-from feed_assets.sources.warehouses import TableLoads
-from feed_assets.warehouse import partitions, state
+from feed_assets.sources.warehouse_events import TableLoads
+from feed_assets.warehouse import dataset_state, load_state
+from feed_assets.warehouse.load_state import Known, Position
 from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape
-from feed_assets.warehouse.state import Known, Position
 
 pytestmark = pytest.mark.parametrize("url", ["duckdb"], indirect=True)
 
@@ -24,21 +24,21 @@ SHAPE = Shape(
 
 @pytest.fixture
 def loads(target, monkeypatch) -> TableLoads:
-    monkeypatch.setattr(warehouses, "_ends", lambda _: {})
+    monkeypatch.setattr(warehouse_events, "_ends", lambda _: {})
     return TableLoads("main", target.engine)
 
 
 def test_nothing_is_no_position(loads):
-    assert loads.read(None, 10, 0) == warehouses.Batch((), (), None, True)
+    assert loads.read(None, 10, 0) == warehouse_events.Batch((), (), None, True)
 
 
 def test_topics_and_datasets_come_page_by_page(loads):
     known = Known(7, SHAPE, {number: Position(number + 1, 0) for number in range(3)})
     with loads.engine.open() as connection:
-        partitions.prepare(connection, loads.engine)
-        state.write(connection, loads.engine, "clicks", Known(), known)
+        dataset_state.prepare(connection, loads.engine)
+        load_state.write(connection, loads.engine, "clicks", Known(), known)
         for key in "ab":
-            partitions.keep(connection, loads.engine, "ads/ctr/v1.0", key, "20260101.000001", None, 1)
+            dataset_state.keep(connection, loads.engine, "ads/ctr/v1.0", key, "20260101.000001", None, 1)
     after, pages, complete = None, [], []
     for _ in range(4):
         batch = loads.read(after, 2, 0)
@@ -52,7 +52,7 @@ def test_topics_and_datasets_come_page_by_page(loads):
 
 def test_the_columns_are_told_as_they_are(loads):
     with loads.engine.open() as connection:
-        state.write(connection, loads.engine, "clicks", Known(), Known(7, SHAPE, {0: Position(1, 0)}))
+        load_state.write(connection, loads.engine, "clicks", Known(), Known(7, SHAPE, {0: Position(1, 0)}))
     (event,) = loads.read(None, 10, 0).events
     assert event.context[COLUMNS] == [
         {"name": "id", "type": "bigint", "description": "whose it is", "nullable": False},
@@ -64,7 +64,7 @@ def test_owners_are_told_where_the_schema_is_another_one(loads):
     def load(before, schema_id, *owners):
         after = Known(schema_id, SHAPE.model_copy(update={"owners": owners}), {0: Position(schema_id, 0)})
         with loads.engine.open() as connection:
-            state.write(connection, loads.engine, "clicks", before, after)
+            load_state.write(connection, loads.engine, "clicks", before, after)
         return after
 
     told, known, after = [], Known(), None
@@ -75,7 +75,7 @@ def test_owners_are_told_where_the_schema_is_another_one(loads):
         after = batch.position
     moved = replace(known, positions={0: Position(9, 0)})
     with loads.engine.open() as connection:
-        state.write(connection, loads.engine, "clicks", known, moved)
+        load_state.write(connection, loads.engine, "clicks", known, moved)
     (event,) = loads.read(after, 10, 0).events
     assert told == ["team:ads", "team:ads, me@example.com", None]
     assert event.context.keys() & {"owners", COLUMNS} == set()

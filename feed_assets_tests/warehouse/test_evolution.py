@@ -8,10 +8,10 @@ import pytest
 from feed_assets.core.errors import NotMigratable, OffsetsMissing
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load as loads
+from feed_assets.warehouse.load_groups import Run, runs
+from feed_assets.warehouse.load_state import Position
 from feed_assets.warehouse.migrations import migrate
-from feed_assets.warehouse.runs import Run, runs
 from feed_assets.warehouse.shapes import shape_of
-from feed_assets.warehouse.state import Position
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.warehouse.migrations import DECIMAL, MIGRATIONS, UUID, N, field, rows_by_id
 from feed_assets_tests.warehouse.stream import ID, Stream

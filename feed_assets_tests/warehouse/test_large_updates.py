@@ -6,7 +6,7 @@ import pytest
 from feed_assets.core.feeds import Partition
 from feed_assets.core.sql_text import quoted
 from feed_assets.feeds import write
-from feed_assets.warehouse import duck, partitions
+from feed_assets.warehouse import dataset_state, duck
 from feed_assets_tests.support.parquet_lake import parquet
 from feed_assets_tests.support.warehouse_datasets import load
 
@@ -29,6 +29,6 @@ def test_an_update_with_more_lines_than_fit_into_the_memory_of_duckdb_is_loaded(
     dataset.look("1")
     assert load(target, dataset) == 1
     with target.engine.open() as connection:
-        assert [each.records for each in partitions.loads(connection)] == [ROWS]
+        assert [each.records for each in dataset_state.loads(connection)] == [ROWS]
         found = connection.execute(f"SELECT count(*), sum(id), min(length(text)) FROM {quoted(dataset.name)}")
     assert found == [(ROWS, ROWS * (ROWS - 1) // 2, LINE)]

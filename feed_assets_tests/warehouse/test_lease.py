@@ -5,7 +5,7 @@ from threading import Event, Semaphore
 import pytest
 
 from feed_assets.core.errors import WarehouseTaken, WarehouseUnavailable
-from feed_assets.warehouse import files, lease, state
+from feed_assets.warehouse import lease, load_files, load_state
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse.engines import engine_of
 from feed_assets_tests.support.servers import wait_until
@@ -14,7 +14,7 @@ from feed_assets_tests.warehouse.stream import ID, TEXT
 
 def test_a_lease_is_renewed_while_chunks_are_copied(loader, stream, monkeypatch):
     stream.send(stream.schemas.add(ID, TEXT), {"id": 1, "text": "a"})
-    seen, fetch = "SELECT seen_at FROM feed_assets.lease", files.fetch
+    seen, fetch = "SELECT seen_at FROM feed_assets.lease", load_files.fetch
 
     def slow(*arguments):
         before = loader.ask(seen)
@@ -22,7 +22,7 @@ def test_a_lease_is_renewed_while_chunks_are_copied(loader, stream, monkeypatch)
         return fetch(*arguments)
 
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
-    monkeypatch.setattr(files, "fetch", slow)
+    monkeypatch.setattr(load_files, "fetch", slow)
     loader.load(stream)
     assert stream.table(loader.engine) == stream.model()
 
@@ -43,7 +43,7 @@ def test_the_last_sign_of_life_of_a_load_is_of_the_moment_before_its_commit(load
 
 def test_a_lease_that_is_lost_while_chunks_are_copied_is_noticed(loader, monkeypatch):
     def refused():
-        monkeypatch.setattr(state, "renew", refuse)
+        monkeypatch.setattr(load_state, "renew", refuse)
         assert noticed.wait(30)
 
     def refuse(*_):
@@ -64,28 +64,28 @@ def test_a_warehouse_that_does_not_answer_for_a_moment_is_asked_again(loader, mo
         raise WarehouseUnavailable("it is away")
 
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
-    monkeypatch.setattr(state, "renew", away)
+    monkeypatch.setattr(load_state, "renew", away)
     with lease.kept(loader.engine, loader.place.holder):
         assert all(asked.acquire(timeout=30) for _ in range(3))
 
 
 def test_state_tables_that_somebody_else_makes_meanwhile_are_taken(loader, monkeypatch):
-    exists, looks = state.exists, iter([False])
-    monkeypatch.setattr(state, "exists", lambda connection: next(looks, None) is None and exists(connection))
+    exists, looks = load_state.exists, iter([False])
+    monkeypatch.setattr(load_state, "exists", lambda connection: next(looks, None) is None and exists(connection))
     with loader.engine.open() as connection:
-        state.prepare(connection, loader.engine)
+        load_state.prepare(connection, loader.engine)
         assert connection.execute("SELECT holder FROM feed_assets.lease") == [(loader.place.holder,)]
 
 
 def test_two_who_come_first_have_one_lease_between_them(postgresql):
     engine = engine_of(postgresql.database())
     with engine.open() as connection:
-        state.prepare(connection, engine)
+        load_state.prepare(connection, engine)
         assert connection.execute("SELECT id, holder FROM feed_assets.lease") == [(1, "")]
 
 
 def test_of_a_long_problem_there_is_the_beginning(loader, stream):
     with loader.engine.open() as connection:
-        state.note(connection, stream.name, "the table is " + "é" * 70_000)
-        [problem] = [each.problem for each in state.tables(connection) if each.topic == stream.name]
+        load_state.note(connection, stream.name, "the table is " + "é" * 70_000)
+        [problem] = [each.problem for each in load_state.tables(connection) if each.topic == stream.name]
     assert problem.startswith("the table is éé")

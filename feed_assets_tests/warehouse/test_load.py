@@ -17,11 +17,11 @@ from feed_assets.core.errors import (
     WarehouseTaken,
     WarehouseUnavailable,
 )
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets.warehouse.duck import opened_at
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import load
-from feed_assets.warehouse.runs import runs
+from feed_assets.warehouse.load_groups import runs
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 
@@ -191,7 +191,7 @@ def test_a_chunk_elsewhere_on_the_blackboard_is_not_read(loader, stream, schema)
             loader.load(stream, sent._replace(signal=replace(sent.signal, path=path)))
 
 
-@pytest.mark.parametrize("at", ["pathlib.Path.open", "feed_assets.warehouse.files.TemporaryDirectory"])
+@pytest.mark.parametrize("at", ["pathlib.Path.open", "feed_assets.warehouse.load_files.TemporaryDirectory"])
 def test_a_disk_that_is_full_is_waited_for(loader, stream, schema, monkeypatch, at):
     stream.send(schema, row(1))
 
@@ -220,9 +220,9 @@ def test_who_loads_needs_no_more_rights_than_the_docs_say(loader, stream, schema
     loader.place = replace(loader.place, engine=engine_of(f"{url}{'&' if '?' in url else '?'}options=-crole%3D{role}"))
     stream.send(schema, row(1), (None, row(2)))
     with loader.place.engine.open() as connection:
-        state.prepare(connection, loader.place.engine)
+        load_state.prepare(connection, loader.place.engine)
         assert connection.execute("SELECT current_user") == [(role,)]
-    known = state.Known()
+    known = load_state.Known()
     for run in runs(stream.signals):
         known = load(loader.place, stream.name, known, run, stream.shape(run.schema_id))
     with loader.engine.open() as connection:
@@ -365,11 +365,13 @@ def test_a_commit_that_is_still_under_way_is_waited_for(loader, stream, schema):
     known, (run,) = loader.known(stream), runs(stream.signals)
     with ThreadPoolExecutor() as pool, loader.engine.open() as other:
         other.execute("BEGIN")
-        state.renew(other, loader.engine, loader.place.holder)
+        load_state.renew(other, loader.engine, loader.place.holder)
         waits = pool.submit(load, loader.place, stream.name, known, run, stream.shape(schema))
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         wait_until(lambda: bool(loader.ask(waiting)), "the next session to wait")
-        state.write(other, loader.engine, stream.name, known, state.Known(positions={0: state.Position(1, 1)}))
+        load_state.write(
+            other, loader.engine, stream.name, known, load_state.Known(positions={0: load_state.Position(1, 1)})
+        )
         other.execute("COMMIT")
         with pytest.raises(WarehouseUnavailable, match="was loaded by another process meanwhile"):
             waits.result(60)
@@ -390,13 +392,13 @@ def test_who_lost_the_lease_loads_nothing(loader, stream, schema):
     stream.send(schema, row(1))
     with loader.engine.open() as connection:
         with pytest.raises(WarehouseTaken, match="the test loads this warehouse"):
-            state.take(connection, loader.engine, "another", 30)
+            load_state.take(connection, loader.engine, "another", 30)
         connection.execute("UPDATE feed_assets.lease SET seen_at = seen_at - INTERVAL '31 seconds'")
-        state.take(connection, loader.engine, "another", 30)
+        load_state.take(connection, loader.engine, "another", 30)
     with pytest.raises(WarehouseTaken, match="has taken this warehouse over"):
         loader.load(stream)
     assert loader.known(stream).positions == {}
     with loader.engine.open() as connection:
-        state.release(connection, "the test")
-        state.release(connection, "another")
-        state.take(connection, loader.engine, "the third", 30)
+        load_state.release(connection, "the test")
+        load_state.release(connection, "another")
+        load_state.take(connection, loader.engine, "the third", 30)

@@ -17,7 +17,7 @@ from feed_assets.core.errors import (
 )
 from feed_assets.core.topics import signals_of
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import loader, state
+from feed_assets.warehouse import load_state, loader
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.table import Loading, Table
 from feed_assets_tests.support.kafka_topics import MORE, World
@@ -37,7 +37,7 @@ def world(broker, registry, local_board: Blackboard) -> Iterator[World]:
 def loading(world: World, url: str) -> Iterator[Loading]:
     engine = engine_of(url)
     with engine.open() as connection:
-        state.prepare(connection, engine)
+        load_state.prepare(connection, engine)
         connection.execute("DELETE FROM feed_assets.lease")
     made = loading_of(world.place, url)
     with closing(made.schemas):
@@ -115,8 +115,8 @@ def test_the_limits_of_the_settings_are_those_of_a_table(world, loading):
     """`seconds`, by a clock that is handed in, and `deleted_days`, by what is remembered."""
     told = loading.warehouse.model_copy(update={"seconds": 1000, "deleted_days": 2})
     with loading.engine.open() as connection:
-        state.take(connection, loading.engine, "the test", 30)
-        table = Table(replace(loading, warehouse=told), "the test", world.name, world.settings.key, state.Known())
+        load_state.take(connection, loading.engine, "the test", 30)
+        table = Table(replace(loading, warehouse=told), "the test", world.name, world.settings.key, load_state.Known())
     world.produce(1)
     deleted, remembered = f'feed_assets_deleted."{world.name}"', []
     for number, hours in ((1, 47), (2, 2), (3, 0)):
@@ -179,7 +179,7 @@ def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading,
         check(world, loading.engine)
         assert rows(loading.engine, other.name) == {}
         with loading.engine.open() as connection:
-            problems = {each.topic: each.problem for each in state.tables(connection)}
+            problems = {each.topic: each.problem for each in load_state.tables(connection)}
         assert problems[world.name] is None
         assert "is not there: expected" in problems[other.name]
         with loading_in_thread(loading, other) as ended:
@@ -190,7 +190,7 @@ def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading,
         load(loading, other)
         check(other, loading.engine)
         with loading.engine.open() as connection:
-            problems = {each.topic: each.problem for each in state.tables(connection)}
+            problems = {each.topic: each.problem for each in load_state.tables(connection)}
         assert [problems[each.name] for each in (world, other)] == [None, None]
 
 
@@ -311,7 +311,7 @@ def test_the_plan_says_what_would_become_of_a_table(world, loading):
     world.produce(3)
     world.run_until_done()
     with loading.engine.open() as connection:
-        table = Table(loading, "nobody", world.name, world.settings.key, state.read(connection, world.name))
+        table = Table(loading, "nobody", world.name, world.settings.key, load_state.read(connection, world.name))
     created, altered = table.plan()
     assert created.statements[0].startswith(f'CREATE TABLE "{world.name}" ("id" text NOT NULL, "n" bigint NOT NULL')
     assert altered.statements == (f'ALTER TABLE "{world.name}" ADD COLUMN "note" text',)
@@ -319,6 +319,6 @@ def test_the_plan_says_what_would_become_of_a_table(world, loading):
     assert [*Table(loading, "nobody", world.name, world.settings.key, known(loading, world)).plan()] == []
 
 
-def known(loading: Loading, world: World) -> state.Known:
+def known(loading: Loading, world: World) -> load_state.Known:
     with loading.engine.open() as connection:
-        return state.read(connection, world.name)
+        return load_state.read(connection, world.name)

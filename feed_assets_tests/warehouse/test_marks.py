@@ -8,17 +8,17 @@ from feed_assets.core.errors import LoadFailed, WarehouseTaken, WarehouseUnavail
 from feed_assets.core.feeds import Feed
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.ledger import log, subscriptions
-from feed_assets.ledger.retention import prune_log
+from feed_assets.ledger.old_rows import prune_log
 from feed_assets.warehouse import dataset as datasets
-from feed_assets.warehouse import loader, partitions, state
+from feed_assets.warehouse import dataset_state, load_state, loader
 from feed_assets.warehouse.dataset import DatasetTable
-from feed_assets.warehouse.partitions import Mark
+from feed_assets.warehouse.dataset_state import Mark
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load
 
 
 def mark(target, dataset: Dataset) -> Mark:
     with target.engine.open() as connection:
-        return partitions.mark(connection, dataset.name)
+        return dataset_state.mark(connection, dataset.name)
 
 
 def ask(target, *statements: str) -> None:
@@ -45,7 +45,7 @@ def test_the_mark_goes_on_while_others_change_so_that_a_prune_costs_nothing(targ
     other.publish("1", {"id": 3})
     assert load(target, dataset) == 0
     assert mark(target, dataset).sequence > first.sequence
-    monkeypatch.setattr(partitions, "held", lambda *_: pytest.fail("the history is compared"))
+    monkeypatch.setattr(dataset_state, "held", lambda *_: pytest.fail("the history is compared"))
     assert load(target, dataset) == 0
 
 
@@ -65,7 +65,7 @@ def test_a_mark_that_is_another_datasets_change_may_be_pruned(target, dataset, m
     prune_log(dataset.ledger, other.now, 0, None, apply=True)
     with dataset.ledger.read() as connection:
         assert log.moment(connection, at) is None
-    monkeypatch.setattr(partitions, "held", lambda *_: pytest.fail("the history is compared"))
+    monkeypatch.setattr(dataset_state, "held", lambda *_: pytest.fail("the history is compared"))
     assert load(target, dataset) == 0
 
 
@@ -81,7 +81,7 @@ def test_a_loader_that_lost_its_lease_does_not_say_that_a_table_has_stopped(targ
     with pytest.raises(WarehouseTaken):
         load(target, dataset)
     with target.engine.open() as connection:
-        assert [each.problem for each in state.tables(connection) if each.topic == dataset.name] == [None]
+        assert [each.problem for each in load_state.tables(connection) if each.topic == dataset.name] == [None]
         assert connection.execute("SELECT holder FROM feed_assets.lease") == [("another",)]
 
 
@@ -123,12 +123,12 @@ def test_a_table_that_is_made_anew_has_the_others_after_a_kill(target, dataset, 
     forgotten(target, dataset)
     dataset.publish("2", {"id": 20})
     monkeypatch.setattr(datasets, "CHANGES", 1)
-    move = partitions.move
-    monkeypatch.setattr(partitions, "move", _broken)
+    move = dataset_state.move
+    monkeypatch.setattr(dataset_state, "move", _broken)
     with pytest.raises(WarehouseUnavailable):
         load(target, dataset)  # The table is there again, with a partition.
     ask(target, "DELETE FROM feed_assets.lease")
-    monkeypatch.setattr(partitions, "move", move)
+    monkeypatch.setattr(dataset_state, "move", move)
     assert load(target, dataset) == 2
     check_table(target.engine, dataset)
     assert load(target, dataset) == 0

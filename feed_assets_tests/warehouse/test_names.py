@@ -11,12 +11,12 @@ from feed_assets.kafka import dialect
 from feed_assets.kafka.messages import OFFSET, OPERATION
 from feed_assets.kafka.signal_checks import chunk_key
 from feed_assets.kafka.signals import Signal
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import change, load
-from feed_assets.warehouse.runs import Run, Signalled
+from feed_assets.warehouse.load_groups import Run, Signalled
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.shapes import TEXT, Column, Shape
-from feed_assets.warehouse.state import Known
 from feed_assets_tests.support.each_case import each_case
 
 NAMES = [
@@ -77,5 +77,5 @@ def test_moments_are_read_and_written_whatever_form_a_database_gives_dates(postg
         connection.execute(f"ALTER DATABASE \"{name}\" SET datestyle = 'SQL, DMY'")
     with engine.open() as connection:
         assert connection.execute("SELECT CAST(date '2026-01-31' AS text)") == [("2026-01-31",)]
-        state.prepare(connection, engine)
-        state.take(connection, engine, "the test", 30)
+        load_state.prepare(connection, engine)
+        load_state.take(connection, engine, "the test", 30)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from feed_assets.warehouse import loader, state
+from feed_assets.warehouse import load_state, loader
 from feed_assets.warehouse.engines import engine_of
 from feed_assets_tests.support.kafka_servers import kafka_at
 from feed_assets_tests.support.kafka_topics import MORE, World
@@ -73,7 +73,7 @@ def loads(capfd, url: str, *worlds: World, **places: str) -> Iterator[Running]:
     """A loader of these topics; of the first one it knows these other places."""
     engine = engine_of(url)
     with engine.open() as connection:
-        state.prepare(connection, engine)
+        load_state.prepare(connection, engine)
         connection.execute("DELETE FROM feed_assets.lease")
     running, loading = Running(url, capfd), loading_of(replace(worlds[0].place, **places), url)
 
@@ -206,4 +206,4 @@ def test_a_chunk_that_was_changed_stops_its_table_alone(world, broker, registry,
 
 def problems(url: str) -> dict[str, str | None]:
     with engine_of(url).open() as connection:
-        return {each.topic: each.problem for each in state.tables(connection)}
+        return {each.topic: each.problem for each in load_state.tables(connection)}

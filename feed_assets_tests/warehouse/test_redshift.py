@@ -7,8 +7,8 @@ import pytest
 
 from feed_assets.core.errors import ChunkBroken, InvalidSetting, InvalidShape, LoadFailed
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import files
 from feed_assets.warehouse import load as loads
+from feed_assets.warehouse import load_files
 from feed_assets.warehouse.load import Place
 from feed_assets.warehouse.redshift import LENGTHS, Redshift
 from feed_assets.warehouse.shapes import Column, Kind, Shape
@@ -198,14 +198,14 @@ def test_a_load_that_breaks_off_at_any_statement_is_whole_or_nothing(loader, mon
 def test_a_chunk_that_was_changed_while_redshift_read_it_is_not_committed(loader, stream, monkeypatch):
     schema = stream.schemas.add(ID, TEXT)
     signal = stream.send(schema, {"id": 1, "text": "a"}).signal
-    key, write = signal.path.removeprefix(f"{stream.board.url}/"), files.batches
+    key, write = signal.path.removeprefix(f"{stream.board.url}/"), load_files.batches
 
     def changes(board, *arguments):
         board.put(key, board.get(key).replace(b'"a"', b'"b"'))
         return write(board, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "batches", changes)
+        patch.setattr(load_files, "batches", changes)
         with pytest.raises(
             ChunkBroken, match=rf"{key} has {signal.size} bytes and the ETag .*: expected {signal.size}"
         ):
@@ -216,13 +216,13 @@ def test_a_chunk_that_was_changed_while_redshift_read_it_is_not_committed(loader
 def test_a_chunk_that_is_gone_when_redshift_reads_it_fails_the_load(loader, stream, monkeypatch):
     schema = stream.schemas.add(ID, TEXT)
     stream.send(schema, {"id": 1, "text": "a"})
-    signal, write = stream.send(schema, {"id": 2, "text": "a"}).signal, files.batches
+    signal, write = stream.send(schema, {"id": 2, "text": "a"}).signal, load_files.batches
 
     def removes(board, *arguments):
         board.delete([signal.path.removeprefix(f"{board.url}/")])
         return write(board, *arguments)
 
-    monkeypatch.setattr(files, "batches", removes)
+    monkeypatch.setattr(load_files, "batches", removes)
     with pytest.raises(LoadFailed, match=f"Redshift refuses: Problem reading manifest file - {signal.path}"):
         loader.load(stream)
     assert loader.known(stream).positions == {}

@@ -14,7 +14,7 @@ import pytest
 import redshift_connector
 
 from feed_assets.core.errors import InvalidSetting, LoadFailed, WarehouseUnavailable
-from feed_assets.warehouse import engines, redshift, state
+from feed_assets.warehouse import engines, load_state, redshift
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.redshift import Redshift, driver, translated
 from feed_assets.warehouse.table import Loading
@@ -164,7 +164,7 @@ def loading(world, url, monkeypatch) -> Iterator[Loading]:
     loading = loading_of(world.place, url, iam_role=ROLE)
     made.board = loading.board
     with made.open() as connection:
-        state.prepare(connection, made)
+        load_state.prepare(connection, made)
         connection.execute("DELETE FROM feed_assets.lease")
     with closing(loading.schemas):
         yield loading

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 from sqlglot.errors import ParseError
 
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.warehouse.standin import parsed, refused
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
@@ -71,7 +71,7 @@ def orders(loader) -> Stream:
 @pytest.mark.parametrize("url", ["redshift"], indirect=True)
 def test_what_loads_send(loader, orders):
     engine, board = loader.engine, loader.place.board
-    engine.statements += state.create(engine)
+    engine.statements += load_state.create(engine)
     check("state", written(engine, board))
     loader.load(orders)
     check("create", written(engine, board))

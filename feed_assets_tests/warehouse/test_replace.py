@@ -7,10 +7,10 @@ import pytest
 from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds import read
-from feed_assets.warehouse import partitions, state
+from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.load import Place
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.replace import Exchange, replace
-from feed_assets.warehouse.state import Known
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, state_rows
 from feed_assets_tests.warehouse.topic_loader import HOLDER
@@ -19,8 +19,8 @@ from feed_assets_tests.warehouse.topic_loader import HOLDER
 @pytest.fixture
 def place(target, dataset) -> Place:
     with target.engine.open() as connection:
-        partitions.prepare(connection, target.engine)
-        state.take(connection, target.engine, HOLDER, 30)
+        dataset_state.prepare(connection, target.engine)
+        load_state.take(connection, target.engine, HOLDER, 30)
     return Place(target.engine, dataset.board, HOLDER, 7)
 
 
@@ -52,11 +52,11 @@ def test_a_commit_that_is_still_under_way_is_waited_for(place, dataset):
     wanted, engine = exchange(dataset, 1), place.engine
     with ThreadPoolExecutor() as pool, engine.open() as other, engine.open() as third:
         other.execute("BEGIN")
-        state.renew(other, engine, HOLDER)
+        load_state.renew(other, engine, HOLDER)
         waits = pool.submit(replace, place, dataset.name, Known(), wanted)
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         wait_until(lambda: bool(third.execute(waiting)), "the next session to wait")
-        partitions.keep(other, engine, dataset.name, "1", "20260101.000001", None, 0)
+        dataset_state.keep(other, engine, dataset.name, "1", "20260101.000001", None, 0)
         other.execute("COMMIT")
         with pytest.raises(WarehouseUnavailable, match="was loaded by another process meanwhile"):
             waits.result(60)
@@ -64,13 +64,13 @@ def test_a_commit_that_is_still_under_way_is_waited_for(place, dataset):
 
 def test_the_lease_is_as_young_as_the_end_of_a_load(place, dataset, monkeypatch):
     """Or the next loader could take the warehouse over right after a long one."""
-    keep = partitions.keep
+    keep = dataset_state.keep
 
     def long(connection, *given):
         connection.execute("UPDATE feed_assets.lease SET seen_at = seen_at - INTERVAL '1 hour'")
         keep(connection, *given)
 
-    monkeypatch.setattr(partitions, "keep", long)
+    monkeypatch.setattr(dataset_state, "keep", long)
     replace(place, dataset.name, Known(), exchange(dataset, 1))
     with place.engine.open() as connection:
         young = f"SELECT 1 FROM feed_assets.lease WHERE seen_at > {place.engine.now} - INTERVAL '30 minutes'"
@@ -81,11 +81,11 @@ def test_who_commits_later_is_later_whatever_its_clock_says(place, dataset):
     engine, name = place.engine, dataset.name
     with engine.open() as connection:
         connection.execute("BEGIN")
-        partitions.keep(connection, engine, name, "1", None, None, 0)
+        dataset_state.keep(connection, engine, name, "1", None, None, 0)
         connection.execute("UPDATE feed_assets.updates SET loaded_at = loaded_at + INTERVAL '1 day'")
-        partitions.keep(connection, engine, name, "2", None, None, 0)
-        partitions.keep(connection, engine, name, "1", None, None, 0)
-        found = [each for each in partitions.loads(connection) if each.dataset == name]
+        dataset_state.keep(connection, engine, name, "2", None, None, 0)
+        dataset_state.keep(connection, engine, name, "1", None, None, 0)
+        found = [each for each in dataset_state.loads(connection) if each.dataset == name]
         connection.execute("ROLLBACK")
     assert [each.partition for each in found] == ["2", "1"]
     assert found[0].loaded_at < found[1].loaded_at

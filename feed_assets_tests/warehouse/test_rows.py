@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from feed_assets.warehouse import parquet as module
+from feed_assets.warehouse import parquet_lines as module
 from feed_assets.warehouse.duck import opened_at
-from feed_assets.warehouse.parquet import Rows
+from feed_assets.warehouse.parquet_lines import Rows
 from feed_assets_tests.support.warehouse_datasets import parquet
 
 

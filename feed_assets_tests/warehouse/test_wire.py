@@ -9,9 +9,9 @@ import pytest
 
 from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.warehouse import load as loads
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import engine_of
-from feed_assets.warehouse.runs import Run, Signalled
+from feed_assets.warehouse.load_groups import Run, Signalled
 from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.lives import committed
@@ -53,8 +53,8 @@ class World:
 
     def lease(self) -> None:
         with self.direct.engine.open() as connection:
-            state.prepare(connection, self.direct.engine)
-            state.take(connection, self.direct.engine, HOLDER, 0)
+            load_state.prepare(connection, self.direct.engine)
+            load_state.take(connection, self.direct.engine, HOLDER, 0)
 
     def load(self) -> bool:
         """Whether it went well; only what is waited for may stop it. Then the table is what its positions say."""
@@ -148,13 +148,13 @@ def large(world: World, name: str, signals: Sequence[Signalled], keys: int) -> i
     """Load these, or be broken off; up to where the table then is, with the rows that it has to have."""
     engine = world.direct.engine
     with engine.open() as connection:
-        known = state.read(connection, name)
+        known = load_state.read(connection, name)
     with suppress(WarehouseUnavailable):
         if signals:
             loads.load(world.loader.place, name, known, Run(SCHEMA, tuple(signals)), SHAPE)
     wait_until(world.server.is_quiet, "the server to be done with it")
     with engine.open() as connection:
-        total = state.read(connection, name).positions[0].next_offset
+        total = load_state.read(connection, name).positions[0].next_offset
     assert differences(engine, name, total, keys) == expected(total, keys)
     return total
 

@@ -1,11 +1,11 @@
 """A loader of one topic into one warehouse."""
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.warehouse import state
+from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load import Place, load
-from feed_assets.warehouse.runs import runs
-from feed_assets.warehouse.state import Known
+from feed_assets.warehouse.load_groups import runs
+from feed_assets.warehouse.load_state import Known
 from feed_assets_tests.warehouse.stream import Stream
 
 HOLDER = "the test"
@@ -19,7 +19,7 @@ class Loader:
 
     def known(self, stream: Stream) -> Known:
         with self.engine.open() as connection:
-            return state.read(connection, stream.name)
+            return load_state.read(connection, stream.name)
 
     def load(self, stream: Stream, *signals) -> Known:
         """Load these signals, or all of the topic that are new; the table is then what the model says."""

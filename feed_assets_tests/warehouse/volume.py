@@ -9,14 +9,14 @@ from typing import Literal
 from feed_assets.core.chunks import key_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
-from feed_assets.kafka.files import FOLDER
+from feed_assets.kafka.chunk_files import FOLDER
 from feed_assets.kafka.messages import OFFSET, OPERATION
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse.engines import Engine, engine_of
 from feed_assets.warehouse.load import Place, load
-from feed_assets.warehouse.runs import Run, Signalled
+from feed_assets.warehouse.load_groups import Run, Signalled
+from feed_assets.warehouse.load_state import Known
 from feed_assets.warehouse.shapes import Column, Kind, Shape
-from feed_assets.warehouse.state import Known
 from feed_assets_tests.support.servers import peak_mb
 
 HOLDER = "the test"

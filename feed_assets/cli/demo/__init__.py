@@ -1,6 +1,6 @@
 """`feed-assets demo`: real data, from raw files to results, with what goes wrong on the way."""
 
-from feed_assets.cli.location import load, open_instance
+from feed_assets.cli.loaded_location import load, open_instance
 
 SAMPLES = "feed_assets.definitions"
 """The module of the bundled domains."""

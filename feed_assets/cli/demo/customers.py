@@ -11,7 +11,7 @@ from feed_assets.core.events import decode
 from feed_assets.core.feeds import Feed
 from feed_assets.defs.retail.crm import Crm, Visit, visits
 from feed_assets.defs.retail.customers import VARIABLE
-from feed_assets.ledger import bases, updates
+from feed_assets.ledger import increment_base, updates
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -79,7 +79,7 @@ def _read(stage: "Stage", update: "Update") -> str:
     """Return the plan and the slice of the run that made an update, in words."""
     with stage.services.ledger.read() as connection:
         (pin,) = updates.consumed_by(connection, update.partition, update.id)
-        base = bases.added_to(connection, [(update.partition, update.id)]).get(update.partition)
+        base = increment_base.added_to(connection, [(update.partition, update.id)]).get(update.partition)
     after = f"after {decode(pin.start):%Y-%m-%d %H:%M} " if pin.start else ""
     how = f"incremental, added to {base.update_id}" if base else "reload"
     return f"visits {after}up to {decode(pin.update_id):%Y-%m-%d %H:%M}, {how}"

@@ -17,7 +17,7 @@ from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads.sample import Row, figures, moved, told_csv, told_json
-from feed_assets.intake import keys
+from feed_assets.intake import authentication
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 
@@ -71,7 +71,7 @@ def _days(stage: "Stage") -> list[str]:
 
 
 def _push(stage: "Stage", days: list[str]) -> None:
-    key, accepted = keys.add(stage.services.ledger, "men", [str(MEN)], stage.services.now()), 0
+    key, accepted = authentication.add(stage.services.ledger, "men", [str(MEN)], stage.services.now()), 0
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/x-ndjson"}
     with _receiver(stage) as url:
         for day, to in zip(LATE, days, strict=True):
@@ -86,7 +86,7 @@ def _push(stage: "Stage", days: list[str]) -> None:
 @contextmanager
 def _receiver(stage: "Stage") -> Generator[str]:
     """Yield the URL of a receiver in a thread; as it ends it publishes what it has accepted."""
-    from feed_assets.intake.calls import Calls
+    from feed_assets.intake.event_calls import Calls
     from feed_assets.intake.serve import door_of, server_of
 
     feeds = pushed_feeds(Graph(stage.definitions.resolve_asset_graph()))

@@ -12,7 +12,7 @@ from feed_assets.cli.show import Values, show
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed
 from feed_assets.defs.ads.sample import CAMPAIGNS, REGIONS, Row, shown_between
-from feed_assets.ledger.states.shown import transitions
+from feed_assets.ledger.states.state_views import transitions
 
 if TYPE_CHECKING:
     from feed_assets.cli.demo.stage import Stage

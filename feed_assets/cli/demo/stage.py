@@ -14,8 +14,8 @@ import sqlalchemy as sa
 import typer
 from pydantic import SecretStr
 
-from feed_assets.cli.location import open_services
-from feed_assets.cli.ran import sentence
+from feed_assets.cli.loaded_location import open_services
+from feed_assets.cli.run_output import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.warehouses import Warehouse
@@ -23,12 +23,12 @@ from feed_assets.defs.retail.crm import Crm
 from feed_assets.defs.retail.customers import VARIABLE
 from feed_assets.feeds import read, write
 from feed_assets.home import home, make_home
-from feed_assets.orchestration.ends import ends_of
+from feed_assets.orchestration.run_outcomes import ends_of
 from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
+from feed_assets.spark.input_frames import read_own
 from feed_assets.spark.jvm import hide_banner
-from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 from feed_assets.warehouse import loader
 from feed_assets.warehouse.dataset import Published

@@ -9,7 +9,7 @@ from feed_assets.cli.status_page.links import Links, filtered, name_of
 from feed_assets.core.grid import LEGEND, Cell, Slots, cells
 
 if TYPE_CHECKING:
-    from feed_assets.orchestration.decide.status import Row, Status
+    from feed_assets.orchestration.decide.status_grid import Row, Status
 
 NAMED_FROM = 5
 """The fewest columns of a cell that has room for the key of its partition."""

@@ -13,7 +13,7 @@ from feed_assets.core.grid import LEGEND, Cell, CellState
 if TYPE_CHECKING:
     from feed_assets.cli.status_views import ReasonView
     from feed_assets.orchestration.decide.nodes import Node
-    from feed_assets.orchestration.decide.status import Row, Status
+    from feed_assets.orchestration.decide.status_grid import Row, Status
 
 
 @dataclass(frozen=True)

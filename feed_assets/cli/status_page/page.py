@@ -8,16 +8,16 @@ from urllib.parse import urlencode
 
 from feed_assets.cli.status_page.days import days_grid
 from feed_assets.cli.status_page.frame import frame
-from feed_assets.cli.status_page.lines import details, section, table
 from feed_assets.cli.status_page.links import Links, sign
-from feed_assets.cli.status_page.newest import newest_periods
-from feed_assets.cli.status_page.partitions import partition_lines, partitions_table, printed
+from feed_assets.cli.status_page.newest_periods import newest_periods
+from feed_assets.cli.status_page.partition_table import partition_lines, partitions_table, printed
+from feed_assets.cli.status_page.sections import details, section, table
 from feed_assets.cli.status_views import ElsewhereView, HoleView, StaleView, counts, waits
 from feed_assets.core.grid import LEGEND, CellState
 
 if TYPE_CHECKING:
     from feed_assets.cli.status_views import ReasonView
-    from feed_assets.orchestration.decide.status import Status
+    from feed_assets.orchestration.decide.status_grid import Status
 
 REASONS_AT_ONCE = 8
 """Lines of what fails or waits that are open at once: the datasets are to be seen without scrolling far."""

@@ -19,11 +19,11 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import PUBLISHED
 from feed_assets.ledger.runs import RUNNING
 from feed_assets.ledger.sessions import lock_log
-from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states import window_policies
+from feed_assets.ledger.states.count_reports import Reported
 from feed_assets.ledger.states.judging import Judging
-from feed_assets.ledger.states.reports import Reported
-from feed_assets.ledger.states.rows import BACKFILLING, COLUMNS, Row, row_of
-from feed_assets.ledger.states.windows import look_at_checks, placed
+from feed_assets.ledger.states.window_queries import look_at_checks, placed
+from feed_assets.ledger.states.window_rows import BACKFILLING, COLUMNS, Row, row_of
 from feed_assets.ledger.tables import change, run, window
 
 _Prepare = Callable[[sa.Connection, Row], WindowState]
@@ -86,7 +86,7 @@ def _move(
     expected: WindowState | None,
 ) -> Reported:
     with ledger.write() as connection:
-        tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
+        tracked = window_policies.lock(connection, [address.dataset], now)[address.dataset]
         address = placed(tracked, address)
         judging = Judging(connection, address.dataset, tracked, now, who)
         row = judging.row(address)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from feed_assets.core.completeness import DONE, WindowState
-from feed_assets.core.members import Tracked
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import Window, WindowAddress, minutes_of, tiles
-from feed_assets.ledger.states.rows import Row
+from feed_assets.ledger.states.window_rows import Row
 
 
 def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[WindowAddress]:

@@ -15,15 +15,15 @@ import sqlalchemy as sa
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.events import LAST_VERSION, encode
 from feed_assets.core.feeds import Feed
-from feed_assets.core.members import Tracked
 from feed_assets.core.reports import FOLDED, text_of, windows_of
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress, window_of
-from feed_assets.ledger import wanted
-from feed_assets.ledger.counts import COUNTER
+from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors, upsert
-from feed_assets.ledger.states import datasets
-from feed_assets.ledger.states.rows import Row, rows, write
+from feed_assets.ledger.states import window_policies
+from feed_assets.ledger.states.window_rows import Row, rows, write
 from feed_assets.ledger.tables import report
+from feed_assets.ledger.update_counts import COUNTER
 
 REPORTS_PER_STEP = 500
 """Number of reports that one step checks: the next goes on after the last one, and begins again after all."""
@@ -70,7 +70,7 @@ def fold_all(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_
 def _to_fold(ledger: Ledger, name: str, keys: Sequence[_Key], before: datetime) -> int:
     dataset = Feed.parse(name)
     with ledger.read() as connection:
-        tracked = datasets.tracked(connection, [dataset])[dataset]
+        tracked = window_policies.tracked(connection, [dataset])[dataset]
         return len(_Folding(connection, dataset, tracked, before).old(keys))
 
 
@@ -93,7 +93,7 @@ def _fold(ledger: Ledger, name: str, keys: Sequence[_Key], now: datetime, before
     """Fold those of some reports of one dataset that may be, checked once its counts are locked. Return how many."""
     dataset = Feed.parse(name)
     with ledger.write() as connection:
-        tracked = datasets.lock(connection, [dataset], now)[dataset]
+        tracked = window_policies.lock(connection, [dataset], now)[dataset]
         folding = _Folding(connection, dataset, tracked, before)
         old = folding.old(keys)
         folding.fold(old, now)
@@ -110,8 +110,10 @@ class _Folding:
     def old(self, keys: Sequence[_Key]) -> list[Any]:
         """Return the reports of others whose windows have all been complete for long."""
         theirs = report.c.by.is_distinct_from(COUNTER) & (report.c.part != FOLDED) & (report.c.at <= self.before)
-        asked = wanted.rows(self.connection, _KEY, keys)
-        query = sa.select(report).join(asked, wanted.same(report, asked)).where(theirs, report.c.windows != _NOTHING)
+        asked = key_tables.rows(self.connection, _KEY, keys)
+        query = (
+            sa.select(report).join(asked, key_tables.same(report, asked)).where(theirs, report.c.windows != _NOTHING)
+        )
         found = self.connection.execute(query).all()
         windows = self._windows(found)
         return [each for each in found if all(self._is_old(windows.get(at)) for at in self._named(each))]

@@ -10,12 +10,12 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.compared import Compared
 from feed_assets.core.completeness import AS_EXPECTED, WindowState, combined, judge, why
 from feed_assets.core.errors import InvalidName, InvalidReport, PartitionClosed
 from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.feeds import Feed
-from feed_assets.core.members import Tracked, above
+from feed_assets.core.offset_comparison import Compared
+from feed_assets.core.sub_partitions import Tracked, above
 from feed_assets.core.windows import Window, WindowAddress, minutes_of, parents, window_of
 from feed_assets.ledger import closures
 from feed_assets.ledger.sessions import lock_log
@@ -23,7 +23,7 @@ from feed_assets.ledger.states import watermarks
 from feed_assets.ledger.states.deltas import Delta, add_source
 from feed_assets.ledger.states.flags import held_by, holding, inner, inside
 from feed_assets.ledger.states.posting import NewTransition, post
-from feed_assets.ledger.states.rows import DIGESTS, Row, empty, rows, state_counts, write
+from feed_assets.ledger.states.window_rows import DIGESTS, Row, empty, rows, state_counts, write
 
 NOTHING_SAID: Mapping[WindowAddress, Compared] = {}
 """Offsets of reports that name none."""

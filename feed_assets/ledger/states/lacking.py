@@ -6,9 +6,9 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import DONE, WindowState, why
 from feed_assets.core.feeds import Feed
-from feed_assets.core.members import Tracked
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger.states.rows import Row, empty, rows
+from feed_assets.ledger.states.window_rows import Row, empty, rows
 
 
 def whys(

@@ -12,14 +12,14 @@ import sqlalchemy as sa
 from feed_assets.core.completeness import DONE, INGESTED
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
-from feed_assets.core.members import Tracked
 from feed_assets.core.offsets import Range, Ranges, by_window
 from feed_assets.core.reports import FOLDED, key_of, version_shown, window_named, windows_of
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress, window_of
-from feed_assets.ledger.states import datasets, offsets
+from feed_assets.ledger.states import offset_checks, window_policies
 from feed_assets.ledger.states.flags import inside
-from feed_assets.ledger.states.rows import Row, empty, rows
-from feed_assets.ledger.states.shown import PartitionState, explained
+from feed_assets.ledger.states.state_views import PartitionState, explained
+from feed_assets.ledger.states.window_rows import Row, empty, rows
 from feed_assets.ledger.tables import report
 
 
@@ -119,7 +119,7 @@ def parts(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[
 
     It reads every report of the dataset that names a day or hour of theirs. Raises InvalidName.
     """
-    tracked = datasets.tracked(connection, [name]).get(name) or datasets.default()
+    tracked = window_policies.tracked(connection, [name]).get(name) or window_policies.default()
     windows = [each for each in explained(connection, name, key, limit) if each.grain]
     if not windows:
         raise InvalidName(f"{name} {key} is no window: expected one such as hour@2026-01-01-15:00, which parts fill.")
@@ -230,7 +230,7 @@ def _hulls(named: Iterable[Ranges]) -> Ranges:
 
 def _missing(connection: sa.Connection, tracked: Tracked, one: _Base) -> list[Missing]:
     sub_partition = one.row.address.sub_partition
-    gaps = offsets.gaps(connection, tracked, one.row.address) if one.row.uncovered else {}
+    gaps = offset_checks.gaps(connection, tracked, one.row.address) if one.row.uncovered else {}
     found = [
         Missing(sub_partition, None, None, None, partition, *gap, *names)
         for partition, ranges in sorted(gaps.items())

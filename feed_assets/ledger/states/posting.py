@@ -12,7 +12,7 @@ from feed_assets.core.windows import WindowAddress, minutes_of
 from feed_assets.ledger import log, quality
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
-from feed_assets.ledger.states.rows import Row
+from feed_assets.ledger.states.window_rows import Row
 
 SMALLER = "smaller windows"
 """The name in the log of a problem in a smaller window, beside the names of checks."""

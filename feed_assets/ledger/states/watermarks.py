@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
-from feed_assets.core.members import Tracked
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import DAY, WindowAddress, window_at, window_of
-from feed_assets.ledger import wanted
+from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import upsert
-from feed_assets.ledger.states.rows import Row, is_
+from feed_assets.ledger.states.window_rows import Row, is_
 from feed_assets.ledger.tables import watermark, window
 
 WINDOWS_PER_READ = 300
@@ -53,10 +53,10 @@ class _Marks:
 
 def watermarks(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, Watermarks]:
     """Return the watermarks of some datasets, sub-partitions and grains: a few index seeks for each."""
-    asked = wanted.rows(connection, _LINE, ((str(dataset), *rest) for dataset, *rest in lines))
+    asked = key_tables.rows(connection, _LINE, ((str(dataset), *rest) for dataset, *rest in lines))
     columns = [watermark.c[name] for name in _LINE]
     ends = _end(watermark.c.contiguous).label("to_hole"), _end(watermark.c.latest).label("last")
-    found = connection.execute(sa.select(*columns, *ends).join(asked, wanted.same(watermark, asked)))
+    found = connection.execute(sa.select(*columns, *ends).join(asked, key_tables.same(watermark, asked)))
     return {(Feed.parse(row.dataset), row.sub_partition, row.grain): Watermarks(row.to_hole, row.last) for row in found}
 
 
@@ -66,7 +66,7 @@ _LINE = ("dataset", "sub_partition", "grain")
 def next_done(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
     """Return the key of the first done window after each of some windows that has one: an index seek for each state."""
     keys = {(str(at.dataset), at.sub_partition, at.grain, at.key): at for at in addresses}
-    asked = wanted.rows(connection, (*_LINE, "key"), keys)
+    asked = key_tables.rows(connection, (*_LINE, "key"), keys)
     mine = sa.and_(*(window.c[name] == asked.c[name] for name in _LINE), window.c.key > asked.c.key)
     firsts = [
         sa.select(sa.func.min(window.c.key)).where(mine, window.c.state == state.value).correlate(asked)
@@ -99,7 +99,7 @@ def move(connection: sa.Connection, tracked: Tracked, changed: Iterable[Row]) ->
 
 
 def _known(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, _Marks]:
-    rows = wanted.matching(connection, watermark, ((str(dataset), *rest) for dataset, *rest in lines), _LINE)
+    rows = key_tables.matching(connection, watermark, ((str(dataset), *rest) for dataset, *rest in lines), _LINE)
     return {
         (Feed.parse(row.dataset), row.sub_partition, row.grain): _Marks(
             row.first, row.contiguous, row.reached, row.latest

@@ -17,8 +17,8 @@ from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.request_budget import claimed, of_a_tick
 from feed_assets.orchestration.decide.requests import in_progress
-from feed_assets.orchestration.decide.turns import claimed, of_a_tick
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 

@@ -12,18 +12,18 @@ from weakref import WeakKeyDictionary
 import sqlalchemy as sa
 
 from feed_assets.core.errors import FeedAssetsError
-from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.isolation import failing_alone
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Need, State, Verdict, decide
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.ledger import announce, due, events, inbox, late, log, quality, sets
+from feed_assets.ledger import announce, batch_sets, due, event_store, inbox, late_decisions, log, quality
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
-from feed_assets.ledger.facts import facts
+from feed_assets.ledger.fact_queries import facts
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.marks import Made
+from feed_assets.ledger.tainted import Made
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.repartitioned import look_at_repartitioned
@@ -162,7 +162,7 @@ def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: dat
     found = list(zip(needs, decided, strict=True))
     _pass_on(ledger, found, now)
     _release(ledger, decided, now)
-    late.record(ledger, decided, now)  # Before the verdicts are kept: a kill in between repeats it.
+    late_decisions.record(ledger, decided, now)  # Before the verdicts are kept: a kill in between repeats it.
     due.acknowledge(ledger, [(item, each) for item, each in found if not _consumes_without_a_run(each)], now)
     return found
 
@@ -180,7 +180,7 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:
-        newest = sets.newest(connection, current) if current else {}
+        newest = batch_sets.newest(connection, current) if current else {}
         # An update that a run has published since was decided with other inputs: it has its own turn.
         published = {at: row for at, row in newest.items() if row.id == current[at][1].published}
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
@@ -190,7 +190,7 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
     woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:
-            events.record(connection, events.OURS, unreported, now, refuse_out_of_order=False)
+            event_store.record(connection, event_store.OURS, unreported, now, refuse_out_of_order=False)
             inbox.consume_now(connection, slices, now)
             log.append(connection, [Change(at, log.UNCHANGED, update_id, now) for at, update_id in woken.items()])
 

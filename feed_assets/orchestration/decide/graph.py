@@ -11,15 +11,14 @@ import dagster as dg
 
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition, newer_versions
-from feed_assets.core.members import Tracked
 from feed_assets.core.needs import Need
 from feed_assets.core.propagation import Consumer
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.orchestration.decide.counters import counters_of as who_counts
-from feed_assets.orchestration.decide.needs import need_of
 from feed_assets.orchestration.decide.nodes import Node, nodes_of
-from feed_assets.orchestration.decide.pipelines import consumer_of
-from feed_assets.orchestration.decide.windows import (
+from feed_assets.orchestration.decide.output_needs import need_of
+from feed_assets.orchestration.decide.overlapping_windows import (
     addresses_of,
     existing,
     mapping_between,
@@ -29,6 +28,7 @@ from feed_assets.orchestration.decide.windows import (
     spans_of,
     window_of,
 )
+from feed_assets.orchestration.decide.pipeline_tables import consumer_of
 from feed_assets.orchestration.declare import dagster_mappings, mappings
 from feed_assets.orchestration.declare.declarations import (
     WATCHED,

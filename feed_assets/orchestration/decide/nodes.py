@@ -10,7 +10,7 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
 from feed_assets.core.limits import check_partition
-from feed_assets.core.members import Tracked
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.cadences import expects_partitions
 from feed_assets.orchestration.declare.declarations import (
@@ -23,7 +23,7 @@ from feed_assets.orchestration.declare.declarations import (
     StateTable,
     declaration_of,
 )
-from feed_assets.orchestration.declare.inputs import asset_key
+from feed_assets.orchestration.declare.input_specs import asset_key
 from feed_assets.orchestration.declare.partitions import Partitions, to_key, to_path
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Partition
 from feed_assets.ledger import due, updates
 from feed_assets.ledger.due import Listed
-from feed_assets.ledger.waiting import EXAMPLES, Example, Group
+from feed_assets.ledger.due_counts import EXAMPLES, Example, Group
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import by_dimension
 

@@ -5,14 +5,14 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Slots
-from feed_assets.ledger import status
+from feed_assets.core.isolation import failing_alone
+from feed_assets.ledger import status_facts
+from feed_assets.ledger.due_counts import Group
 from feed_assets.ledger.states.watermarks import Line, watermarks
-from feed_assets.ledger.waiting import Group
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.windows import own_grain
+from feed_assets.orchestration.decide.overlapping_windows import own_grain
 from feed_assets.orchestration.declare.declarations import EventTable
 from feed_assets.orchestration.declare.partitions import (
     Extent,
@@ -114,8 +114,8 @@ def _last_ends(
     """Return the end of each feed's newest period with data."""
     timed = [node for node in nodes if newest.get(node.feed) and times_of(node.partitions_def)]
     tables = {node.feed for node in timed if isinstance(node.declaration, EventTable)}
-    keys = status.latest_keys(connection, {node.feed for node in timed} - tables)
-    keys |= status.latest_event_keys(connection, tables) if tables else {}
+    keys = status_facts.latest_keys(connection, {node.feed for node in timed} - tables)
+    keys |= status_facts.latest_event_keys(connection, tables) if tables else {}
     ends = [(node.feed, end_of(node.partitions_def, keys[node.feed])) for node in timed if node.feed in keys]
     lines = {line for node in timed for line in _lines(node, newest[node.feed])}
     marks = watermarks(connection, lines) if lines else {}

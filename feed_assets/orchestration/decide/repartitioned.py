@@ -11,7 +11,7 @@ from hashlib import sha256
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Partition
-from feed_assets.ledger import due, events, inbox, log, updates
+from feed_assets.ledger import due, event_store, inbox, log, updates
 from feed_assets.ledger.database import Ledger, get_cursors, put_cursors
 from feed_assets.ledger.due import Woken
 from feed_assets.orchestration.decide.graph import Graph
@@ -90,7 +90,7 @@ def _deliver(
     now: datetime,
 ) -> None:
     read = [partition for some in found.values() for partition in some]
-    for partition, numbers in events.since(connection, dict.fromkeys(read, 0)).items():
+    for partition, numbers in event_store.since(connection, dict.fromkeys(read, 0)).items():
         outputs = [output for output, _ in graph.affected(node, partition, now) or () if output in new]
         inbox.deliver(connection, [(output, number) for output in outputs for number in numbers])
 

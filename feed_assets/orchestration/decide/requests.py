@@ -10,17 +10,17 @@ import dagster as dg
 from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
+from feed_assets.core.message_words import some
 from feed_assets.core.plans import choose
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.core.words import some
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.ranges import RANGE_START, joint, named_by
+from feed_assets.orchestration.decide.request_budget import claimed, in_turn, is_history, of_a_tick, place
+from feed_assets.orchestration.decide.run_blocks import RANGE_START, joint, named_by
 from feed_assets.orchestration.decide.run_config import run_config_of
-from feed_assets.orchestration.decide.turns import claimed, in_turn, is_history, of_a_tick, place
 
 PRIORITY = {"dagster/priority": "10"}
 """Priority of what is new over history and a backfill's runs: these have 0, unless a backfill's tags set another."""

@@ -8,8 +8,8 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed, check_segment
-from feed_assets.core.members import Tracked
 from feed_assets.core.secrets import shown
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.orchestration.declare.declarations import (
     KEY,
     Dataset,

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from feed_assets.core.argument_types import BoardName, Prefix, Url
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.plans import Rule
 from feed_assets.core.propagation import Consumer
-from feed_assets.core.rules import BoardName, Prefix, Url
 from feed_assets.core.typed import typed
 
 Pipelines = Mapping[str, frozenset[Feed]]

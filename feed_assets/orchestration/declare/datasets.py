@@ -9,20 +9,20 @@ import dagster as dg
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import Completeness
-from feed_assets.core.effects import NUMBERS
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
-from feed_assets.core.members import Tracked
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.profiles import Profile
+from feed_assets.core.rerun_report import NUMBERS
 from feed_assets.core.retention import Retention
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.baselines import check_baseline
 from feed_assets.orchestration.declare.by_events import ByEvents
-from feed_assets.orchestration.declare.dagsters_notes import without_dagsters_notes
+from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
 from feed_assets.orchestration.declare.declarations import TAKEN, Dataset, Rejects, metadata_of
-from feed_assets.orchestration.declare.inputs import Input, asset_key, group_of, match_parameters
+from feed_assets.orchestration.declare.input_specs import Input, asset_key, group_of, match_parameters
 from feed_assets.orchestration.declare.mappings import Previous
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.orchestration.declare.presentation import Presentation

@@ -17,14 +17,14 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
+from feed_assets.core.file_checks import Format
 from feed_assets.core.lateness import Late
-from feed_assets.core.members import Tracked
 from feed_assets.core.needs import Reprocess
-from feed_assets.core.places import declared_at
 from feed_assets.core.pulls import Pull
-from feed_assets.core.readable import Format
 from feed_assets.core.reports import INPUTS
 from feed_assets.core.retention import Retention
+from feed_assets.core.source_lines import declared_at
+from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.topics import Topic
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
+from feed_assets.core.argument_types import Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.cadences import check_cadence
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
-from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
+from feed_assets.orchestration.declare.input_specs import asset_key, declared_feed, group_of
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.sources.declared import EventSource
 

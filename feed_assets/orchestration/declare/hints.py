@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 
 import dagster as dg
 
-from feed_assets.core.places import declared_at
+from feed_assets.core.source_lines import declared_at
 from feed_assets.orchestration.declare.declarations import Dataset, Foreign, declaration_of
-from feed_assets.orchestration.declare.inputs import Input
+from feed_assets.orchestration.declare.input_specs import Input
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
 from feed_assets.orchestration.declare.time_windows import Times, is_window
 from feed_assets.runs.recipe import Recipe

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import dagster as dg
 
+from feed_assets.core.argument_types import Name, Owner, rule
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
-from feed_assets.core.rules import Name, Owner, rule
 
 OURS = "feed_assets/"
 """Prefix of the metadata that only this package writes."""

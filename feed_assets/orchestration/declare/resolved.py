@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
 from feed_assets.core.windows import DAY, tiles
 from feed_assets.orchestration.declare.declarations import Dataset, Declaration, Foreign, StateTable, metadata_of
-from feed_assets.orchestration.declare.inputs import Input, asset_key
+from feed_assets.orchestration.declare.input_specs import Input, asset_key
 from feed_assets.orchestration.declare.mappings import BatchDate, Previous
 from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, times_of
 from feed_assets.orchestration.declare.sub_partitions import levels_of, sub_partition_of

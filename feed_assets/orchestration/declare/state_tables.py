@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from feed_assets.core.argument_types import Owner
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.members import Regions, SubPartitions, Tracked
-from feed_assets.core.rules import Owner
+from feed_assets.core.sub_partitions import Regions, SubPartitions, Tracked
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import StateTable, metadata_of
-from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
+from feed_assets.orchestration.declare.input_specs import asset_key, declared_feed, group_of
 from feed_assets.orchestration.declare.partitions import Partitions, is_offset_day, times_of
 from feed_assets.orchestration.declare.sub_partitions import checked
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.members import Tracked, mapping_of, text_of
+from feed_assets.core.sub_partitions import Tracked, mapping_of, text_of
 
 JOINED = "."
 """The separator of the keys of several levels in one dimension of Dagster's."""

@@ -9,7 +9,7 @@ import dagster as dg
 from feed_assets.core.feeds import newer_versions
 from feed_assets.orchestration.declare.agreement import with_assets
 from feed_assets.orchestration.declare.declarations import Dataset, Rejects, declaration_of, specs_of
-from feed_assets.orchestration.declare.inputs import page_of
+from feed_assets.orchestration.declare.input_specs import page_of
 
 NEWER, READ_BY = "feed_assets/newer_version", "feed_assets/still_read_by"
 """Metadata of an older version: a link to the newest one, and links to what is made of it."""

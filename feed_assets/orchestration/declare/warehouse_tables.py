@@ -6,10 +6,10 @@ from typing import Annotated
 import dagster as dg
 from pydantic import Field
 
+from feed_assets.core.argument_types import Owner
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.examples import Example
-from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.cadences import check_cadence, freshness_of
 from feed_assets.orchestration.declare.declarations import (
@@ -21,7 +21,7 @@ from feed_assets.orchestration.declare.declarations import (
     declaration_of,
     metadata_of,
 )
-from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, group_of
+from feed_assets.orchestration.declare.input_specs import Input, asset_key, declared_feed, group_of
 from feed_assets.sources.declared import EventSource, LoadedTables, table_of
 
 

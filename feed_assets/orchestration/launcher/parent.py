@@ -18,8 +18,8 @@ from typing import Any, cast
 
 import dagster as dg
 
-from feed_assets.core.words import excerpt
-from feed_assets.orchestration.launcher.dagsters import (
+from feed_assets.core.message_words import excerpt
+from feed_assets.orchestration.launcher.dagster_private import (
     InstanceRef,
     RepositoryPythonOrigin,
     capture_interrupts,
@@ -28,7 +28,7 @@ from feed_assets.orchestration.launcher.dagsters import (
     variables,
 )
 from feed_assets.orchestration.launcher.forkable import check_forkable, forget_finalizers
-from feed_assets.orchestration.ticks.holds import hold
+from feed_assets.orchestration.ticks.run_lock import hold
 from feed_assets.runs.services import this_process
 
 READY, GO = b"ready", b"go"

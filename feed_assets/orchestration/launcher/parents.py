@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from feed_assets.core.errors import FeedAssetsError
-from feed_assets.orchestration.launcher.dagsters import DagsterGrpcClient
+from feed_assets.orchestration.launcher.dagster_private import DagsterGrpcClient
 from feed_assets.orchestration.launcher.parent import GO, MESSAGE_BYTES, READY, Load
 
 LAUNCH_SECONDS = 45

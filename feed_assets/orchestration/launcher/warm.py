@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import psutil
 
-from feed_assets.orchestration.launcher.dagsters import (
+from feed_assets.orchestration.launcher.dagster_private import (
     CheckRunHealthResult,
     GrpcServerCodeLocation,
     LaunchRunContext,

@@ -5,11 +5,11 @@ from datetime import datetime
 from functools import partial
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger.states import feeds
-from feed_assets.ledger.states.feeds import CountedFeed
+from feed_assets.ledger.states import feed_reports
+from feed_assets.ledger.states.feed_reports import CountedFeed
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.windows import windows_within
+from feed_assets.orchestration.decide.overlapping_windows import windows_within
 from feed_assets.orchestration.declare.declarations import Dataset, Foreign
 from feed_assets.orchestration.declare.partitions import Existence, existence, extent_of
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
@@ -19,7 +19,7 @@ from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 def count(tick: Tick, out_of_time: OutOfTime) -> None:
     """Report the counts of changed partitions, and the results of their checks."""
     if counted := counted_feeds(tick.graph, tick.now):
-        tick.is_complete &= feeds.count(tick.ledger, counted, tick.now, out_of_time)
+        tick.is_complete &= feed_reports.count(tick.ledger, counted, tick.now, out_of_time)
 
 
 def counted_feeds(graph: Graph, now: datetime) -> dict[Feed, CountedFeed]:

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.message_words import first_line
 from feed_assets.core.waits import Wait
-from feed_assets.core.words import first_line
-from feed_assets.ledger import alerts, closures, due, sets
+from feed_assets.ledger import alerts, batch_sets, closures, due
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.needs import waits_for
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.output_needs import waits_for
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import paths_within
 
@@ -39,7 +39,9 @@ def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], 
     opened = {at for each in alerts.open_alerts(connection) if (at := _partition_in(each.name)) and at.feed in nodes}
     due_now = {node.feed: _watched(node, since[str(node.feed)], now) for node in nodes.values()}
     watched = opened.union(*due_now.values())
-    built = sets.newest(connection, watched).keys() | closures.closed(connection, watched).keys() if watched else ()
+    built = (
+        batch_sets.newest(connection, watched).keys() | closures.closed(connection, watched).keys() if watched else ()
+    )
     late = {feed: [at for at in mine if at not in built] for feed, mine in due_now.items()}
     told = opened.difference(built).union(*(mine[-ALERTS:] for mine in late.values()))
     more = {mine[-ALERTS]: len({*mine} - told) for mine in late.values() if {*mine} - told}

@@ -8,13 +8,13 @@ from typing import Any
 
 from feed_assets.core.errors import InvalidEvent, SourceBusy
 from feed_assets.core.events import Rejected, WriteEvent, check_ahead
-from feed_assets.core.failures import failing_alone
+from feed_assets.core.isolation import failing_alone
 from feed_assets.core.limits import as_text
+from feed_assets.core.message_words import some
 from feed_assets.core.readiness import NAMED
-from feed_assets.core.words import some
-from feed_assets.ledger import event_rejects, events
+from feed_assets.ledger import event_rejects, event_store
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
-from feed_assets.ledger.states.windows import declare
+from feed_assets.ledger.states.window_queries import declare
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.event_tables import declared_sources
@@ -24,7 +24,7 @@ from feed_assets.settings import settings
 from feed_assets.sources.contract import Reader
 from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.declared import EventSource
-from feed_assets.sources.state import record
+from feed_assets.sources.report_reader import record
 
 BUSY_FOR = timedelta(minutes=10)
 """Time for which another process may have a source open until it is a problem: most hold it for moments."""
@@ -233,7 +233,7 @@ class _Part:
         with self.services.ledger.change() as connection:
             if get_cursor(connection, self.cursor) != before:
                 return 0  # Another process has read this.
-            refused = events.record(connection, source.name, sound, self.now, refuse_out_of_order=refuse)
+            refused = event_store.record(connection, source.name, sound, self.now, refuse_out_of_order=refuse)
             event_rejects.reject(connection, source.name, rejected, self.now)
             read = {_read_at(self.cursor): self.now.isoformat()}
             put_cursors(connection, read if after is None else read | {self.cursor: after})

@@ -13,10 +13,10 @@ from typing import Any
 import dagster as dg
 import psutil
 
-from feed_assets.orchestration.build.makers import DRIVER
-from feed_assets.orchestration.build.patience import has_ended
 from feed_assets.orchestration.decide.requests import WITH_PROCESS
-from feed_assets.orchestration.ticks.holds import is_let_go
+from feed_assets.orchestration.execute.makers import DRIVER
+from feed_assets.orchestration.execute.patience import has_ended
+from feed_assets.orchestration.ticks.run_lock import is_let_go
 from feed_assets.runs.reconcile import FinishedRun, reconcile
 from feed_assets.runs.services import Services, is_dead
 

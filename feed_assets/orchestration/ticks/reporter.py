@@ -23,18 +23,16 @@ from typing import Any, Literal
 import dagster as dg
 import sqlalchemy as sa
 
+from feed_assets.core.batch_names import set_version
 from feed_assets.core.events import Recorded, in_words
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.increments import set_version
-from feed_assets.core.positions import Pin
-from feed_assets.ledger import events, log, runs, updates
+from feed_assets.core.pins import Pin
+from feed_assets.ledger import event_store, log, runs, updates
+from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.log import Numbered
-from feed_assets.ledger.sets import pins_of
-from feed_assets.orchestration.build.reports import DATA_VERSION_TAG, NEWEST, UPDATE_ID, recorded
-from feed_assets.orchestration.build.shown import url_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.windows import own_grain
+from feed_assets.orchestration.decide.overlapping_windows import own_grain
 from feed_assets.orchestration.declare.declarations import (
     WATCHED,
     Dataset,
@@ -45,14 +43,16 @@ from feed_assets.orchestration.declare.declarations import (
     StateTable,
 )
 from feed_assets.orchestration.declare.partitions import Existence, existence
-from feed_assets.orchestration.ticks.observed import (
+from feed_assets.orchestration.execute.build_events import DATA_VERSION_TAG, NEWEST, UPDATE_ID, recorded
+from feed_assets.orchestration.execute.metadata import url_of
+from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
+from feed_assets.orchestration.ticks.window_reports import (
     Report,
     of_checks,
     of_windows,
     partition_of,
     unsaid,
 )
-from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 from feed_assets.sources.declared import COLUMNS
 
 REPORTED = "feed_assets/reported"
@@ -272,7 +272,7 @@ def _set(node: Node, parent: Partition, new: Mapping[str, str], pins: Sequence[P
 
 
 def _events(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
-    recorded = events.numbered(connection, [each.sequence for each in changes])
+    recorded = event_store.numbered(connection, [each.sequence for each in changes])
     return [_event(graph, event) for event in recorded]
 
 

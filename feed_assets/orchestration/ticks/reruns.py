@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 
-from feed_assets.core.effects import Effect
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import reruns
+from feed_assets.core.rerun_report import Effect
+from feed_assets.ledger import replaced_updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.effects import effect
-from feed_assets.ledger.reruns import Report
+from feed_assets.ledger.replaced_updates import Report
+from feed_assets.ledger.rerun_effects import effect
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Dataset
 
@@ -26,13 +26,13 @@ def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
     The notes are removed in the transaction that keeps the reports: a kill repeats a report under its name, or nothing.
     """
     with ledger.read() as connection:
-        noted = [each for each in reruns.unreported(connection) if each.partition.feed in graph.by_feed]
+        noted = [each for each in replaced_updates.unreported(connection) if each.partition.feed in graph.by_feed]
         taken = sorted(noted[:UPDATES_PER_TICK])
         found = [effect(connection, each.partition, each.update) for each in taken if _is_told(graph, each.partition)]
     late = [each for each in found if each and each.inputs]
     reports = [_report(graph, feed, [*mine]) for feed, mine in groupby(late, lambda each: each.partition.feed)]
     if taken:
-        reruns.report(ledger, taken, reports, now)
+        replaced_updates.report(ledger, taken, reports, now)
 
 
 def _is_told(graph: Graph, partition: Partition) -> bool:

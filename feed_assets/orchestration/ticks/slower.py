@@ -8,12 +8,12 @@ from datetime import datetime
 
 from feed_assets.core.durations import Duration, compared, trend
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import alerts, events
+from feed_assets.ledger import alerts, event_store
 from feed_assets.ledger.alerts import Alert
 from feed_assets.ledger.database import Ledger, get_cursors, put_cursors
-from feed_assets.ledger.durations import durations_of
+from feed_assets.ledger.update_durations import durations_of
+from feed_assets.orchestration.decide.alert_owner import Ours
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.settings import settings
 
 SLOWER = "slower"
@@ -31,7 +31,7 @@ def keep_slower(graph: Graph, ledger: Ledger, now: datetime, ours: Ours) -> None
     factor = settings().slower_factor
     pairs = {node.feed: [each.feed for each in graph.parents(node)] for node in graph.datasets() if node.by_events}
     with ledger.read() as connection:
-        newest = events.newest_of(connection, pairs)
+        newest = event_store.newest_of(connection, pairs)
         last = {_cursor(feed): f"{each.sequence} {factor}" for feed, each in newest.items()}
         known = get_cursors(connection, last.keys())
         new = {feed: firsts for feed, firsts in pairs.items() if last.get(_cursor(feed)) != known.get(_cursor(feed))}

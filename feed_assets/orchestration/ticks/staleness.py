@@ -6,10 +6,10 @@ import dagster as dg
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.words import some
+from feed_assets.core.message_words import some
 from feed_assets.ledger import quality
 from feed_assets.ledger.quality import CheckState
-from feed_assets.ledger.status import Stale, stale
+from feed_assets.ledger.status_facts import Stale, stale
 from feed_assets.orchestration.declare.declarations import STALE
 
 NAMED = 5

@@ -1,22 +1,22 @@
 """The steps of ticks. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
 
-from feed_assets.core.failures import failing_alone
+from feed_assets.core.isolation import failing_alone
+from feed_assets.core.message_words import some
 from feed_assets.core.readiness import NAMED, State
-from feed_assets.core.words import some
 from feed_assets.ledger.states.folding import fold
-from feed_assets.ledger.states.windows import declare
+from feed_assets.ledger.states.window_queries import declare
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to, look_at_held
 from feed_assets.orchestration.decide.requests import in_progress, requests_for
 from feed_assets.orchestration.ticks.counting import count
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
 from feed_assets.orchestration.ticks.left_runs import finish_left
-from feed_assets.orchestration.ticks.notified import hear_stores
-from feed_assets.orchestration.ticks.pull import pull_files
+from feed_assets.orchestration.ticks.publishing import publish_events
+from feed_assets.orchestration.ticks.pull_step import pull_files
+from feed_assets.orchestration.ticks.reported_waits import tell_waits
 from feed_assets.orchestration.ticks.reporter import report_checks, report_events, report_updates
-from feed_assets.orchestration.ticks.sinks import publish_events
+from feed_assets.orchestration.ticks.store_queues import hear_stores
 from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick
-from feed_assets.orchestration.ticks.topics import new_partitions, watch_topics
-from feed_assets.orchestration.ticks.waits import tell_waits
+from feed_assets.orchestration.ticks.topic_checks import new_partitions, watch_topics
 from feed_assets.orchestration.ticks.watch import keep_alerts
 from feed_assets.runs.discover import discover
 from feed_assets.runs.verify import verify

@@ -17,14 +17,14 @@ import dagster as dg
 
 from feed_assets.core.errors import LedgerUnavailable, SourceUnavailable, in_short
 from feed_assets.core.feeds import Partition
+from feed_assets.core.message_words import some
 from feed_assets.core.readiness import NAMED, WAITING, Verdict
-from feed_assets.core.words import some
 from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.due import Listed
-from feed_assets.ledger.told import forget
+from feed_assets.ledger.reported_reasons import forget
+from feed_assets.orchestration.decide.alert_owner import Ours
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 

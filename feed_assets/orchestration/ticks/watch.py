@@ -10,17 +10,17 @@ import sqlalchemy as sa
 from feed_assets import alerts as channels
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.message_words import first_line
 from feed_assets.core.propagation import Due, Propagation
 from feed_assets.core.reachability import unreachable
 from feed_assets.core.readiness import State
-from feed_assets.core.words import first_line
-from feed_assets.ledger import alerts, due, events, pauses, quality, waiting
+from feed_assets.ledger import alerts, due, due_counts, event_store, pauses, quality
 from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursors
 from feed_assets.ledger.quality import CheckState
+from feed_assets.orchestration.decide.alert_owner import Ours
 from feed_assets.orchestration.decide.decisions import due_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.declare.declarations import (
     CAUGHT_UP,
     LOADED,
@@ -35,12 +35,12 @@ from feed_assets.orchestration.declare.declarations import (
     StateTable,
     declaration_of,
 )
-from feed_assets.orchestration.ticks.cadences import by_events_alone, late, with_cadence
 from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
+from feed_assets.orchestration.ticks.overdue import by_events_alone, late, with_cadence
 from feed_assets.orchestration.ticks.reruns import report_reruns
 from feed_assets.orchestration.ticks.slower import keep_slower
 from feed_assets.orchestration.ticks.staleness import stale_states
-from feed_assets.orchestration.ticks.topics import BEHIND, DEAD_LETTERS, NOT_LOADED, followers_of
+from feed_assets.orchestration.ticks.topic_checks import BEHIND, DEAD_LETTERS, NOT_LOADED, followers_of
 from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
@@ -75,19 +75,19 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
 
 def _refused(graph: Graph, connection: sa.Connection) -> Reasons:
     """Return texts by dataset of partitions that their own audit refused, until they are published or current again."""
-    groups = [each for each in waiting.refused(connection) if each.feed in graph.by_feed]
+    groups = [each for each in due_counts.refused(connection) if each.feed in graph.by_feed]
     return {str(each.feed): _told("refused by the audit", each) for each in groups}
 
 
 def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
     """Return texts by dataset of partitions that no tick starts any more, except those that somebody has paused."""
-    groups = [each for each in waiting.by_state(connection) if each.state == State.WAITS_FOR_A_PERSON]
+    groups = [each for each in due_counts.by_state(connection) if each.state == State.WAITS_FOR_A_PERSON]
     mine = [each for each in groups if each.feed in graph.by_feed]
     paused = pauses.paused(connection, [each.feed for each in mine])
     return {str(each.feed): _told("waiting for a person", each) for each in mine if each.feed not in paused}
 
 
-def _told(what: str, group: waiting.Group) -> str:
+def _told(what: str, group: due_counts.Group) -> str:
     """Return one reason for a dataset, however many partitions it concerns."""
     named = "; ".join(f"{each.key} ({first_line(each.reason)})".lstrip() for each in group.examples)
     left = group.count - len(group.examples)
@@ -144,7 +144,7 @@ def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> _OnTheirWay:
         opened = alerts.open_alerts(connection)
         incomplete = _incomplete(due_of(graph, connection, datasets.values(), now, failed))
         missing_of = {table for mine in incomplete.values() for each in mine for table in each.missing}
-        last = {table: event.at for table, event in events.newest_of(connection, missing_of).items()}
+        last = {table: event.at for table, event in event_store.newest_of(connection, missing_of).items()}
     found.undecided |= {str(feed): reason for feed, reason in undecided.items() if feed in datasets} | failed
     for feed in failed:
         found.stuck |= _open_of(opened, STUCK, feed)

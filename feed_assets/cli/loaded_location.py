@@ -1,0 +1,212 @@
+"""The code location that a command works on, and the Dagster instance of this home."""
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from filelock import FileLock, Timeout
+
+from feed_assets.cli.project import loading, module_of_project
+from feed_assets.core.errors import FeedAssetsError, HomeBusy, InvalidDefinition, InvalidName, InvalidSetting
+from feed_assets.core.feeds import Feed, Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import dagster as dg
+    from dagster.components.definitions import LazyDefinitions
+
+    from feed_assets.ledger.database import Ledger
+    from feed_assets.orchestration.decide.graph import Graph
+    from feed_assets.runs.services import Services
+
+START_SECONDS = 60
+"""Seconds that a process waits for another one's start in the same home."""
+
+Module = Annotated[
+    str | None,
+    typer.Option(
+        "-m",
+        "--module",
+        metavar="MODULE",
+        help="Module with the Dagster definitions; else that of pyproject.toml.",
+    ),
+]
+
+
+def load(module: str | None) -> "dg.Definitions":
+    """Return the definitions of a module, or the project's: a `Definitions`, or a function made by `@dg.definitions`.
+
+    Raise ModuleNotLoaded for a mistake in them.
+    """
+    import dagster as dg
+
+    name = module or module_of_project()[0]
+    with loading(name):
+        found = declared(name)
+        definitions = found if isinstance(found, dg.Definitions) else found()
+        definitions.resolve_asset_graph()
+    return definitions
+
+
+def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
+    """Return what a module defines for Dagster, as it stands there; the module need not be installed."""
+    import dagster as dg
+    from dagster.components.definitions import LazyDefinitions
+
+    folders = [Path.cwd()]
+    with suppress(InvalidSetting):  # A named module needs no project.
+        folders.append(module_of_project()[1])
+    reach(*folders)
+    values: list[Any] = list(vars(import_module(module)).values())
+    found: list[Any] = [each for each in values if isinstance(each, (dg.Definitions, LazyDefinitions))]
+    if len(found) != 1:
+        raise InvalidDefinition(f"module {module} has {len(found)} Definitions: expected exactly one.")
+    return found[0]
+
+
+def reach(*folders: Path) -> None:
+    """Let Python find modules in these folders, too, after what is installed.
+
+    `python -m` and Dagster put them first, where a file of theirs may hide a library.
+    """
+    sys.path[:] = dict.fromkeys([*sys.path, *map(str, folders)])
+
+
+def load_graph(module: str | None) -> "Graph":
+    """Return the graph of the feeds and tables in a module's definitions."""
+    from feed_assets.orchestration.decide.graph import Graph
+
+    return Graph(load(module).resolve_asset_graph())
+
+
+def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
+    """Return the partition that somebody typed; load a module only for a key as the UI writes it (`men|2019-11-24`)."""
+    if "|" not in typed:
+        return Partition(Feed.parse(feed), typed)
+    try:
+        node = load_graph(module).node(Feed.parse(feed))
+    except FeedAssetsError as error:
+        raise InvalidName(
+            f"{typed!r} is a key as the UI writes it: which of its parts comes first in a path only the definitions "
+            f"of {feed} say ({error}) Write the path, such as 2019-11-24/men."
+        ) from error
+    from feed_assets.orchestration.decide.typed_keys import path_of
+
+    return Partition(node.feed, path_of(node, typed))
+
+
+def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Services":
+    """Open blackboard, ledger and Spark of the settings, and the other blackboards that a graph's feeds are on.
+
+    What is missing is made, but not by a command that only reads.
+    """
+    from feed_assets.runs.services import Services
+    from feed_assets.settings import settings
+
+    _look_at_home(makes=makes)
+    return Services.of(settings(), elsewhere=graph.elsewhere if graph else {}, makes=makes)
+
+
+def _look_at_home(*, makes: bool) -> None:
+    """Warn a command that writes into a home that others may enter it."""
+    from feed_assets.home import home, say_who_enters
+
+    if makes and home().is_dir():
+        say_who_enters(home())
+
+
+def ledger_of_settings(*, makes: bool = True) -> "Ledger":
+    """Open the ledger of the settings for a command that needs nothing else; make it if need be, if `makes` is set."""
+    from feed_assets.ledger.database import found_ledger, open_ledger
+    from feed_assets.settings import make_board, settings
+
+    _look_at_home(makes=makes)
+    if not makes:
+        return found_ledger(settings().ledger)
+    make_board(settings())  # The next reader, such as `explain`, needs it, too.
+    return open_ledger(settings().ledger)
+
+
+def open_instance() -> "dg.DagsterInstance":
+    """Open the Dagster instance of this home, which is made if it is missing. Its runs' output is printed here.
+
+    Dagster would capture it by four processes for each run, and copy it to where it goes now; at Ctrl-C, which they
+    get, too, they print stack traces.
+    """
+    import dagster as dg
+    from dagster._core.instance.ref import InstanceRef
+
+    from feed_assets.home import home
+
+    ref = InstanceRef.from_dir(str(prepare(home())))
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+    nothing = {"module_name": "dagster._core.storage.noop_compute_log_manager", "class_name": "NoOpComputeLogManager"}
+    captured = ref.compute_logs_data._replace(**nothing, config_yaml="{}")
+    return dg.DagsterInstance.from_ref(ref._replace(compute_logs_data=captured))
+
+
+@contextmanager
+def dynamic_partitions(graph: "Graph") -> "Generator[None]":
+    """Take dynamic partitions from Dagster's instance; without a home, which is not made, there are none."""
+    import dagster as dg
+
+    from feed_assets.home import home
+    from feed_assets.orchestration.declare.partitions import by_dimension
+
+    parts = [part for node in graph.by_feed.values() for part in by_dimension(node.partitions_def).values()]
+    if not any(isinstance(part, dg.DynamicPartitionsDefinition) for part in parts):
+        yield
+        return
+    is_there = (home() / "dagster.yaml").exists()
+    opened = open_instance() if is_there else dg.DagsterInstance.ephemeral()  # pyright: ignore[reportUnknownMemberType]
+    with opened as instance, dg.partition_loading_context(dynamic_partitions_store=instance):
+        yield
+
+
+DAGSTERS = ("history", "schedules", "storage")
+"""Folders of the home that Dagster would make for everybody: they hold output of runs, rows of feeds too."""
+
+
+def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
+    """Make the home folder, with our dagster.yaml unless it has one, and set it for all that is started here.
+
+    Dagster makes its tables in it, too, here one process at a time: two at once would leave its SQLite with two
+    versions, for good. A killed process leaves tables from which Dagster itself continues. An existing home keeps its
+    rights, which may be intended; a warning says if others may enter it. Raise HomeBusy after `patience` seconds.
+    """
+    import dagster as dg
+
+    from feed_assets.home import OWNED, make_home, say_who_enters
+
+    make_home(folder)
+    say_who_enters(folder)
+    os.environ["DAGSTER_HOME"] = str(folder)
+    with _alone(folder, patience):
+        if not (yaml := folder / "dagster.yaml").exists():
+            yaml.with_suffix(".new").touch(OWNED)
+            shutil.copyfile(Path(__file__).with_name("dagster.yaml"), yaml.with_suffix(".new"))
+            yaml.with_suffix(".new").rename(yaml)
+        for name in DAGSTERS:
+            (folder / name).mkdir(0o700, exist_ok=True)
+        with dg.DagsterInstance.get():
+            pass
+    return folder
+
+
+@contextmanager
+def _alone(folder: Path, patience: float) -> "Generator[None]":
+    lock = FileLock(folder / ".lock", timeout=patience, mode=0o600)
+    try:
+        with lock:
+            yield
+    except Timeout:
+        raise HomeBusy(
+            f"{folder}: another process has been starting here for more than {patience} s: expected a second. End "
+            f"it (`fuser {folder / '.lock'}` says which it is), then try again."
+        ) from None

@@ -1,0 +1,174 @@
+"""Output of `run` and `build` about runs: a line for each as it ends, or all of them as JSON at the end."""
+
+import logging
+import textwrap
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from feed_assets.cli.progress import Progress
+from feed_assets.cli.show import View, terminal_width
+from feed_assets.cli.traces import are_wanted
+from feed_assets.core.errors import ServiceUnavailable
+from feed_assets.core.message_words import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import dagster as dg
+
+    from feed_assets.orchestration.run_outcomes import Ended
+
+NAMED = 5
+"""The most partitions of a kind that the end of a run names; the others are counted."""
+
+
+class EndedView(View):
+    """The end of a run with one partition."""
+
+    run: str
+    assets: tuple[str, ...]
+    partition: str | None
+    succeeded: bool
+    rows: int | None
+    """Rows that it wrote; None if nothing has changed, or nothing is published."""
+    rejects: int | None
+    seconds: float | None
+    error: str | None
+
+
+class LeftView(View):
+    """Something that was not built, or could not be done, and why."""
+
+    what: str
+    why: str
+
+    @classmethod
+    def of(cls, found: "Mapping[Any, str]") -> "tuple[LeftView, ...]":
+        """Return a view of each, by its name."""
+        return tuple(cls(what=str(what), why=why) for what, why in found.items())
+
+
+class RanView(View):
+    """Runs of a command, and what is left: not built, failing, not decided, tried again later, waiting for a person."""
+
+    runs: tuple[EndedView, ...]
+    left: tuple[LeftView, ...] = ()
+    failing: tuple[LeftView, ...] = ()
+    undecided: tuple[LeftView, ...] = ()
+    again: tuple[LeftView, ...] = ()
+    waits: tuple[LeftView, ...] = ()
+    ticks: int | None = None
+
+
+@contextmanager
+def alerts_once() -> Generator[None]:
+    """Leave out of the log the alerts that are in the lines of a command; other channels have them."""
+    from feed_assets import alerts
+    from feed_assets.orchestration.ticks.tick import FAILING
+    from feed_assets.orchestration.ticks.watch import AUDIT, PERSON, UNDECIDED
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return str(getattr(record, alerts.ALERT, "")).partition(":")[0] not in (AUDIT, FAILING, PERSON, UNDECIDED)
+
+    logger = logging.getLogger(alerts.__name__)
+    logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
+
+
+@dataclass
+class Teller:
+    """A printer of runs as they end: lines for people, all for machines at the end; `check` raises if it is to stop."""
+
+    progress: Progress
+    check: "Callable[[], None]"
+    as_json: bool = False
+    runs: list[EndedView] = field(default_factory=list[EndedView])
+    _printed: set[str] = field(default_factory=set[str])
+    """The errors of runs that were printed."""
+    _problems: "dict[str, Mapping[str, str]]" = field(default_factory=dict[str, "Mapping[str, str]"])
+    """The problems of each sensor when it was evaluated last."""
+
+    def hear(self, result: "dg.ExecuteInProcessResult") -> None:
+        """Print how a run ended. Raise ServiceUnavailable if what every run needs is out, and what `check` raises."""
+        from feed_assets.orchestration.run_outcomes import ends_of, outage
+
+        self.check()
+        why = outage(result)  # It is printed once, and not again for every run that is due.
+        for each in ends_of(result):
+            if not (why and each.is_by_outage):
+                self._tell(each, result.run_id)
+        self._trace(result)
+        if why:
+            raise ServiceUnavailable(why)
+
+    def say(self, line: str) -> None:
+        """Print a line for people."""
+        self.progress.clear()
+        if not self.as_json:
+            typer.echo(wrapped(line))
+
+    def say_problems(self, sensor: str, problems: "Mapping[str, str]") -> None:
+        """Print on stderr which problems of a sensor are new, which have another reason, and which are over."""
+        before = self._problems.get(sensor, {})
+        self._problems[sensor] = problems
+        lines = [f"FAILING {whom}: {first_line(why)}" for whom, why in problems.items() if before.get(whom) != why]
+        lines += [f"over    {whom}" for whom in before if whom not in problems]
+        for line in lines:
+            self.progress.clear()
+            typer.echo(wrapped(line), err=True)
+
+    def list(self, word: str, found: "Mapping[Any, str]", what: str = "") -> None:
+        """Print a line for each of a few partitions, with its reason."""
+        for whose, why in [*found.items()][:NAMED]:
+            self.say(f"{word:7} {whose}: {f'{what}: ' * bool(what)}{self._news(why)}")
+        if len(found) > NAMED:
+            self.say(f"{word:7} and {len(found) - NAMED} more")
+
+    def _news(self, why: str) -> str:
+        """Return a reason without the error at its end, if the line `FAILED` of a run has that."""
+        parts = first_line(why).split(": ")
+        for begin in range(1, len(parts)):
+            if any(": ".join(parts[begin:]) in error for error in self._printed):
+                return f"{': '.join(parts[:begin])}: see FAILED above"
+        return ": ".join(parts)
+
+    def _tell(self, ended: "Ended", run_id: str) -> None:
+        self.runs.append(EndedView.model_validate({**vars(ended), "run": run_id}))
+        self._printed.add(first_line(ended.error))
+        self.say(sentence(ended, run_id))
+
+    def _trace(self, result: "dg.ExecuteInProcessResult") -> None:
+        from feed_assets.orchestration.run_outcomes import trace_of
+
+        if are_wanted() and (trace := trace_of(result)):
+            self.progress.clear()
+            typer.echo(trace, err=True)
+
+
+def wrapped(line: str) -> str:
+    """Break a long line between words for a terminal; elsewhere it stays one line, which a script can search."""
+    if (width := terminal_width()) is None:
+        return line
+    return textwrap.fill(line, width, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+
+
+def sentence(ended: "Ended", run_id: str) -> str:
+    """Return how a run ended with a partition, in words: what it made and how much, and why it failed if it did."""
+    what = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip()
+    if ended.succeeded:
+        return f"built   {what}: {', '.join(_numbers(ended))}"
+    why = ended.error or "it was stopped before its first step"
+    return f"FAILED  {what}: {first_line(why)} (run {run_id})"
+
+
+def _numbers(ended: "Ended") -> "list[str]":
+    said = ["unchanged" if ended.rows is None else f"{ended.rows:,} row{'s' * (ended.rows != 1)}"]
+    said += [] if ended.rejects is None else [f"{ended.rejects:,} reject{'s' * (ended.rejects != 1)}"]
+    return said if ended.seconds is None else [*said, f"{ended.seconds:.1f} s"]

@@ -1,0 +1,53 @@
+"""The partitions of one dataset, the newest first, each with its state and why it is so."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from feed_assets.cli.status_page.links import Links, named
+from feed_assets.cli.status_page.sections import moment
+from feed_assets.core.feeds import Partition
+from feed_assets.core.grid import CellState
+from feed_assets.core.message_words import first_line
+
+if TYPE_CHECKING:
+    from feed_assets.core.grid import Shown
+    from feed_assets.orchestration.decide.status_grid import Row, Status
+
+PARTITIONS_SHOWN = 500
+"""Partitions of one dataset on its page; other days lead to others."""
+
+Lines = Sequence[tuple["Row", "Shown"]]
+
+
+def partition_lines(status: "Status") -> Lines:
+    """Return the partitions of one dataset that are over or have something, the newest first."""
+    every = [(row, each) for row in status.rows for each in row.shown if each.state is not CellState.LATER]
+    return sorted(every, key=lambda pair: (moment(pair[1].start), pair[1].partition.key), reverse=True)
+
+
+def printed(every: Lines) -> list[Partition]:
+    """Return the partitions that have a line on the page."""
+    return [shown.partition for _, shown in every[:PARTITIONS_SHOWN]]
+
+
+def partitions_table(every: Lines, links: Links) -> str:
+    """Return the table of partitions of one dataset."""
+    if not every:
+        return "<p>None of its partitions is over yet.</p>"
+    head = "".join(f"<th>{title}</th>" for title in ("state", "partition", "verdict", "waits since", "why"))
+    body = "".join(_line(row, each, links) for row, each in every[:PARTITIONS_SHOWN])
+    left = len(every) - PARTITIONS_SHOWN
+    others = "choose a day above" if links.is_live else "`feed-assets status --json` has all"
+    more = f"<p>and {left:,} older ones: {others}</p>" if left > 0 else ""
+    return f'<table class="lines"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}'
+
+
+def _line(row: "Row", shown: "Shown", links: Links) -> str:
+    name = f'data-name="{escape(shown.partition.key.lower(), quote=True)}" data-states="{shown.state.name.lower()}"'
+    return (
+        f'<tr id="{links.anchors[shown.partition]}" {name}><td class="short">{named(shown.state)}</td>'
+        f'<th class="name" scope="row">{links.partition(row, shown.partition)}</th>'
+        f"<td>{escape(shown.verdict or '')}</td>"
+        f'<td class="short">{moment(shown.since)}</td><td>{escape(first_line(shown.why))}</td></tr>'
+    )

@@ -1,0 +1,104 @@
+"""`feed-assets feed prune`, `compact` and `revalidate`: commands that use the ledger and the settings' blackboard."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
+from feed_assets.cli.loaded_location import open_services, partition_of
+from feed_assets.cli.progress import progress, told
+from feed_assets.cli.show import show
+from feed_assets.cli.views import CompactedView, PrunedView, RevalidatedView
+from feed_assets.core.batch_names import LEAST
+from feed_assets.core.errors import NotOurs
+from feed_assets.core.feeds import Feed
+from feed_assets.core.retention import Retention, parse_age
+
+if TYPE_CHECKING:
+    from feed_assets.runs.services import Services
+
+Keep = Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="Keep the last N valid updates.")]
+Age = Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Keep what is younger: 30d, 12h.")]
+Foreign = Annotated[bool, typer.Option("--foreign", help="Also of a feed that somebody else writes.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Remove it. Otherwise nothing is removed.")]
+
+
+def prune(
+    feed: FeedName,
+    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="Otherwise all of them.")] = None,
+    keep: Keep = None,
+    older_than: Age = None,
+    foreign: Foreign = False,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old updates that no run reads, or print what would go. With both options, either one keeps an update."""
+    from feed_assets.runs.prune import prune, prune_feed
+
+    policy = Retention(keep, parse_age(older_than) if older_than else None)
+    services, parsed = _services(), Feed.parse(feed)
+    _refuse_foreign(services, parsed, foreign)
+    if partition is None:
+        found = [*prune_feed(services, parsed, policy, apply=apply)]
+    else:
+        found = [prune(services, partition_of(feed, partition), policy, apply=apply)]
+    gone = sum(len(pruned.gone) for pruned in found)
+    note = f"{gone} updates pruned" if apply else f"{gone} updates would go: --apply removes them"
+    show(PrunedView.each(found if as_json else (each.brief for each in found if each.brief.judged)), as_json, note)
+
+
+def revalidate(
+    feed: FeedName,
+    partition: PartitionKey,
+    update: Annotated[str, typer.Argument(metavar="UPDATE", help="The update's id: 20191125.060000.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make an invalidated update valid again, if its files are exactly those that were published."""
+    from feed_assets.runs.revalidate import revalidate
+
+    found = revalidate(_services(), partition_of(feed, partition), update)
+    show(RevalidatedView.model_validate(found), as_json, "it is valid again")
+
+
+def compact(
+    feed: FeedName,
+    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="Otherwise all of them.")] = None,
+    least: Annotated[int, typer.Option(metavar="N", min=2, help="Only where so many are in a row.")] = LEAST,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise nothing is written.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put the batches of an appendable dataset together, or print which would be: rows stay, and no consumer runs."""
+    from feed_assets.runs.compact import compact, partitions_of
+
+    services, parsed = _services(), Feed.parse(feed)
+    known = partitions_of(services, parsed)
+    asked = known if partition is None else [partition_of(feed, partition)]
+    if not asked or not {*asked} <= {*known}:
+        raise NotOurs(
+            f"{partition_of(feed, partition or '')} has no batches that runs of ours wrote: expected a partition of an "
+            "appendable dataset. Nothing is put together."
+        )
+    with progress() as doing:
+        found = [each for at in told(asked, doing, "looking at") for each in compact(services, at, least, apply=apply)]
+    said = f"{len(found)} batches were made of {sum(len(each.batches) for each in found)}"
+    note = said if apply or not found else f"{said.replace('were', 'would be')}: --apply does it"
+    show(CompactedView.each(found), as_json, note if found else f"no {least} batches are in a row")
+
+
+def _services() -> "Services":
+    from feed_assets.settings import settings
+
+    typer.echo(f"blackboard: {settings().blackboard}", err=True)
+    return open_services(makes=False)
+
+
+def _refuse_foreign(services: "Services", feed: Feed, foreign: bool) -> None:
+    from feed_assets.ledger.pruning import is_ours
+
+    with services.ledger.read() as connection:
+        ours = is_ours(connection, feed)
+    if not ours and not foreign:
+        raise NotOurs(
+            f"No run of this ledger has written {feed}: its updates are somebody else's data. Ask its producer, or "
+            "say --foreign if they are yours to remove."
+        )

@@ -1,0 +1,166 @@
+"""Names of the batches that our own appendable datasets write: the number of an increment, or a range of numbers.
+
+A range holds the rows of all increments in it, made anew or put together, and takes the place of their batches.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.intervals import Interval
+from feed_assets.core.pins import Pin, pins_digest
+
+LEAST = 20
+"""The number of consecutive batches from which on compaction is worthwhile."""
+
+_NAME = re.compile(r"b([0-9]{8})(?:-([0-9]{8}))?")
+
+
+class Numbers(NamedTuple):
+    """The increments that a batch holds, both ends included; they count from 1."""
+
+    first: int
+    last: int
+
+    @property
+    def is_range(self) -> bool:
+        """Return whether it holds the rows of several increments."""
+        return self.first < self.last
+
+    @property
+    def name(self) -> str:
+        """Return the name of the batch: `b00000007`, or `b00000001-00000007`."""
+        return f"b{self.first:08}-{self.last:08}" if self.is_range else f"b{self.first:08}"
+
+
+def numbers_in(name: str) -> Numbers | None:
+    """Parse a batch name into the increments that it holds. Return None if it is not our format."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    first = int(found[1])
+    last = int(found[2]) if found[2] else first
+    return Numbers(first, last) if 0 < first <= last and (not found[2] or first < last) else None
+
+
+def following(names: Iterable[str]) -> int:
+    """Return the number of the next increment."""
+    return 1 + max((numbers.last for name in names if (numbers := numbers_in(name))), default=0)
+
+
+def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
+    """Return the batches that a range replaces, each with its range. All are of one partition, with a valid update."""
+    numbered = {each: numbers for each in batches if (numbers := numbers_in(each.name))}
+    found: dict[Partition, Partition] = {}
+    widest: tuple[int, Partition] | None = None
+    for each in sorted(numbered, key=lambda at: (numbered[at].first, -numbered[at].last)):
+        if widest and numbered[each].last <= widest[0]:
+            found[each] = widest[1]
+        else:
+            widest = numbered[each].last, each
+    return found
+
+
+def held_by(batch: Partition, others: Iterable[Partition]) -> Partition | None:
+    """Return the range among `others`, all with a valid update, that holds a batch of ours; None if there is none."""
+    if numbers_in(batch.name) is None:
+        return None
+    return replaced({each for each in others if each.parent == batch.parent} | {batch}).get(batch)
+
+
+def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -> tuple[Partition, ...]:
+    """Return the batches of one partition that no range replaces, also those without a valid update."""
+    batches = sorted(batches)
+    gone = replaced(each for each in batches if each in valid)
+    return tuple(each for each in batches if each not in gone)
+
+
+def version_of(pins: Iterable[Pin]) -> str:
+    """Return the joint version of the rows of some batches, however these are put together: the sum of their versions.
+
+    So a range that holds the rows of others has the version that these have together, and their readers have nothing
+    new to read.
+    """
+    return f"{sum(int(pin.version or '0', 16) for pin in pins) % 2**128:032x}"
+
+
+def set_version(pins: Iterable[Pin]) -> str:
+    """Return the version of a set's rows: for batches of ours `version_of` them, however many; else a digest of all."""
+    pins = [*pins]
+    return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
+
+
+def same_rows(pins: Iterable[Pin], others: Iterable[Pin]) -> set[Partition]:
+    """Return the partitions of which two sets of pins read the same rows, one of them in ranges instead of batches."""
+    read, known = _by_parent(pins), _by_parent(others)
+    ranged = {parent for some in (read, known) for parent, mine in some.items() if any(map(_is_range, mine))}
+    return {at for at in ranged & read.keys() & known.keys() if version_of(read[at]) == version_of(known[at])}
+
+
+def covers(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
+    """Return whether all that `others` read of event tables is in what `pins` read, without a hole."""
+    there = _intervals(pins)
+    asked = ((pin, there.get(pin.partition, ())) for pin in others if pin.is_slice)
+    return all(_reach(mine, pin.start or "") >= pin.update_id for pin, mine in asked)
+
+
+def is_whole(pins: Iterable[Pin]) -> bool:
+    """Return whether all that was read of event tables has no hole before it, from a table's beginning on."""
+    return all(_reach(mine, "") >= mine[-1].end for mine in _intervals(pins).values())
+
+
+def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
+    """Return the intervals that were read, in order, by partition of an event table."""
+    found: dict[Partition, list[Interval]] = {}
+    for pin in sorted(pins, key=lambda each: (each.start or "", each.update_id)):
+        if pin.is_slice:
+            found.setdefault(pin.partition, []).append(interval_of(pin))
+    return found
+
+
+def _reach(read: Iterable[Interval], start: str) -> str:
+    """Return the marker up to which was read from `start` on, without a hole."""
+    for each in read:
+        start = max(start, each.end) if (each.start or "") <= start else start
+    return start
+
+
+def told_last(pins: Iterable[Pin]) -> set[Pin]:
+    """Return the pins without our batches before the last one of their partition: the last has what was passed on last.
+
+    The events are of the partition, each with the correlation id of what made it: so one is consumed, one passed on.
+    """
+    last: dict[Partition, Pin] = {}
+    found = set[Pin]()
+    for pin in pins:
+        parent = pin.partition.parent if numbers_in(pin.partition.name) else None
+        if parent is None:
+            found.add(pin)
+        elif parent not in last or last[parent].update_id < pin.update_id:
+            last[parent] = pin
+    return found | {*last.values()}
+
+
+def interval_of(pin: Pin) -> Interval:
+    """Return the interval that a pin read of an event table."""
+    return Interval(pin.start, pin.update_id)
+
+
+def overlap(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
+    """Return whether two sets of pins have read some of the same data of an event table."""
+    of = {pin.partition: interval_of(pin) for pin in others if pin.is_slice}
+    return any(interval_of(pin).shares(of[pin.partition]) for pin in pins if pin.is_slice and pin.partition in of)
+
+
+def _by_parent(pins: Iterable[Pin]) -> dict[Partition, list[Pin]]:
+    found: dict[Partition, list[Pin]] = {}
+    for pin in pins:
+        if pin.partition.parent and numbers_in(pin.partition.name):
+            found.setdefault(pin.partition.parent, []).append(pin)
+    return found
+
+
+def _is_range(pin: Pin) -> bool:
+    numbers = numbers_in(pin.partition.name)
+    return numbers is not None and numbers.is_range

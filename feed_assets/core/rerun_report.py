@@ -1,0 +1,145 @@
+"""Effects of a re-run: its inputs and its output before and after, in numbers.
+
+Source: "Once the processing DAG finishes running, the monitoring DAG compares the outputs and notifies several teams of
+the results via email" (Integral Ad Science, 2021).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from feed_assets.core.charts import Bar, bars
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.pins import Pin, changed
+
+BEFORE, AFTER = "#b9b6d3", "#4f43dd"
+"""Colours of the chart's bars."""
+
+NUMBERS = frozenset({"records", "bytes", "files"})
+"""Names of the numbers by which each update is compared: no key figure has such a name."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """An update of a dataset in numbers; `figures` are its key figures by name, without those that are NULL."""
+
+    id: str
+    bytes: int
+    files: int
+    records: int | None = None
+    figures: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """Return all numbers by name, the key figures first: readers look for these."""
+        return {**self.figures, "records": self.records, "bytes": self.bytes, "files": self.files}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A number before and after; None where it is not known."""
+
+    what: str
+    before: float | None
+    after: float | None
+
+    @property
+    def change(self) -> str:
+        """Return by how much it has changed, in words."""
+        if self.before is None or self.after is None:
+            return "?"
+        if self.before == self.after:
+            return "="
+        return f"{(self.after - self.before) / abs(self.before):+.1%}" if self.before else "new"
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Return the cells of its row in a table."""
+        return self.what, number(self.before), number(self.after), self.change
+
+
+@dataclass(frozen=True)
+class Read:
+    """All that was read of an input, before and after, and how many of its partitions have other data."""
+
+    feed: Feed
+    before: tuple[Pin, ...]
+    after: tuple[Pin, ...]
+    changed: int
+
+    @property
+    def rows(self) -> tuple[Compared, ...]:
+        """Return its bytes and files; for windows, which have neither, its records; for an event table no rows."""
+        sizes = sum(pin.size for pin in self.before), sum(pin.size for pin in self.after)
+        files = sum(pin.files for pin in self.before), sum(pin.files for pin in self.after)
+        if not any(files):
+            return () if not any(sizes) else (Compared(f"{self.feed}: records", *sizes),)
+        return Compared(f"{self.feed}: bytes", *sizes), Compared(f"{self.feed}: files", *files)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A partition's update, the one that it replaced, and the inputs whose data differ between the two."""
+
+    partition: Partition
+    before: Version
+    after: Version
+    inputs: tuple[Read, ...]
+
+    @property
+    def rows(self) -> tuple[Compared, ...]:
+        """Return the compared numbers: those of the changed inputs, then those of the output."""
+        return (*(row for each in self.inputs for row in each.rows), *self.written)
+
+    @property
+    def written(self) -> tuple[Compared, ...]:
+        """Return the output's numbers; one that only the update before had is last."""
+        before, after = self.before.numbers, self.after.numbers
+        return tuple(Compared(name, before.get(name), after.get(name)) for name in {**after, **before})
+
+    def __str__(self) -> str:
+        """Return the whole effect in a line, for a log or a mail."""
+        said = [f"{row.what} {number(row.before)} to {number(row.after)} ({row.change})" for row in self.rows]
+        return f"{self.partition}: update {self.after.id} replaces {self.before.id}: {'; '.join(said)}"
+
+
+def reads(consumed: Iterable[Pin], before: Iterable[Pin]) -> tuple[Read, ...]:
+    """Return the inputs of which an update has read other data than the one before it, by name."""
+    new, old = _by_feed(consumed), _by_feed(before)
+    both = {feed: (old.get(feed, ()), new.get(feed, ())) for feed in sorted(new.keys() | old.keys())}
+    found = (Read(feed, was, now, len(changed(now, was))) for feed, (was, now) in both.items())
+    return tuple(each for each in found if each.changed)
+
+
+def _by_feed(pins: Iterable[Pin]) -> dict[Feed, tuple[Pin, ...]]:
+    found: dict[Feed, list[Pin]] = {}
+    for pin in pins:
+        found.setdefault(pin.partition.feed, []).append(pin)
+    return {feed: tuple(mine) for feed, mine in found.items()}
+
+
+def as_markdown(effect: Effect) -> str:
+    """Return an effect as a table, with a chart of the output's numbers before and after."""
+    lines = ["| | before | after | change |", "|---|---:|---:|---:|"]
+    lines += [f"| {' | '.join(row.cells)} |" for row in effect.rows]
+    return "\n".join([*lines, "", _chart(effect)])
+
+
+def number(value: float | None) -> str:
+    """Return a number as text: in full if it is whole, else with six digits, or `?` for None."""
+    if value is None:
+        return "?"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.6g}"
+
+
+def _chart(effect: Effect) -> str:
+    """Return a chart of the output's numbers, each as two bars, the larger of which is full."""
+    return bars("before and after", [bar for row in effect.written for bar in _bars(row)])
+
+
+def _bars(row: Compared) -> list[Bar]:
+    before, after = abs(row.before or 0), abs(row.after or 0)
+    most = max(before, after) or 1
+    return [
+        Bar(f"{row.what}, before", before / most, number(row.before), BEFORE),
+        Bar(f"{row.what}, after", after / most, number(row.after), AFTER),
+    ]

@@ -1,0 +1,144 @@
+"""Types of settings: texts of a form, and lists and objects as they stand in the environment."""
+
+import re
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Secret, SecretStr, model_validator
+from pydantic_core import from_json
+from pydantic_settings import NoDecode
+
+from feed_assets.core.argument_types import BOARD_NAME
+from feed_assets.core.topics import TOPIC_NAME
+from feed_assets.core.warehouses import Warehouse
+
+
+def _split(value: object) -> object:
+    """Read `a, b`, as it stands in the environment."""
+    return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+
+
+def _object(value: object) -> object:
+    """Read a JSON object, as it stands in the environment."""
+    try:
+        return from_json(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"expected a JSON object: {error}") from None
+
+
+def _like(pattern: str, expected: str) -> AfterValidator:
+    """Return the rule that a text, which may be secret, matches `pattern`."""
+
+    def check(value: str | SecretStr) -> str | SecretStr:
+        if not re.fullmatch(pattern, value if isinstance(value, str) else value.get_secret_value(), re.DOTALL):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Conf = Annotated[Secret[dict[str, str]], NoDecode, BeforeValidator(_object)]
+Profiles = Annotated[Secret[dict[str, dict[str, str]]], NoDecode, BeforeValidator(_object)]
+Store = Annotated[
+    str,
+    _like(
+        r"file:///[^?#]*|(s3|az|gs)://[^/@?#][^@?#]*|memory://",
+        "file:///folder, s3://bucket, az://account/container or gs://bucket, without keys: credentials come from the "
+        "environment; ?, # and @ in a path are written %3F, %23 and %40",
+    ),
+]
+Database = Annotated[
+    SecretStr,
+    _like(
+        r"sqlite:///?.*|postgresql(\+\w+)?://[^#]+",
+        "sqlite:///file.db or postgresql+psycopg://user:password@host/database, # in it written %23",
+    ),
+]
+Endpoint = Annotated[str, _like("https?://[^/@?#][^@?#]*", "https://host or http://host:port, without keys")]
+
+
+Queue = Annotated[
+    str,
+    _like(
+        r"https?://[^/@?#\s]+/[^@?#\s]+",
+        "the URL of a queue of SQS, such as https://sqs.eu-west-1.amazonaws.com/123456789012/manifests, without keys",
+    ),
+]
+
+
+def check_queue(url: str, queue: str | None) -> None:
+    """Raise ValueError for a queue of a blackboard that is no bucket."""
+    if queue and not url.startswith("s3:"):
+        raise ValueError(f"expected a blackboard on s3://, whose bucket tells the queue, and it is {url}")
+
+
+class Place(BaseModel):
+    """Location of a blackboard, and the credentials for it: on S3 a profile of boto3, or boto3's own chain.
+
+    `queue` gets the notifications of its bucket about what is written there.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: Store
+    endpoint: Endpoint | None = None
+    profile: str | None = None
+    queue: Queue | None = None
+
+    @model_validator(mode="after")
+    def _has_bucket(self) -> Self:
+        check_queue(self.url, self.queue)
+        return self
+
+
+BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
+Boards = Annotated[Secret[dict[BoardName, Place]], NoDecode, BeforeValidator(_object)]
+WarehouseName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
+Warehouses = Annotated[Secret[dict[WarehouseName, Warehouse]], NoDecode, BeforeValidator(_object)]
+Registry = Annotated[SecretStr, _like("https?://[^/].*", "https://user:password@host, or http://host:port/path")]
+Master = Annotated[str, _like(r"local.*|yarn|(spark|k8s)://.+", "local[2], spark://host:7077, k8s://… or yarn")]
+_PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
+Remote = Annotated[
+    SecretStr,
+    _like(
+        rf"sc://([\w.-]+|\[[0-9a-fA-F:.]+\])(:({_PORT}))?(/(;.*)?)?",
+        "sc://host, sc://host:15002 or sc://host:15002/;token=…, parameters after '/;' only, without a user",
+    ),
+]
+Webhook = Annotated[
+    SecretStr,
+    _like(
+        "(https://[^/].*|http://[^/@][^@]*)?",
+        "https://host/path, or http://host/path without user and password, which would be sent in the clear; "
+        "@ in a path of http is written %40",
+    ),
+]
+Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
+
+
+def _times(value: float) -> float:
+    if 0 < value <= 1:
+        raise ValueError("expected a number greater than 1, or 0 for no alert")
+    return value
+
+
+Times = Annotated[float, AfterValidator(_times)]
+LINEAGE = "openlineage+"
+"""The beginning of the URL of a sink for lineage."""
+GLUE = "glue:"
+"""The beginning of a sink that is a database of the Glue catalog."""
+KAFKA = "kafka:"
+"""The beginning of a sink that is a Kafka topic."""
+
+Sink = Annotated[
+    SecretStr,
+    _like(
+        "blackboard:/*(?!_feed_assets(/|$))[^/].*|(sqlite|postgresql).*://[^#]*#[^#]+|"
+        rf"{re.escape(LINEAGE)}(https://[^/@][^#?]*|http://[^/@][^@#?]*|file:///[^#?]+)|{GLUE}[a-z0-9_]+|{KAFKA}{TOPIC_NAME}",
+        "blackboard:PREFIX, such as blackboard:events, not below _feed_assets, or "
+        "postgresql+psycopg://user:password@host/database#table; a comma or # in a password is written %2C or %23; "
+        "or openlineage+https://:KEY@host, openlineage+http://host without a key, openlineage+file:///file; "
+        "or kafka:TOPIC, or glue:DATABASE",
+    ),
+]
+Sinks = Annotated[tuple[Sink, ...], NoDecode, BeforeValidator(_split)]

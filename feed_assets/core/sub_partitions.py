@@ -1,0 +1,341 @@
+"""The sub-partitions of a dataset: regions with their own midnight, and what lies below them, to any depth.
+
+A sub-partition is a text, `region=apac/country=sg`; '' is all of a dataset. Adding or retiring one is dated.
+Source: "Data Dependency Driven Orchestration": "a daily partition will contain several subpartitions".
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+
+from feed_assets.core.argument_types import Name
+from feed_assets.core.completeness import Completeness, as_fraction
+from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.feeds import Feed, check_segment
+from feed_assets.core.limits import SEGMENTS
+from feed_assets.core.typed import typed
+from feed_assets.core.windows import DAY, Window, WindowAddress, check_grains, children, window_at, window_of, zone_of
+
+ALL = ""
+"""The sub-partition that is all of a dataset."""
+
+
+@typed
+@dataclass(frozen=True)
+class Member:
+    """One value of a level of sub-partitions.
+
+    Args:
+        tz: The time zone of its days; by default that of the level above, or the dataset's.
+        since: The first batch date that it is expected for; by default from the beginning, or, if it is added later,
+            from the day on which it was.
+        until: The batch date from which on it is expected no more.
+        below: The level below it, in place of that of its own level.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or the zone is invalid.
+    """
+
+    tz: str | None = None
+    since: date | None = None
+    until: date | None = None
+    below: "SubPartitions | None" = None
+
+    def __post_init__(self) -> None:
+        if self.tz:
+            object.__setattr__(self, "tz", zone_of(self.tz))
+
+
+@typed
+@dataclass(frozen=True)
+class SubPartitions:
+    """A level of sub-partitions, such as countries, business units, partners or data centers.
+
+    A window of a dataset is complete when it is complete in all of them. Each is filled and backfilled by itself.
+
+    Args:
+        name: The name of the level, such as `country`.
+        members: Its values, each with its time zone, a `Member`, or None.
+        below: The level below each of them that has none of its own.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, there are no members, or too many levels.
+        InvalidName: A member has a name that no path can hold.
+    """
+
+    name: Name
+    members: Mapping[str, str | Member | None]
+    below: "SubPartitions | None" = None
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise InvalidDefinition(f"{self.name}: found no members, expected at least one.")
+        for value in self.members:
+            check_segment(value, self.name)
+
+    def flat(self, above: str = ALL, zone: str = "UTC") -> Iterator[tuple[str, "Life"]]:
+        """Yield every sub-partition with its zone and dates, those above before those below."""
+        if above.count("/") + 2 >= SEGMENTS:
+            raise InvalidDefinition(f"{self.name}: found more than {SEGMENTS - 2} levels of sub-partitions.")
+        for value, given in self.members.items():
+            member = given if isinstance(given, Member) else Member(given)
+            path = f"{above}/{self.name}={value}" if above else f"{self.name}={value}"
+            life = Life(member.tz or zone, member.since, member.until)
+            yield path, life
+            if below := member.below or self.below:
+                yield from below.flat(path, life.zone)
+
+
+REGIONS: Mapping[str, str | Member | None] = MappingProxyType(
+    {"utc+8": "UTC+8", "utc+5": "UTC+5", "utc": "UTC", "utc-8": "UTC-8"}
+)
+"""The regional midnights of the article."""
+
+
+@typed
+class Regions(SubPartitions):
+    """Regions, each with its own midnight: a batch date is complete when it is in all of them.
+
+    Args:
+        members: Time zones by region; by default the article's four: UTC+8, UTC+5, UTC, UTC-8.
+        below: The level below each region, such as `SubPartitions("country", …)`.
+        name: The name of the level.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or a zone is invalid.
+        InvalidName: A region has a name that no path can hold.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, str | Member | None] | None = None,
+        below: SubPartitions | None = None,
+        name: Name = "region",
+    ) -> None:
+        super().__init__(name, members or dict(REGIONS), below)
+
+
+Period = tuple[date | None, date | None]
+"""Batch dates in `[since, until)`; None is without a bound."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """A sub-partition's time zone, and the batch dates in `[since, until)` that it is expected for.
+
+    `past` are the periods before it left and returned.
+    """
+
+    zone: str
+    since: date | None = None
+    until: date | None = None
+    past: tuple[Period, ...] = ()
+
+    def has(self, day: date) -> bool:
+        """Return whether it is expected for a batch date. Some zones have left one out."""
+        periods = (*self.past, (self.since, self.until))
+        is_within = any((not since or since <= day) and (not until or day < until) for since, until in periods)
+        return is_within and _has_date(self.zone, day)
+
+    def again(self, since: date) -> "Life":
+        """Return the same from a date on, after it had left."""
+        return Life(self.zone, since, None, (*self.past, (self.since, self.until)))
+
+
+@lru_cache(maxsize=16_384)
+def _has_date(zone: str, day: date) -> bool:
+    try:
+        return bool(window_at(DAY, day.isoformat(), zone))
+    except InvalidName:
+        return False
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """Ledger facts about a dataset's declaration: how its windows are judged, and which sub-partitions it has.
+
+    Without members every sub-partition that is reported stands for itself.
+    """
+
+    grains: tuple[str, ...]
+    ratio: str
+    tiers: tuple[str, ...] = ()
+    zone: str = "UTC"
+    members: Mapping[str, Life] = field(default_factory=dict[str, Life])
+    is_ours: bool = False
+    """True for a dataset of ours: only its runs count what they write."""
+    is_default: bool = False
+    """True if nobody has declared it: it has the settings of when it was first recorded."""
+
+    @classmethod
+    def of(cls, completeness: Completeness, sub_partitions: SubPartitions | None = None) -> "Tracked":
+        """Return a declaration's content. Raise InvalidDefinition if a region's days do not begin on the base grid."""
+        members = dict(sub_partitions.flat(zone=completeness.tz)) if sub_partitions else {}
+        check_grains(completeness.grains, {life.zone for life in members.values()})
+        return cls(completeness.grains, completeness.ratio, completeness.tiers, completeness.tz, members)
+
+    @cached_property
+    def share(self) -> Fraction:
+        """Return the ratio, exactly."""
+        return as_fraction(self.ratio)
+
+    @property
+    def base(self) -> str:
+        """Return the grain that counts are reported for."""
+        return self.grains[0]
+
+    @cached_property
+    def below(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the sub-partitions of each, whatever their dates."""
+        found: dict[str, list[str]] = {}
+        for path in self.members:
+            found.setdefault(above(path), []).append(path)
+        return {path: tuple(sorted(each)) for path, each in found.items()}
+
+    def zone_of(self, sub_partition: str) -> str:
+        """Return the time zone of a sub-partition's days."""
+        life = self.members.get(sub_partition)
+        return life.zone if life else self.zone
+
+    def is_leaf(self, sub_partition: str, window: Window) -> bool:
+        """Return whether a window's counts are reported for it: it has no sub-partitions of its own on that date."""
+        return not self.children(sub_partition, window)
+
+    def children(self, sub_partition: str, window: Window) -> tuple[str, ...]:
+        """Return the sub-partitions that one is made of in a window: those that are expected on its batch date."""
+        return tuple(path for path in self.below.get(sub_partition, ()) if self.expects(path, window))
+
+    def parts(self, at: WindowAddress, window: Window) -> tuple[WindowAddress, ...]:
+        """Return the windows that judge one: smaller ones, or the same of each sub-partition; () for a base window."""
+        paths = self.children(at.sub_partition, window)
+        if not paths:
+            smaller = children(window, self.grains)
+            return tuple(WindowAddress(at.dataset, at.sub_partition, each.grain, each.key) for each in smaller)
+        return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
+
+    def holding(self, dataset: Feed, sub_partition: str, start: datetime) -> list[WindowAddress]:
+        """Return a base window by its start, and every larger one that it lies in, also of the sub-partitions above."""
+        zone = self.zone_of(sub_partition)
+        keys = [(each.grain, each.key) for each in (window_of(grain, start, zone) for grain in self.grains)]
+        levels = [sub_partition]
+        while self.members and levels[-1]:
+            levels.append(above(levels[-1]))
+        return [WindowAddress(dataset, level, grain, key) for level in levels for grain, key in keys]
+
+    def expects(self, path: str, window: Window) -> bool:
+        """Return whether a sub-partition, and all that it lies in, is expected in a window."""
+        while path:
+            life = self.members.get(path)
+            if life is None or not life.has(batch_date(window, life.zone)):
+                return False
+            path = above(path)
+        return True
+
+    @cached_property
+    def _paths(self) -> Mapping[frozenset[str], str]:
+        return {frozenset(path.split("/")): path for path in self.members}
+
+    def path_of(self, sub_partition: str) -> str:
+        """Return a sub-partition with its levels in the order that is declared; by name, if it is not declared."""
+        if "/" not in sub_partition:
+            return sub_partition
+        levels = sub_partition.split("/")
+        return self._paths.get(frozenset(levels)) or "/".join(sorted(levels))
+
+    def check(self, sub_partition: str, window: Window | None = None) -> None:
+        """Raise InvalidName if a sub-partition is unknown, or counts of a window cannot be reported for it."""
+        if not self.members:
+            return
+        is_known = sub_partition in self.members or sub_partition == ALL
+        if is_known and (window is None or self.is_leaf(sub_partition, window)):
+            return
+        leaves = [path for path in sorted(self.members) if path not in self.below]
+        shown = ", ".join(leaves[:5]) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
+        raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {shown}.")
+
+    def window_from(self, sub_partition: str, grain: str, start: datetime) -> Window:
+        """Return the window that begins at a moment, as shown or at its own zone's midnight, or raise InvalidName.
+
+        A day of several regions is shown from their first midnight on, which may lie in the day before or after.
+        """
+        zone = self.zone_of(sub_partition)
+        own = window_of(grain, start, zone)
+        near = [window_of(grain, each, zone).key for each in (start, own.end, own.start - timedelta(minutes=1))]
+        shown = [self.window(sub_partition, grain, key) for key in near]
+        found = next((each for each in [*shown, own] if each.start == start), None)
+        if found is None:
+            raise InvalidName(
+                f"start: found {start:%Y-%m-%dT%H:%M:%SZ}, expected where a window begins, such as "
+                f"{shown[0].start:%Y-%m-%dT%H:%M:%SZ}."
+            )
+        return found
+
+    def window(self, sub_partition: str, grain: str, key: str) -> Window:
+        """Return the window of this key, or raise InvalidName. A day of several regions spans their days."""
+        if grain not in self.grains:
+            raise InvalidName(f"grain {grain!r}: expected one of {', '.join(self.grains)}.")
+        own = window_at(grain, key, self.zone_of(sub_partition))
+        days = [self.window(path, DAY, key) for path in self.children(sub_partition, own)] if grain == DAY else []
+        starts, ends = [day.start for day in days], [day.end for day in days]
+        return Window(min(starts, default=own.start), max(ends, default=own.end), grain, key)
+
+
+def batch_date(window: Window, zone: str) -> date:
+    """Return the local day that a window belongs to: for a day its own date, whatever the zone."""
+    return date.fromisoformat(window.key if window.grain == DAY else window_of(DAY, window.start, zone).key)
+
+
+def above(sub_partition: str) -> str:
+    """Return the sub-partition that one lies in; '' is all of the dataset."""
+    return sub_partition.rpartition("/")[0]
+
+
+def dated(new: Tracked, known: Tracked, told: Collection[str], today: Callable[[str, Life], date]) -> Tracked:
+    """Return a declaration with dates where it has none: a sub-partition that joins or leaves does not change the past.
+
+    Args:
+        new: The declaration.
+        known: The declaration in the ledger, with the dates that it gave.
+        told: The sub-partitions with counts of their own: those that they are made of from now on are dated.
+        today: Returns the first batch date, of a sub-partition in its zone, that a change made now is for.
+    """
+    members = {
+        path: _joined(
+            life, known.members.get(path), today(path, life), is_new=bool(known.members) or above(path) in told
+        )
+        for path, life in new.members.items()
+    }
+    for path, life in known.members.items():
+        if path not in new.members:
+            left = today(path, life)
+            members[path] = replace(life, until=min(life.until or left, left))
+    return replace(new, members=members)
+
+
+def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Life:
+    """Return a sub-partition with the dates that are declared, else those in the ledger if it was there before."""
+    if before is None:
+        return replace(life, since=life.since or today) if is_new else life
+    if before.until is not None and life.until is None and life.since is None:
+        is_same_day = before.until >= today  # Two versions of a project may run side by side for a while.
+        return replace(replace(before, until=None) if is_same_day else before.again(today), zone=life.zone)
+    return replace(life, since=life.since or before.since, past=before.past)
+
+
+def text_of(sub_partition: Mapping[str, str], levels: tuple[str, ...] = ()) -> str:
+    """Return a sub-partition as text: declared levels in order, then others by name. Raise InvalidName if malformed."""
+    order = {name: at for at, name in enumerate(levels)}
+    names = sorted(sub_partition, key=lambda name: (order.get(name, len(order)), name))
+    for name in names:
+        check_segment(f"{name}={sub_partition[name]}", "sub-partition")
+        if "=" in name or "/" in sub_partition[name]:
+            raise InvalidName(f"sub-partition {name!r}: expected a name without '=' and a value without '/'.")
+    return "/".join(f"{name}={sub_partition[name]}" for name in names)
+
+
+def mapping_of(text: str) -> dict[str, str]:
+    """Return a sub-partition's levels and values, from its text."""
+    return {name: value for name, _, value in (each.partition("=") for each in text.split("/") if each)}

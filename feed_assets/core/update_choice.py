@@ -1,0 +1,169 @@
+"""Choice of what a dataset by events reads: the updates that complete propagations name, if they belong together.
+
+Events report arrivals, lineage reports what they were made of. If the two differ (a roll-back, a repair, a re-run by
+hand), lineage decides: inputs of one pipeline are never read at different states of their sources.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from feed_assets.core.batch_names import numbers_in
+from feed_assets.core.consistency import Lineage, belong_together, mixed
+from feed_assets.core.events import Recorded
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.pins import Pin
+from feed_assets.core.propagation import Consumer, Due, Group, Judged, Seen, due
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """All that an output chooses from; `events` are those that it has not consumed, `inputs` are all it may read."""
+
+    inputs: tuple[Partition, ...]
+    events: Sequence[Recorded] = ()
+    seen: Seen = field(default_factory=dict[tuple[str, str], Sequence[tuple[Feed, int]]])
+    tables: frozenset[Feed] = frozenset()
+    """Inputs that are event tables."""
+    newest: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
+    consumed: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
+    """The pins that the newest update of the output was built from."""
+    valid: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
+    """The updates that events and `consumed` name and that are still valid."""
+    lineage: Lineage = field(default_factory=Lineage)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The due events, and what is read instead of an input's newest update; None: nothing that fits has arrived yet."""
+
+    due: Due = field(default_factory=Due)
+    pins: Mapping[Partition, Pin | None] = field(default_factory=dict[Partition, Pin | None])
+
+
+def choose(consumer: Consumer, inbox: Inbox) -> Choice:
+    """Return what the next run of an output consumes and reads; `due.waits` is the reason why the rest waits.
+
+    The choice first follows the events. A pipeline that is then mixed or incomplete is read at its newest updates, if
+    these belong together. If it is still mixed, it stays as it was consumed.
+    """
+    groups = _groups(consumer, inbox)
+    choice = _choice(consumer, inbox, groups, Judged())
+    wrong = _mixed(inbox, groups, choice)
+    doubtful = wrong.keys() | _incomplete(consumer, choice.due)
+    whole = frozenset(group for group in groups if group in doubtful and _is_whole(inbox, groups[group]))
+    judged = Judged(whole, {group: why for group, why in wrong.items() if group not in whole})
+    while doubtful:
+        choice = _choice(consumer, inbox, groups, judged)
+        wrong = {group: why for group, why in _mixed(inbox, groups, choice).items() if group not in judged.mixed}
+        if not wrong:
+            break
+        judged = Judged(judged.whole - wrong.keys(), {**judged.mixed, **wrong})
+    return choice
+
+
+def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ...]]:
+    """Return the inputs that may be mixed: several tables of one pipeline with one partition key."""
+    found: dict[Group, list[Partition]] = {}
+    for name, tables in consumer.needed.items():
+        for each in inbox.inputs if len(tables) > 1 else ():
+            if each.feed in tables:
+                found.setdefault((name, each.key), []).append(each)
+    return {group: tuple(members) for group, members in found.items() if len(members) > 1}
+
+
+def _incomplete(consumer: Consumer, due: Due) -> set[Group]:
+    """Return the groups that are incomplete by their events; without `merge` skip those that a run takes from first."""
+    taken = set[Group]() if consumer.merge else {each.group for each in due.taken}
+    return {each.group for each in due.incomplete} - taken
+
+
+def _is_whole(inbox: Inbox, members: Collection[Partition]) -> bool:
+    """Return whether the newest updates of some inputs belong together."""
+    lineage, pins = inbox.lineage, [_last(inbox, each) for each in members]
+    known = [pin for pin in pins if pin]
+    return len(known) == len(pins) and belong_together(known, lineage.built_from, lineage.newest)
+
+
+def _last(inbox: Inbox, member: Partition) -> Pin | None:
+    """Return the newest pin of an input; for an event table the last marker that arrived, or else was consumed."""
+    if member.feed not in inbox.tables:
+        return inbox.newest.get(member)
+    markers = [event.marker for event in inbox.events if event.partition == member]
+    end = max(markers, default=None)
+    return inbox.consumed.get(member) if end is None else Pin(member, end, f"..{end}")
+
+
+def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[Partition]], judged: Judged) -> Choice:
+    found = due(consumer, inbox.events, inbox.seen, judged)
+    pins = _by_events(inbox, found)
+    for group in judged.whole:
+        if not any(each.group == group for each in (*found.later, *found.incomplete)):
+            pins |= {each: inbox.newest[each] for each in groups[group] if each in inbox.newest}
+    for group in judged.mixed:
+        pins |= _as_consumed(inbox, groups[group])
+    return Choice(found, pins)
+
+
+def _by_events(inbox: Inbox, found: Due) -> dict[Partition, Pin | None]:
+    """Return the update or slice of taken inputs, the consumed one of those on their way; others have the newest."""
+    slices = {each.partition: each for each in found.slices}
+    coming = {event.partition for each in (*found.later, *found.incomplete) for event in each.events}
+    pins: dict[Partition, Pin | None] = {}
+    for member in inbox.inputs:
+        is_table = member.feed in inbox.tables
+        held = member.parent if member.parent not in inbox.inputs else None
+        if member in slices and is_table:
+            piece = slices[member]
+            pins[member] = Pin(member, piece.end, piece.version, start=piece.start)
+        elif member in slices:
+            pins[member] = _up_to(inbox, member, slices[member].end)
+        elif held in slices:
+            pins[member] = _not_after(inbox, member, slices[held].end)
+        elif held in coming or member in coming or (is_table and member in inbox.consumed):
+            pins[member] = _consumed(inbox, member)
+    return pins
+
+
+def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
+    """Return the pin of a batch whose partition's slice ends at `end`; an update after that is not read yet.
+
+    Compacted batches have no events: they hold earlier rows, so they are read at once.
+    """
+    newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
+    if newest is None or newest.update_id <= end:
+        return newest or _consumed(inbox, batch)
+    told = (event.marker for event in inbox.events if event.partition == batch.parent)
+    is_compacted = numbers is not None and numbers.is_range and newest.update_id not in told
+    return newest if is_compacted else _consumed(inbox, batch)
+
+
+def _up_to(inbox: Inbox, member: Partition, end: str) -> Pin | None:
+    """Return the update that a slice of a feed ends at, or the newest valid one if that is no longer valid."""
+    newest = inbox.newest.get(member)
+    return newest if newest is None or newest.update_id <= end else inbox.valid.get((member, end), newest)
+
+
+def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
+    """Return the consumed pin of an input, with its present facts, if its update is still valid."""
+    pin, newest = inbox.consumed.get(member), inbox.newest.get(member)
+    if pin is None or member.feed in inbox.tables:
+        return pin
+    is_newest = newest is not None and pin.update_id == newest.update_id
+    return newest if is_newest else inbox.valid.get((member, pin.update_id))
+
+
+def _as_consumed(inbox: Inbox, members: Iterable[Partition]) -> dict[Partition, Pin | None]:
+    """Return some inputs as they were consumed together; None for each if one of these is gone."""
+    pins = {each: _consumed(inbox, each) for each in members}
+    return pins if all(pins.values()) else dict.fromkeys(pins)
+
+
+def _mixed(inbox: Inbox, groups: Mapping[Group, Collection[Partition]], choice: Choice) -> dict[Group, str]:
+    """Return the pipelines whose chosen updates do not belong together, each with the reason."""
+    lineage, found = inbox.lineage, dict[Group, str]()
+    for group, members in groups.items():
+        pins = [choice.pins.get(each, inbox.newest.get(each)) for each in members]
+        why = mixed((pin for pin in pins if pin), lineage.built_from, lineage.newest)
+        if why:
+            found[group] = why
+    return found

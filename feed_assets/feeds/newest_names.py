@@ -1,0 +1,108 @@
+"""The names below a prefix, newest first, in few requests: S3 lists in ascending order only, a page at a time.
+
+Names of updates order themselves by time, so the end of a long listing is searched for instead of walked to.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from feed_assets.core.feeds import parse_update_id, update_id
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.store_clients import Page
+
+_FIRST = datetime(1, 1, 1, tzinfo=UTC)
+_Pages = Callable[[str], Page]
+
+
+def newest_first(
+    board: Blackboard, prefix: str, until: datetime | None = None, known: str | None = None
+) -> Iterator[list[str]]:
+    """Yield all names one level under `prefix`, in lists, newest first; none later than `until` (timezone-aware).
+
+    A listing of one page is one request and one list. The end of a longer one takes one more request if updates
+    arrive steadily, else about twice the logarithm of its pages; so does each further list. `known`, the id of an
+    update, makes the first list begin there: one request, if no more than a page is newer. It does not change what is
+    found.
+    """
+    last = update_id(until) if until else None
+    if not board.is_paged:
+        yield from _all(board.names(prefix), last)
+        return
+    pages = _up_to(lambda after: board.page(prefix, after), last)
+    end = _seconds(update_id(until or datetime.now(UTC))) or 0  # This is only the first guess.
+    moment = _seconds(known) if known and known <= (last or known) else None
+    if moment:
+        before = _name(moment - 1)
+        yield from _descending(pages, before, end)
+        pages, end = _up_to(pages, before), moment
+    yield from _descending(pages, "", end)
+
+
+def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
+    """Yield the greatest name of a listing, then the others: they are sorted only if the consumer continues."""
+    within = [name for name in names if name <= last] if last else names
+    if within:
+        yield [max(within)]
+        yield sorted(within, reverse=True)[1:]
+
+
+def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
+    """Yield the names after `start`, window by window; each window is searched for below the one before it."""
+    first = found = pages(start)
+    within = pages
+    while True:
+        begin, page = _last(within, start, found, end)
+        yield [*reversed(page.names)]
+        if begin == start:
+            return
+        within, found, end = _up_to(pages, begin), _cut(first, begin), _seconds(begin) or end
+
+
+def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
+    """Return the last page of a listing whose first one is `page`, and the name after which it begins.
+
+    The first guess is half a page before `end`, as if updates went on as they began. Then follow the next page, and
+    steps, each twice the one before it, until one leads too far; then halves. A name that existed before the first
+    request is never beyond an empty page.
+    """
+    step, guess, high = 0, end - _span(page) // 2, None
+    while not page.is_last:
+        low = _seconds(page.names[-1])
+        after = _name(guess) if low is not None and guess > low else page.names[-1]
+        found = pages(after)
+        if found.names:
+            start, page, step = after, found, max(step * 2, _span(page))
+        elif after == page.names[-1]:
+            page = replace(page, is_last=True)
+        else:
+            high = guess
+        low = _seconds(page.names[-1]) or 0
+        guess = low + (step if high is None else min(step, (high - low) // 2))
+    return start, page
+
+
+def _span(page: Page) -> int:
+    """Return the seconds between the first and the last update of a page, 1 at least."""
+    moments = [moment for moment in map(_seconds, page.names) if moment is not None]
+    return max(moments[-1] - moments[0], 1) if moments else 1
+
+
+def _seconds(name: str) -> int | None:
+    """Return the moment of an update id in whole seconds, so that no step leaves the calendar; None for others."""
+    moment = parse_update_id(name)
+    return int((moment - _FIRST).total_seconds()) if moment else None
+
+
+def _name(seconds: int) -> str:
+    return update_id(_FIRST + timedelta(seconds=min(max(seconds, 0), 315_537_897_599)))
+
+
+def _up_to(pages: _Pages, last: str | None) -> _Pages:
+    return (lambda after: _cut(pages(after), last)) if last is not None else pages
+
+
+def _cut(page: Page, last: str) -> Page:
+    """Return the page without the names after `last`; if there were any, it is the last page."""
+    names = tuple(name for name in page.names if name <= last)
+    return Page(names, page.is_last or len(names) < len(page.names))

@@ -1,0 +1,132 @@
+"""Calls by other teams: they send write events of their tables, or request a look at one of their feeds.
+
+There is no wake beside the log: what is recorded here is a change, and ticks listen for that (ADR 58).
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.events import Rejected, WriteEvent
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.limits import check_partition
+from feed_assets.intake.bodies import Sent, in_slices
+from feed_assets.intake.bodies import events as events_of
+from feed_assets.intake.group_commit import Together
+from feed_assets.intake.receiver import EVENTS_AT_A_TIME, REASONS_TOLD, Answer
+from feed_assets.intake.refused import Refused
+from feed_assets.ledger import event_rejects, event_store
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync, sync_batches
+from feed_assets.sources.event_rows import Columns
+
+EVENTS_PER_CALL = 5000
+"""Write events of one request: they are recorded in one transaction."""
+
+_COLUMNS = Columns()
+
+
+@dataclass(frozen=True)
+class WrittenSource:
+    """An event source whose owners may send events.
+
+    `named` returns an event under our name of its table, or rejects it.
+    """
+
+    name: str
+    named: Callable[[WriteEvent, datetime], WriteEvent | Rejected]
+    refuse_out_of_order: bool = False
+
+
+@dataclass(frozen=True)
+class _Told:
+    source: WrittenSource
+    new: Sequence[WriteEvent]
+    rejected: Sequence[Rejected]
+
+
+@dataclass
+class Calls:
+    """Event sources by name, and the foreign feeds that are looked through, with whether they are appendable."""
+
+    services: Services
+    sources: Mapping[str, WrittenSource] = field(default_factory=dict[str, WrittenSource])
+    polled: Mapping[str, bool] = field(default_factory=dict[str, bool])
+
+    def __post_init__(self) -> None:
+        self._record = Together(self._recorded)
+
+    def source(self, name: str) -> WrittenSource:
+        """Return the event source of this name. Raise Refused."""
+        if name not in self.sources:
+            raise Refused(404, f"no event source {name!r} is written to here: ask who runs this receiver")
+        return self.sources[name]
+
+    async def record(self, source: WrittenSource, body: bytes, kind: str) -> Answer:
+        """Record write events, with those of other requests in flight; known ones stay, so a request may be repeated.
+
+        They are in the ledger before the answer. Raise Refused for too many, or a body that is malformed.
+        """
+        now, read = self.services.now(), list[WriteEvent | Rejected]()
+        for sent in in_slices(events_of(body, kind), lambda each: len(each.raw), EVENTS_AT_A_TIME):
+            read += [_read(source, each, now) for each in sent]
+            if len(read) > EVENTS_PER_CALL:
+                raise Refused(413, f"the body has more than {EVENTS_PER_CALL} events: send it in several requests")
+            await asyncio.sleep(0)
+        new = [each for each in read if isinstance(each, WriteEvent)]
+        first = [each for each in read if isinstance(each, Rejected)]
+        refused = {each.raw: each.reason for each in await self._record(_Told(source, new, first))}
+        told = [
+            {"index": number, "reason": why}
+            for number, each in enumerate(read)
+            if (why := _why(each, refused)) is not None
+        ]
+        said = {"accepted": len(read) - len(told), "rejected": len(told), "reasons": told[:REASONS_TOLD]}
+        return Answer(json.dumps(said), len(read) - len(told), len(told))
+
+    def _recorded(self, group: Sequence[_Told]) -> list[tuple[Rejected, ...]]:
+        now, refused = self.services.now(), list[tuple[Rejected, ...]]()
+        with self.services.ledger.change() as connection:
+            for told in group:
+                source, refuse = told.source.name, told.source.refuse_out_of_order
+                refused.append(event_store.record(connection, source, told.new, now, refuse_out_of_order=refuse))
+                event_rejects.reject(connection, source, told.rejected, now)
+        return refused
+
+    def wake(self, feed: str, key: str) -> dict[str, Any]:
+        """Look at a partition of a foreign feed now, and record what is new. Return its newest valid updates, by batch.
+
+        Raise Refused for a feed that is not looked through, or a key that can be no partition's.
+        """
+        if feed not in self.polled:
+            raise Refused(404, f"{feed!r} is no foreign feed that is looked through: ask who runs this receiver")
+        try:
+            partition = check_partition(Partition(Feed.parse(feed), key))
+        except InvalidName as error:
+            raise Refused(400, str(error)) from None
+        services, board = self.services, self.services.board_of(partition.feed)
+        if self.polled[feed]:
+            _, pins = sync_batches(board, services.ledger, partition, services.now())
+        else:
+            _, pin = sync(board, services.ledger, partition, services.now())
+            pins = (pin,) if pin else ()
+        return {"feed": feed, "partition": key, "updates": {str(pin.partition.key): pin.update_id for pin in pins}}
+
+
+def _read(source: WrittenSource, sent: Sent, now: datetime) -> WriteEvent | Rejected:
+    raw, value = sent.raw.decode(errors="surrogateescape"), cast(object, sent.value)
+    if sent.broken or not isinstance(value, dict):
+        return Rejected(raw, sent.broken or "malformed: expected one JSON object")
+    read = _COLUMNS.read(cast(dict[str, Any], value))
+    return source.named(read, now) if isinstance(read, WriteEvent) else read
+
+
+def _why(read: WriteEvent | Rejected, refused: Mapping[str, str]) -> str | None:
+    """Return why an event was rejected, by us or, by its text, by the ledger; None if it was recorded."""
+    if isinstance(read, Rejected):
+        return read.reason
+    return refused.get(Rejected(event_rejects.in_json(read), "").raw)

@@ -1,0 +1,118 @@
+"""The two topics beside each one that is read: they have as many partitions as it, and get more when it gets more."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import (
+    AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage] - where they are documented
+    ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+)
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from feed_assets.core.errors import KafkaUnavailable
+from feed_assets.core.topics import dead_letters_of, signals_of
+from feed_assets.home import say
+from feed_assets.kafka import topic_reader
+from feed_assets.kafka.clients import SECONDS, translated
+
+_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+LEAST = 8 << 20
+"""Least limit of the two topics, in bytes of a message: one that was packed upstream may exceed that topic's limit."""
+
+_HEADERS = 64 << 10
+"""Bytes by which a dead letter may be longer than its message."""
+
+_LONGEST, _USUAL = "max.message.bytes", 1 << 20
+"""The setting, and what it is by default."""
+
+_REFUSALS = frozenset(
+    {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_CONFIG"}
+)
+
+_DONE = frozenset({"TOPIC_ALREADY_EXISTS", "INVALID_PARTITIONS"})
+"""Error codes if another process was faster."""
+
+
+NO_TOPIC = "the broker has no topic {}. Create it, or correct the name."
+
+
+class About(NamedTuple):
+    """The broker's id of a topic that is read, and the most bytes of a dead letter that the broker takes."""
+
+    topic_id: str
+    longest: int
+
+
+def prepare(admin: Any, topic: str) -> About:
+    """Make the topics of signals and dead letters, or add partitions. Raise KafkaUnavailable."""
+    with translated(f"prepare the topics of {topic}", admin):
+        wanted = partitions(admin, topic)
+        if not wanted:
+            raise KafkaUnavailable(NO_TOPIC.format(topic))
+        longest = max(LEAST, int(config_of(admin, topic)[_LONGEST].value) + _HEADERS)
+        taken = longest
+        for name in (signals_of(topic), dead_letters_of(topic)):
+            taken = _widen(admin, name, longest)
+            _grow(admin, name, wanted, longest)
+        return About(id_of(admin, topic), taken)
+
+
+def id_of(admin: Any, topic: str) -> str:
+    """Return the broker's own id of a topic: one that is made anew under its name has another. Raise KafkaException."""
+    return str(admin.describe_topics(TopicCollection([topic]))[topic].result(SECONDS).topic_id)
+
+
+def partitions(admin: Any, topic: str) -> int:
+    """Return how many partitions a topic has; 0 if there is no such topic."""
+    return len(topic_reader.listed(admin, topic))
+
+
+def config_of(admin: Any, topic: str) -> Mapping[str, Any]:
+    """Return the configuration of a topic, each of its entries with a `value`. Raise KafkaException."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    return admin.describe_configs([resource])[resource].result(SECONDS)
+
+
+def _widen(admin: Any, name: str, longest: int) -> int:
+    """Increase an existing topic's limit to `longest`, and return the limit then; print a line if that is refused."""
+    taken = _USUAL if partitions(admin, name) else longest
+    try:
+        if taken < longest and (taken := int(config_of(admin, name)[_LONGEST].value)) < longest:
+            entry = ConfigEntry(_LONGEST, str(longest), incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+            admin.incremental_alter_configs([resource])[resource].result(SECONDS)
+            taken = longest
+    except KafkaException as error:
+        if error.args[0].name() not in _REFUSALS:
+            raise
+        said = f"{name} may take messages that are too short, and cannot be altered: {error.args[0].str()}"
+        say(f"connector: {said}. Set its {_LONGEST} to {longest}: else longer dead letters are cut.")
+    return taken
+
+
+def _grow(admin: Any, name: str, wanted: int, longest: int) -> None:
+    there = partitions(admin, name)
+    if there >= wanted:
+        return
+    if there:
+        _done(admin.create_partitions([NewPartitions(name, wanted)])[name])
+    else:
+        config = {**_FOR_EVER, _LONGEST: str(longest)}
+        _done(admin.create_topics([NewTopic(name, wanted, config=config)])[name])
+    until = monotonic() + SECONDS
+    while partitions(admin, name) < wanted:
+        if monotonic() > until:
+            raise KafkaUnavailable(f"{name} has no {wanted} partitions after {SECONDS:g} s. Check the broker.")
+        sleep(0.02)
+
+
+def _done(made: Future[Any]) -> None:
+    try:
+        made.result(SECONDS)
+    except KafkaException as error:
+        if error.args[0].name() not in _DONE:
+            raise

@@ -1,0 +1,210 @@
+"""Counts of a topic's messages in each window of time: by the broker's offsets, or by reading all of them.
+
+Offsets give counts only if the broker stamps messages at their arrival (`LogAppendTime`), and removes none of them but
+the oldest. And nobody may write in transactions, as an offset may then be the end of one.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from confluent_kafka import Consumer, TopicPartition
+
+from feed_assets.core.chunks import line_before
+from feed_assets.core.errors import LogTrimmed
+from feed_assets.kafka import topic_reader
+from feed_assets.kafka.clients import SECONDS, Clients, translated
+from feed_assets.kafka.companion_topics import config_of, id_of
+from feed_assets.kafka.messages import Message
+
+CELL = 10_000
+"""Offsets of a partition whose messages are counted as one part: at most these are counted again after a kill."""
+
+_BYTES = 64 << 20
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Origin of all windows of minutes and hours."""
+_MILLISECOND = timedelta(milliseconds=1)
+
+Offsets = Mapping[int, int]
+"""Offsets by partition."""
+
+
+def refusal(clients: Clients, topic: str) -> str | None:
+    """Return why a topic's offsets give no counts, by its configuration; None if they may."""
+    with translated(f"describe {topic}"):
+        found = config_of(clients.admin(), topic)
+    stamped, removed = found["message.timestamp.type"].value, found["cleanup.policy"].value
+    if stamped != "LogAppendTime":
+        return f"message.timestamp.type of {topic} is {stamped}: a message may come into any window, at any time"
+    return None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: the messages of some offsets go"
+
+
+def same_topic(clients: Clients, topic: str, known: str | None) -> str:
+    """Return the broker's id of a topic. Raise LogTrimmed if it is another than the known one, or KafkaUnavailable."""
+    with translated(f"describe {topic}"):
+        found = id_of(clients.admin(), topic)
+    if known not in (None, found):
+        raise LogTrimmed(
+            f"{topic} was deleted and made anew: expected the topic that was counted, as offsets begin again. Declare "
+            "it with another dataset for its counts."
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Oldest:
+    """The moment (UTC) of the first message that a partition has, and whether there were others before it."""
+
+    moment: datetime
+    is_cut: bool
+
+
+def oldest(clients: Clients, topic: str) -> list[Oldest]:
+    """Return where each partition begins that has messages. Raise KafkaUnavailable."""
+    reader = clients.reader()
+    try:
+        with translated(f"count {topic}"):
+            ends = topic_reader.bounds(reader, topic)
+        begins = {each: low for each, (low, high) in ends.items() if low < high}
+        firsts = {each: topic_reader.first(reader, topic, each, low) for each, low in begins.items()}
+    finally:
+        reader.close()
+    return [Oldest(moment_of(found), begins[each] > 0) for each, found in firsts.items() if found]
+
+
+def moment_of(message: Message) -> datetime:
+    """Return when a message was made, or arrived, as its topic has it (UTC)."""
+    return EPOCH + message.moment * _MILLISECOND
+
+
+@dataclass(frozen=True)
+class ByOffsets:
+    """Counts of messages in each window between two moments, and the offsets at the last of them.
+
+    `ranges` are the first and last offset of each window, by partition that has a message in it.
+    """
+
+    windows: Mapping[datetime, int]
+    after: Offsets
+    ranges: Mapping[datetime, Mapping[int, tuple[int, int]]]
+
+
+def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[datetime]) -> ByOffsets:
+    """Count from each moment to the next, by the broker's clock; all of them lie in the past.
+
+    Args:
+        clients: Clients of the topic's broker.
+        topic: The topic.
+        after: The offsets at the first moment, by partition; the broker is queried for a missing one.
+        bounds: The moments (UTC).
+
+    Raises:
+        LogTrimmed: The broker has removed messages since the first moment, so their number is unknown.
+        KafkaUnavailable: The broker does not answer.
+    """
+    reader = clients.reader()
+    try:
+        with translated(f"count {topic}"):
+            ends = topic_reader.bounds(reader, topic)
+            first = {**_offsets(reader, topic, ends, bounds[0]), **after}
+            _check(topic, after, first, ends, bounds[0])
+            offsets = [first, *(_offsets(reader, topic, ends, moment) for moment in bounds[1:])]
+    finally:
+        reader.close()
+    counts = [sum(these.values()) - sum(those.values()) for those, these in pairwise(offsets)]
+    ranges = [
+        {each: (those.get(each, 0), end - 1) for each, end in these.items() if those.get(each, 0) < end}
+        for those, these in pairwise(offsets)
+    ]
+    return ByOffsets(dict(zip(bounds, counts, strict=False)), offsets[-1], dict(zip(bounds, ranges, strict=False)))
+
+
+_Ends = Mapping[int, tuple[int, int]]
+
+
+def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dict[int, int]:
+    """Return the first offsets at a moment or later; where there are none, the ends as they were before this query."""
+    stamp = (moment - EPOCH) // _MILLISECOND
+    asked = [TopicPartition(topic, partition, stamp) for partition in ends]
+    found = reader.offsets_for_times(asked, timeout=SECONDS)
+    return {each.partition: each.offset if each.offset >= 0 else ends[each.partition][1] for each in found}
+
+
+def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: datetime) -> None:
+    """Raise LogTrimmed if the first offsets may not be those of the moment."""
+    for partition, (low, high) in ends.items():
+        if after.get(partition, 0) > high:
+            raise LogTrimmed(
+                f"{topic}/{partition} was counted up to offset {after[partition]}, and ends at {high}: it was deleted "
+                "and made anew. Declare it with another dataset for its counts."
+            )
+        is_lost = after[partition] < low if partition in after else first[partition] == low and 0 < low < high
+        if is_lost:
+            raise LogTrimmed(
+                f"{topic}/{partition} is to be counted from {moment:%Y-%m-%d %H:%M} UTC on, and begins with offset "
+                f"{low}: the broker has removed what was before it, so nobody knows how many there were. "
+                "`feed-assets reconcile` counts what is there from the beginning, and goes on from there."
+            )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Counts by window of one partition's messages from a line of the grid on, as far as they were read."""
+
+    partition: int
+    start: int
+    next_offset: int
+    windows: Mapping[datetime, int]
+    ranges: Mapping[datetime, tuple[int, int]] = field(default_factory=dict[datetime, tuple[int, int]])
+    """The first and last offset of each window."""
+
+
+Cells = Mapping[int, Cell]
+
+
+def by_reading(
+    clients: Clients, topic: str, after: Cells, limit: int, seconds: float, start_of: Callable[[datetime], datetime]
+) -> tuple[list[Cell], Cells, bool]:
+    """Count the messages after some cells, by their timestamps, whoever sets them.
+
+    Args:
+        clients: Clients of the topic's broker.
+        topic: The topic.
+        after: The cell that was counted last, and how far, by partition.
+        limit: Messages to read at most.
+        seconds: Seconds to wait for the broker.
+        start_of: Returns the start of a moment's window (UTC).
+
+    Returns:
+        The cells that have changed, the last one of each partition, and whether there was no more. A cell is the same
+        whoever counts it, and however often: it is reported as a part, which grows with its next offset.
+
+    Raises:
+        LogTrimmed: The broker has removed what was not counted yet.
+        KafkaUnavailable: The broker does not answer.
+    """
+    begins = {partition: cell.next_offset for partition, cell in after.items()}
+    found = topic_reader.read(clients, topic, begins, limit, _BYTES, seconds)
+    counts, ends = defaultdict[tuple[int, int], Counter[datetime]](Counter), dict[tuple[int, int], int]()
+    ranges = defaultdict[tuple[int, int], dict[datetime, tuple[int, int]]](dict)
+    for partition, message in found.messages:
+        cell = partition, line_before(message.offset, CELL)
+        start = start_of(moment_of(message))
+        if cell not in ranges:
+            ranges[cell] = {**_last_of(after, *cell).ranges}
+        counts[cell][start] += 1
+        ranges[cell][start] = ranges[cell].get(start, (message.offset, 0))[0], message.offset
+        ends[cell] = message.offset + 1
+    changed = [
+        Cell(*cell, ends[cell], Counter(_last_of(after, *cell).windows) + count, ranges[cell])
+        for cell, count in sorted(counts.items())
+    ]
+    return changed, {**after, **{cell.partition: cell for cell in changed}}, found.is_complete
+
+
+def _last_of(after: Cells, partition: int, start: int) -> Cell:
+    """Return the earlier count of a cell, if it is the last one of its partition; else an empty one."""
+    last = after.get(partition)
+    return last if last and last.start == start else Cell(partition, start, start, {})

@@ -1,0 +1,130 @@
+"""A stretch of one topic partition: its messages become chunks that are written, and not signalled yet.
+
+The service, a run and Spark's executors write the same chunks as the same bytes under the same keys.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from tempfile import SpooledTemporaryFile
+from time import monotonic
+from typing import IO, NamedTuple
+
+from feed_assets.core.chunks import key_of
+from feed_assets.core.topics import Topic
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka import chunk_files, dialect
+from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.cutter import Chunk, Cutter
+from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets.kafka.registry_schemas import Schemas
+from feed_assets.kafka.signals import Signal, minute_of
+
+_IN_MEMORY = 256 << 10
+"""Bytes of an open chunk that are in memory; the rest is on disk."""
+
+
+class Place(NamedTuple):
+    """A topic partition."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+
+class Kept(NamedTuple):
+    """The signal of a chunk that is there, and its dead letters, to be published."""
+
+    signal: Signal
+    dead: tuple[DeadLetter, ...]
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """Values that all topic partitions of a process share.
+
+    `on_step` is called with the name of each step before it is done. `clock` returns seconds, as `monotonic` does.
+    """
+
+    clients: Clients
+    schemas: Schemas
+    board: Blackboard
+    on_step: Callable[[str], None] = field(default=_silent)
+    clock: Callable[[], float] = field(default=monotonic)
+
+
+class Stretch:
+    """Cutter and writer of chunks from an offset on; the first one ends at `until` if that is behind the offset.
+
+    `replaces`: the first chunk may replace another one, which was not signalled.
+    """
+
+    def __init__(
+        self, chunking: Chunking, place: Place, topic: Topic, start: int, until: int = 0, *, replaces: bool = False
+    ) -> None:
+        self._chunking, self._place, self._topic = chunking, place, topic
+        self.start, self._replaces = start, replaces
+        self._decode = Decoder(topic, chunking.schemas)
+        self._cutter = Cutter(start, topic, until, _body)
+
+    @property
+    def next_offset(self) -> int:
+        """Return the first offset that was not read."""
+        return self._cutter.next
+
+    def take(self, message: Message) -> Iterator[Kept]:
+        """Take a message; yield the chunks that it ends, each put when it is requested."""
+        decoded = self._decode(message)  # First: no chunk gets older during a request to the registry.
+        return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
+
+    def reach(self, offset: int) -> Iterator[Kept]:
+        """Yield the chunks that end before an offset, with no more messages before it."""
+        return map(self._keep, self._cutter.reach(offset))
+
+    def look(self, now: float) -> Iterator[Kept]:
+        """Yield the open chunk, if its time is over."""
+        return map(self._keep, filter(None, [self._cutter.due(now)]))
+
+    def close(self) -> None:
+        """Forget the chunk that was not put."""
+        self._cutter.drop()
+
+    def _keep(self, chunk: Chunk) -> Kept:
+        content = chunk_files.packed(chunk.content) if self._topic.gzip else chunk.content
+        self._chunking.on_step("put")
+        if chunk.content:
+            may_replace = self._replaces and chunk.offsets.start == self.start
+            chunk_files.put(self._chunking.board, self._key(chunk.offsets.start), content, replaces=may_replace)
+        return Kept(self._signal(chunk, content), chunk.dead)
+
+    def _signal(self, chunk: Chunk, content: bytes) -> Signal:
+        start, end = chunk.offsets
+        path = f"{self._chunking.board.url}/{chunk_files.FOLDER}/{self._key(start)}" if chunk.content else None
+        return Signal(
+            topic=self._place.topic,
+            partition=self._place.number,
+            first_offset=start,
+            last_offset=end - 1,
+            records=chunk.records,
+            dead_letters=len(chunk.dead),
+            dialect=dialect.NAME,
+            path=path,
+            size=len(content) if path else 0,
+            sha256=sha256(content).hexdigest() if path else None,
+            schema_id=chunk.schema_id,
+            minutes={minute_of(minute): count for minute, count in sorted(chunk.minutes.items())},
+        )
+
+    def _key(self, start: int) -> str:
+        return key_of(*self._place, start, is_packed=self._topic.gzip)
+
+
+def _body() -> IO[bytes]:
+    return SpooledTemporaryFile(_IN_MEMORY)

@@ -1,0 +1,37 @@
+"""Partitions that are batches: those that were found in an appendable feed, and no others."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import key_tables
+from feed_assets.ledger.database import insert_missing
+from feed_assets.ledger.tables import batch
+
+
+def has_joined(connection: sa.Connection, partition: Partition) -> bool:
+    """Return whether a batch is recorded under its parent partition. Return True if it has no parent."""
+    if partition.parent is None:
+        return True
+    mine = (batch.c.feed == str(partition.feed)) & (batch.c.partition == partition.parent.key)
+    return connection.execute(sa.select(sa.exists().where(mine, batch.c.key == partition.key))).scalar_one()
+
+
+def known(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
+    """Return the recorded batches of partitions of appendable feeds, valid or not, sorted; () if there are none."""
+    found: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
+    if parents:
+        for row in key_tables.matching(connection, batch, key_tables.keys(parents)):
+            feed = Feed.parse(row.feed)
+            found[Partition(feed, row.partition)].append(Partition(feed, row.key))
+    return {parent: tuple(sorted(each)) for parent, each in found.items()}
+
+
+def join(connection: sa.Connection, partition: Partition) -> bool:
+    """Record a batch under its parent partition. Return False if it has no parent, or is recorded."""
+    if partition.parent is None or has_joined(connection, partition):
+        return False
+    row = {"feed": str(partition.feed), "partition": partition.parent.key, "key": partition.key}
+    insert_missing(connection, batch, [row])
+    return True

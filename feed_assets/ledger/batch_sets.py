@@ -1,0 +1,88 @@
+"""Sets: what a partition holds now, its newest update or the newest valid update of each of its batches.
+
+In an appendable dataset of ours, batches that a range takes the place of are not in it (`core.increments`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.batch_names import in_effect
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.pins import Pin
+from feed_assets.ledger import batch_partitions, key_tables, updates
+from feed_assets.ledger.tables import batch, update
+from feed_assets.ledger.tables import consumed as table
+
+
+def pins_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Pin, ...]]:
+    """Return what a reader of these partitions of appendable feeds gets: the newest valid update of every batch."""
+    rows = _rows_of(connection, parents)
+    return {parent: tuple(rows[parent][each].pin for each in sorted(rows[parent])) for parent in parents}
+
+
+def _rows_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, dict[Partition, updates.Row]]:
+    batched = batch_partitions.known(connection, parents)
+    newest = updates.newest(connection, [member for mine in batched.values() for member in mine])
+    return {
+        parent: {each: newest[each] for each in in_effect(mine, newest) if each in newest}
+        for parent, mine in batched.items()
+    }
+
+
+def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, updates.Row]:
+    """Return the newest update of each output that has one; if it holds batches, the last of theirs."""
+    outputs = {*outputs}
+    found = updates.newest(connection, outputs)
+    rows = _rows_of(connection, sorted(outputs - found.keys()))
+    return found | {parent: max(mine.values(), key=lambda row: row.id) for parent, mine in rows.items() if mine}
+
+
+def consumed(connection: sa.Connection, found: Mapping[Partition, updates.Row]) -> dict[Partition, tuple[Pin, ...]]:
+    """Return what the updates of `newest` were made of; if they are of batches, what was read last of each input."""
+    of_batches = _rows_of(connection, sorted(at for at, row in found.items() if row.partition != at))
+    single = {at: row.id for at, row in found.items() if row.partition == at}
+    batched = {each: row.id for rows in of_batches.values() for each, row in rows.items()}
+    pins = consumed_of(connection, single | batched)
+    last = {parent: _last(pin for each in rows for pin in pins.get(each, ())) for parent, rows in of_batches.items()}
+    return {at: pins[at] for at in single if at in pins} | {parent: each for parent, each in last.items() if each}
+
+
+def read_by_batch(connection: sa.Connection, parent: Partition) -> dict[Partition, tuple[Pin, ...]]:
+    """Return what each batch of a partition, that a reader gets, was made of."""
+    rows = _rows_of(connection, [parent])[parent]
+    pins = consumed_of(connection, {each: row.id for each, row in rows.items()})
+    return {each: pins.get(each, ()) for each in rows}
+
+
+def last_id(connection: sa.Connection, parent: Partition) -> str | None:
+    """Return the greatest update id in any batch of a partition, valid or not: the next one is to come after it."""
+    held = sa.select(batch.c.key).where(batch.c.feed == str(parent.feed), batch.c.partition == parent.key)
+    mine = (update.c.feed == str(parent.feed)) & update.c.partition.in_(held)
+    return connection.execute(sa.select(sa.func.max(update.c.id)).where(mine)).scalar()
+
+
+def _last(pins: Iterable[Pin]) -> tuple[Pin, ...]:
+    """Return the pin of each input that goes furthest."""
+    found: dict[Partition, Pin] = {}
+    for pin in pins:
+        known = found.get(pin.partition)
+        found[pin.partition] = pin if known is None else max(known, pin, key=lambda each: each.update_id)
+    return tuple(sorted(found.values()))
+
+
+def consumed_of(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
+    """Return what some updates, by partition, were built from."""
+    found: dict[Partition, list[Pin]] = {}
+    query = _consumed_of(connection.dialect.name)
+    ids = key_tables.given((str(at.feed), at.key, update_id) for at, update_id in published.items())
+    for row in connection.execute(query, ids):
+        found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(updates.pin_of(row))
+    return {output: tuple(sorted(pins)) for output, pins in found.items()}
+
+
+@cache
+def _consumed_of(dialect: str) -> sa.Select[Any]:
+    return key_tables.all_of(dialect, table, (*key_tables.PARTITION, "id")).where(table.c.is_input)

@@ -1,0 +1,168 @@
+"""Uses of an update: what was built from its rows, level by level, one statement a level.
+
+A level is what was built from the updates of the level before, with whatever these were added to or put together into.
+The rejects of the runs that read them are in it, too: all of that holds rows of the update.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.events import encoded
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.message_words import some
+from feed_assets.ledger import batch_partitions, key_tables, updates
+from feed_assets.ledger.tables import batch, consumed, event, update
+
+READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF = "read", "added to", "put together", "rejects of"
+"""Ways in which an update got the rows: the first in this order counts if there are two."""
+
+NAMED = 3
+"""Number of known updates, or batches, that an error names."""
+
+Key = tuple[Partition, str]
+
+
+@dataclass(frozen=True)
+class Use:
+    """An update that was built from the requested one.
+
+    Attributes:
+        partition: Its feed and partition.
+        id: Its id.
+        state: Its state in the ledger; None if it was lost with a ledger.
+        is_newest: True if a reader of its partition gets it now.
+        depth: Number of datasets on the shortest way to it.
+        how: Its relation to `via`.
+        via: The update from which it got the rows, on the shortest way.
+    """
+
+    partition: Partition
+    id: str
+    state: str | None
+    is_newest: bool
+    depth: int
+    how: str
+    via: Key
+
+
+def uses(connection: sa.Connection, partition: Partition, update_id: str) -> list[Use]:
+    """Return what was built from an update, or from the rows of an event table at a marker, to the leaves.
+
+    Raises NoValidUpdate for what the ledger does not have, InvalidEvent for what is no marker.
+    """
+    is_known = updates.find(connection, partition, update_id) is not None
+    if not is_known and not _is_table(connection, partition):
+        raise NoValidUpdate(_unknown(connection, partition, update_id))
+    root = partition, update_id if is_known else encoded(update_id)
+    found, level, statement = dict[Key, Use](), [root], _using if is_known else _reading
+    while level:
+        rows = connection.execute(_with_state(statement(key_tables.updates(connection, level)))).all()
+        depth = 1 + (found[level[0]].depth if level[0] in found else 0)
+        new = {key: use for key, use in _first(rows, depth) if key not in found}
+        found |= new
+        level, statement = [*new], _using
+    return sorted(found.values(), key=lambda use: (use.depth, use.partition, use.id))
+
+
+def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]:
+    """Yield each update of a level once, by its first edge. This edge is last, as `dict` keeps the last of several."""
+    order = READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF
+    for row in sorted(rows, key=lambda row: (order.index(row.how), *row), reverse=True):
+        at, via = Partition(Feed.parse(row.feed), row.partition), Partition(Feed.parse(row.of_feed), row.of_partition)
+        yield (at, row.id), Use(at, row.id, row.state, bool(row.is_newest), depth, row.how, (via, row.of_id))
+
+
+_OWN = (consumed.c.feed == consumed.c.input_feed) & ~consumed.c.is_input
+"""Condition for rows of `consumed` by which an update holds the rows of another one of its own feed."""
+
+_HOW = sa.cast(
+    sa.case(
+        (consumed.c.is_input, READ),
+        (consumed.c.input_partition == consumed.c.partition, ADDED_TO),
+        else_=PUT_TOGETHER,
+    ),
+    sa.String,
+).label("how")
+
+_EDGE: list[sa.ColumnElement[Any]] = [
+    consumed.c.feed,
+    consumed.c.partition,
+    consumed.c.id,
+    _HOW,
+    consumed.c.input_feed.label("of_feed"),
+    consumed.c.input_partition.label("of_partition"),
+    consumed.c.position.label("of_id"),
+]
+
+
+def _built_from(those: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Return the condition for rows of `consumed` that record what was built from some updates."""
+    same = (consumed.c.input_feed == those.c.feed) & (consumed.c.input_partition == those.c.partition)
+    return same & (consumed.c.position == those.c.id)
+
+
+def _using(asked: sa.CTE) -> sa.Select[Any]:
+    return sa.select(*_EDGE).join(asked, _built_from(asked)).where(consumed.c.is_input | _OWN)
+
+
+def _reading(asked: sa.CTE) -> sa.Select[Any]:
+    """Return the slices of an event table that a marker is in: only those from it on are read."""
+    same = (consumed.c.input_feed == asked.c.feed) & (consumed.c.input_partition == asked.c.partition)
+    begins_before = consumed.c.slice_from.is_(None) | (consumed.c.slice_from < asked.c.id)
+    mine = same & (consumed.c.position >= asked.c.id) & begins_before & consumed.c.is_input
+    return sa.select(*_EDGE).join(asked, mine)
+
+
+def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
+    """Return these edges, those to what holds the same rows, and to the rejects of its readers; each with its state."""
+    held = first.cte("held", recursive=True)
+    held = held.union(sa.select(*_EDGE).join(held, _built_from(held)).where(_OWN))
+    edges = sa.union(sa.select(held), _rejects(held)).subquery("edges")
+    later, names = update.alias(), ("feed", "partition", "id")
+    newer = (later.c.feed == update.c.feed) & (later.c.partition == update.c.partition) & (later.c.id > update.c.id)
+    is_last = ~sa.exists().where(newer, later.c.state == updates.PUBLISHED)
+    is_newest = ((update.c.state == updates.PUBLISHED) & is_last).label("is_newest")
+    same = sa.and_(*(update.c[name] == edges.c[name] for name in names))
+    return sa.select(edges, update.c.state, is_newest).join(update, same, isouter=True)
+
+
+def _rejects(held: sa.CTE) -> sa.Select[Any]:
+    """Return the updates written beside those which have read: the records that were turned away then."""
+    same = sa.and_(*(consumed.c[name] == held.c[name] for name in ("feed", "partition", "id")))
+    beside = ~consumed.c.is_input & (consumed.c.feed != consumed.c.input_feed)
+    how, of = sa.literal(REJECTS_OF, sa.String), (consumed.c.feed, consumed.c.partition, consumed.c.id)
+    to: list[sa.ColumnElement[Any]] = [consumed.c.input_feed, consumed.c.input_partition, consumed.c.position, how, *of]
+    query = sa.select(*to)
+    return query.join(held, same).where(beside, held.c.how == READ)
+
+
+def _is_table(connection: sa.Connection, partition: Partition) -> bool:
+    """Return whether a partition is of an event table: it has events, and neither updates nor batches."""
+    with_events, holding = (
+        sa.exists().where(table.c.feed == str(partition.feed), table.c.partition == partition.key)
+        for table in (event, batch)
+    )
+    with_updates = sa.exists().where(updates.is_(partition))
+    return bool(connection.execute(sa.select(with_events & ~holding & ~with_updates)).scalar())
+
+
+def _unknown(connection: sa.Connection, partition: Partition, update_id: str) -> str:
+    """Return what the ledger has in place of an unknown update, and what to do."""
+    query = sa.select(update.c.id).where(updates.is_(partition)).order_by(update.c.id.desc())
+    known = [*connection.execute(query).scalars()]
+    held = sorted(batch_partitions.known(connection, [partition])[partition], reverse=True)
+    if known:
+        what = f"it knows {some(known, NAMED)}. Name one of these"
+    elif held:
+        keys = some([each.key for each in held], NAMED)
+        what = f"this partition holds batches: {keys}. Name one of these as the partition, and an update of it"
+    else:
+        what = (
+            f"it knows none of this partition. `feed-assets feed ls {partition.feed}` lists the partitions on the "
+            "blackboard; a tick (`feed-assets run`) tells the ledger of them"
+        )
+    return f"the ledger knows no update {update_id} of {partition}: {what}."

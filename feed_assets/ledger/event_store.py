@@ -1,0 +1,303 @@
+"""Write events, ours and those read from sources: each is recorded once, in commit order, and never changed.
+
+An event is a change of the log, and has its number: a reader that continues from a number misses nothing.
+"""
+
+import json
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
+from feed_assets.core.events import (
+    Marker,
+    Operation,
+    Recorded,
+    Rejected,
+    WriteEvent,
+    check_event,
+    check_kind,
+    check_order,
+    encode,
+    in_words,
+    is_moment,
+)
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import bulk, event_rejects, forgetting, key_tables, log
+from feed_assets.ledger.log import Change
+from feed_assets.ledger.tables import event
+
+OURS = ""
+"""The source of our own events."""
+
+OUT_OF_ORDER = "out of order"
+
+_Key = tuple[str, str]
+
+
+def publish(
+    connection: sa.Connection, new: WriteEvent, now: datetime, updated_at: tuple[Marker, Marker] | None = None
+) -> bool:
+    """Record an event of ours. Return False if it is known: publishing again is harmless.
+
+    An event from before those that were removed for their age (`forgetting`) counts as known: it may be a repeat.
+    `updated_at` is the range of its rows, both ends included. Raises EventOutOfOrder, InvalidEvent and InvalidName.
+    """
+    check_event(new)
+    partition, marker = new.partition, encode(new.marker)
+    if _known(connection, OURS, [new]) or forgetting.may_be_known(connection, [new]):
+        return False
+    kinds = _kinds(connection, [str(partition.feed)])
+    check_kind(new, moments=kinds.setdefault(str(partition.feed), is_moment(marker)))
+    last = _last(connection, kinds, [(str(partition.feed), partition.key)]).get((str(partition.feed), partition.key))
+    check_order(new, last, updated_at)
+    _insert(connection, [_row(OURS, new, marker, last, None, now)])
+    return True
+
+
+def _insert(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+    first = log.append(connection, [_change(row) for row in rows])
+    numbered = [{**row, "sequence": number} for number, row in enumerate(rows, first)]
+    bulk.insert(connection, event, numbered)
+
+
+def _change(row: Mapping[str, Any]) -> Change:
+    partition = Partition(Feed.parse(row["feed"]), row["partition"])
+    return Change(partition, log.EVENT, row["marker"], row["at"], who=row["source"] or None)
+
+
+def record(
+    connection: sa.Connection, source: str, new: Sequence[WriteEvent], now: datetime, *, refuse_out_of_order: bool
+) -> tuple[Rejected, ...]:
+    """Record events in the order in which they were read. Events that cannot be are stored as rejects, and returned.
+
+    An event whose marker is before its table's last is refused, or recorded with a flag. Events that are known, or were
+    removed for their age, are skipped. New events from before the removed ones are refused: their range is unknown.
+    """
+    rejected: list[Rejected] = []
+    is_ours = source == OURS
+    tables = {each.table_name for each in new}
+    kinds = dict.fromkeys(tables, True) if is_ours else _kinds(connection, tables)  # Update ids are moments.
+    sound = [each for each in new if _is_sound(each, kinds, rejected, is_ours=is_ours)]
+    last = _last(connection, kinds, {(each.table_name, each.partition_key) for each in sound})
+    rows: list[dict[str, Any]] = []
+    doubtful: list[WriteEvent] = []
+    for each in sound:
+        key, marker = (each.table_name, each.partition_key), encode(each.marker)
+        before = last.get(key)
+        if before is not None and marker <= before:
+            doubtful.append(each)
+            continue
+        rows.append(_row(source, each, marker, before, None, now))
+        last[key] = marker
+    _insert(connection, rows)
+    if doubtful:  # After the others: they may be repeats of these.
+        _insert(connection, _doubtful(connection, source, doubtful, last, now, rejected, refuse=refuse_out_of_order))
+    event_rejects.reject(connection, source, rejected, now)
+    return tuple(rejected)
+
+
+def _is_sound(new: WriteEvent, kinds: dict[str, bool], rejected: list[Rejected], *, is_ours: bool) -> bool:
+    """Return whether an event can be recorded. Ours may have a long context. The first fixes its table's kind."""
+    try:
+        check_order(new, None) if is_ours else check_event(new)
+        check_kind(new, moments=kinds.get(new.table_name, isinstance(new.marker, datetime)))
+        _ = new.partition, encode(new.event_marker)
+    except (InvalidEvent, InvalidName) as error:
+        rejected.append(Rejected(event_rejects.in_json(new), str(error)))
+        return False
+    kinds.setdefault(new.table_name, isinstance(new.marker, datetime))
+    return True
+
+
+def _doubtful(
+    connection: sa.Connection,
+    source: str,
+    doubtful: Sequence[WriteEvent],
+    last: Mapping[_Key, str],
+    now: datetime,
+    rejected: list[Rejected],
+    *,
+    refuse: bool,
+) -> list[dict[str, Any]]:
+    """Return rows for events to record that do not come last: they are not known, and late or without new data."""
+    known, before = _known(connection, source, doubtful), _before(connection, doubtful)
+    removed = forgetting.may_be_known(connection, doubtful, unless_there=source == OURS)
+    rows: list[dict[str, Any]] = []
+    for each in doubtful:
+        key, marker = (each.table_name, each.partition_key), encode(each.marker)
+        if _identity(each) in known:
+            continue
+        if (published := removed.get((*key, marker))) is not None:
+            if source != OURS and encode(each.event_marker) > published:
+                rejected.append(Rejected(event_rejects.in_json(each), _too_old(each, marker)))
+            continue
+        try:
+            check_order(each, last[key])
+            rows.append(_row(source, each, marker, marker, None, now))
+        except InvalidEvent as error:
+            if refuse or not isinstance(error, EventOutOfOrder):
+                rejected.append(Rejected(event_rejects.in_json(each), str(error)))
+                continue
+            rows.append(_row(source, each, marker, _marker_before(before[key], marker), OUT_OF_ORDER, now))
+            insort(before[key], marker)
+        known.add(_identity(each))
+    return rows
+
+
+def _too_old(new: WriteEvent, marker: str) -> str:
+    return (
+        f"{new.partition} {in_words(marker)} is from before the events that were removed as they were old "
+        "(FEED_ASSETS_LOG_DAYS), and was published after them: what it covers is not known any more. Publish what has "
+        "changed with a later marker."
+    )
+
+
+def _identity(new: WriteEvent) -> tuple[str, str, str, str]:
+    return new.table_name, new.partition_key, encode(new.marker), new.correlation_id
+
+
+def _marker_before(markers: Sequence[str], marker: str) -> str | None:
+    at = bisect_left(markers, marker)
+    return markers[at - 1] if at else None
+
+
+def _row(
+    source: str, new: WriteEvent, marker: str, previous: str | None, flag: str | None, now: datetime
+) -> dict[str, Any]:
+    return {
+        "source": source,
+        "feed": new.table_name,
+        "partition": new.partition_key,
+        "marker": marker,
+        "previous": previous,
+        "start": new.start(previous),
+        "event_marker": encode(new.event_marker),
+        "correlation": new.correlation_id,
+        "operation": new.write_operation.value,
+        "context": json.dumps(dict(new.context)) if new.context else "{}",
+        "flag": flag,
+        "at": now,
+    }
+
+
+def _known(connection: sa.Connection, source: str, new: Iterable[WriteEvent]) -> set[tuple[str, str, str, str]]:
+    """Return the identities of those of some events that a source has published already."""
+    names = ("feed", "partition", "marker", "correlation")
+    asked = key_tables.rows(connection, names, map(_identity, new))
+    query = sa.select(*(event.c[name] for name in names)).join(asked, key_tables.same(event, asked))
+    return {(*row,) for row in connection.execute(query.where(event.c.source == source))}
+
+
+def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool]:
+    """Return by table that has events whether its markers are moments, as the first one is: one index seek for each."""
+    asked = key_tables.rows(connection, ("feed",), [[each] for each in sorted(tables)])
+    history = event.alias()
+    first = sa.select(sa.func.min(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
+    query = sa.select(event.c.feed, event.c.marker).join(asked, event.c.sequence == first.scalar_subquery())
+    rows = connection.execute(query)
+    return {table: is_moment(marker) for table, marker in rows}
+
+
+def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection[_Key]) -> dict[_Key, str]:
+    """Return the last marker of each table's partition, of its table's kind: one index seek for each."""
+    named = [[*key, str(int(kinds[key[0]]))] for key in sorted(keys) if key[0] in kinds]
+    asked = key_tables.rows(connection, ("feed", "partition", "moments"), named)
+    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
+    of_its_kind = event.c.marker.contains(".") == (asked.c.moments == "1")
+    last = sa.select(sa.func.max(event.c.marker)).where(mine, of_its_kind).scalar_subquery()
+    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, last))
+    return {(feed, partition): marker for feed, partition, marker in rows if marker is not None}
+
+
+def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, list[str]]:
+    """Return by table's partition the markers right before those of some events, in order, and the last removed one."""
+    asked = key_tables.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
+    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
+    mine &= forgetting.of_one_kind(event.c.marker, asked.c.marker)
+    last = sa.select(sa.func.max(event.c.marker)).where(mine, event.c.marker < asked.c.marker).scalar_subquery()
+    found: dict[_Key, set[str]] = {}
+    for feed, partition, marker in connection.execute(sa.select(asked.c.feed, asked.c.partition, last)):
+        found.setdefault((feed, partition), set()).update({marker} - {None})
+    for key, marker in forgetting.upto(connection, found.keys()).items():
+        found[key].add(marker)
+    return {key: sorted(markers) for key, markers in found.items()}
+
+
+def last_marker(connection: sa.Connection, partition: Partition) -> str | None:
+    """Return the last marker of a table's partition. Return None if it has no event."""
+    key = (str(partition.feed), partition.key)
+    return _last(connection, _kinds(connection, [key[0]]), [key]).get(key)
+
+
+def recorded_of(row: Mapping[Any, Any]) -> Recorded:
+    """Return a selected row as a value."""
+    partition = Partition(Feed.parse(row["feed"]), row["partition"])
+    named = {
+        name: row[name] for name in ("sequence", "source", "marker", "previous", "start", "event_marker", "correlation")
+    }
+    # NaN was once recorded: it is no JSON, and a text from here on.
+    operation, context = Operation(row["operation"]), json.loads(row["context"], parse_constant=str)
+    return Recorded(partition=partition, operation=operation, context=context, flag=row["flag"], at=row["at"], **named)
+
+
+def after(
+    connection: sa.Connection, tables: Collection[Feed], sequence: int, upto: int, limit: int
+) -> tuple[Recorded, ...]:
+    """Return the events of some tables with numbers in `(sequence, upto]`, in order."""
+    mine = event.c.feed.in_(sorted(map(str, tables))) & (event.c.sequence > sequence) & (event.c.sequence <= upto)
+    rows = connection.execute(sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)).mappings()
+    return tuple(recorded_of(row) for row in rows)
+
+
+def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Recorded, ...]:
+    """Return the events with these numbers."""
+    asked = key_tables.rows(connection, ("sequence",), [[str(each)] for each in sequences])
+    chosen = sa.select(sa.cast(asked.c.sequence, sa.BigInteger))
+    rows = connection.execute(sa.select(event).where(event.c.sequence.in_(chosen))).mappings()
+    return tuple(recorded_of(row) for row in rows)
+
+
+def since(connection: sa.Connection, positions: Mapping[Partition, int]) -> dict[Partition, list[int]]:
+    """Return by table's partition the numbers of its events from a number on, in order."""
+    asked = key_tables.updates(connection, ((partition, str(first)) for partition, first in positions.items()), "first")
+    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
+    mine &= event.c.sequence >= sa.cast(asked.c.first, sa.BigInteger)
+    found: dict[Partition, list[int]] = {}
+    query = sa.select(event.c.feed, event.c.partition, event.c.sequence).join(asked, mine).order_by(event.c.sequence)
+    for feed, key, number in connection.execute(query):
+        found.setdefault(Partition(Feed.parse(feed), key), []).append(number)
+    return found
+
+
+def ours(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
+    """Return our own events after a number, in order."""
+    mine = (event.c.source == OURS) & (event.c.sequence > sequence)
+    rows = connection.execute(sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)).mappings()
+    return tuple(recorded_of(row) for row in rows)
+
+
+def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> tuple[Recorded, ...]:
+    """Return the newest events, of one table or of all, the newest first."""
+    mine = event.c.feed == str(table) if table else sa.true()
+    query = sa.select(event).where(mine).order_by(event.c.sequence.desc()).limit(limit)
+    return tuple(recorded_of(row) for row in connection.execute(query).mappings())
+
+
+def newest_of(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, Recorded]:
+    """Return the newest event of each table that has one: one index seek for each."""
+    found = connection.execute(
+        _newest_of(connection.dialect.name), key_tables.given([[str(table)] for table in tables])
+    )
+    return {each.partition.feed: each for each in map(recorded_of, found.mappings())}
+
+
+@cache
+def _newest_of(dialect: str) -> sa.Select[Any]:
+    asked, history = key_tables.table(dialect, ("feed",)), event.alias()
+    last = sa.select(sa.func.max(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
+    return sa.select(event).join(asked, event.c.sequence == last.scalar_subquery())

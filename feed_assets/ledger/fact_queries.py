@@ -1,0 +1,223 @@
+"""The only SQL that feeds a decision: bulk seeks for the partitions asked about, never the history."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.batch_names import in_effect
+from feed_assets.core.facts import Attempt, Built, Facts
+from feed_assets.core.feeds import Feed, Partition, parse_update_id
+from feed_assets.core.inputs import Input, SetInput, UpdateInput, WindowInput
+from feed_assets.core.pins import Pin
+from feed_assets.core.readiness import Need
+from feed_assets.core.windows import address_of
+from feed_assets.ledger import (
+    batch_partitions,
+    batch_sets,
+    closures,
+    compacted,
+    increment_base,
+    key_tables,
+    pauses,
+    quality,
+    run_costs,
+    runs,
+    updates,
+    waivers,
+    window_facts,
+)
+from feed_assets.ledger.propagation_choice import Members, choices
+from feed_assets.ledger.tables import consumed, update
+
+
+def facts(
+    connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int, run_cost: float = 0
+) -> Facts:
+    """Return all facts that `decide` needs for these needs, as of one state of the ledger.
+
+    Statements grow with the kinds of inputs, never with needs.
+    """
+    inputs = {each for need in needs for each in need.partitions}
+    outputs = sorted({need.output for need in needs})
+    appendable = {each.partition for need in needs for each in need.inputs if isinstance(each, SetInput)}
+    windows = {each for need in needs for each in need.windows}
+    known = batch_partitions.known(connection, sorted(appendable))
+    rows = updates.newest(connection, sorted({member for each in inputs for member in known.get(each, (each,))}))
+    batched = {parent: in_effect(mine, rows) for parent, mine in known.items()}
+    members = sorted({member for each in inputs for member in batched.get(each, (each,))})
+    newest = {each: rows[each].pin for each in members if each in rows}
+    built = _built(connection, needs, outputs, batched)
+    failed = quality.failed(connection, {*inputs, *outputs})
+    states = window_facts.known_windows(connection, windows)
+    return Facts(
+        now=now,
+        outputs=built,
+        newest=newest,
+        batches=batched,
+        counted=_counted(connection, needs, batched, newest, now),
+        pruned=updates.edge(connection, members, sa.func.max, updates.PRUNED),
+        failed=failed,
+        checks=_checks(connection, {each for need in needs for each in need.inputs}),
+        waived=_waived(connection, {*failed, *(at for at, each in states.items() if each.is_bad)}),
+        closed={at: str(each) for at, each in closures.closed(connection, outputs).items()},
+        choices=choices(connection, needs, batched, newest, {output: each.consumed for output, each in built.items()}),
+        paused=pauses.paused(connection, {need.consumer.feed for need in needs if need.consumer}),
+        windows=states,
+        reporting=window_facts.reporting(connection, windows),
+        uncounted=window_facts.uncounted(connection, needs, rows.values()),
+        counted_by_nobody=window_facts.counted_by_nobody(connection, windows, rows.values()),
+        counting=window_facts.counting(connection, windows),
+        reached=window_facts.reached(connection, needs, rows),
+        costs=run_costs.per_byte(connection, needs, run_cost),
+        max_attempts=max_attempts,
+    )
+
+
+def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: datetime) -> Facts:
+    """Return the facts about some windows alone."""
+    known = window_facts.known_windows(connection, inputs)
+    bad = [at for at, each in known.items() if each.is_bad]
+    reporting = window_facts.reporting(connection, inputs)
+    return Facts(
+        now, checks=_checks(connection, inputs), waived=_waived(connection, bad), windows=known, reporting=reporting
+    )
+
+
+def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
+    """Return the problem of a partition or window that its consumers wait for, in words. Return None if it has none."""
+    address = address_of(partition)
+    if address is None:
+        return quality.failed(connection, [partition]).get(partition)
+    known = window_facts.known_at(connection, [[address]]).get(partition)
+    return known.why if known and known.is_bad else None
+
+
+def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Partition, str], str]:
+    """Return the results of checks that are waited for by name, of partitions and windows: why one blocks, else ''."""
+    read = [*inputs]
+    named = {each.partition for each in read if isinstance(each, UpdateInput) and each.checks}
+    named |= {at for each in read if isinstance(each, WindowInput) and each.checks for at in each.windows}
+    known = quality.known(connection, named) if named else {}
+    blocking = {key for key, each in known.items() if each.state in quality.BLOCKING}
+    return {key: (each.reason or each.state) if key in blocking else "" for key, each in known.items()}
+
+
+def _waived(connection: sa.Connection, bad: Collection[Partition]) -> dict[Partition, str]:
+    """Return the waived problems of some bad partitions."""
+    found = waivers.waived(connection, bad) if bad else {}
+    return {at: each.problem for at, each in found.items()}
+
+
+def _built(
+    connection: sa.Connection, needs: Sequence[Need], outputs: Sequence[Partition], batched: Members
+) -> dict[Partition, Built]:
+    newest = batch_sets.newest(connection, outputs)
+    published = {each: row.id for each, row in newest.items()}
+    consumed = batch_sets.consumed(connection, newest)
+    of_updates, of_batches = _late_since(connection, published), _new_since(connection, needs, batched, consumed)
+    of_windows = window_facts.late_since(connection, consumed)
+    late = {each: of_updates.get(each, {}) | of_batches.get(each, {}) | of_windows.get(each, {}) for each in published}
+    attempts = _attempts(connection, outputs)
+    adding = {need.output for need in needs if need.adds} & newest.keys()
+    added = {each: newest[each] for each in adding}
+    lost = increment_base.lost(connection, added) | compacted.lost(connection, added) if added else {}
+    return {
+        each: Built(
+            published.get(each),
+            consumed.get(each, ()),
+            late.get(each, {}),
+            attempts.get(each, ()),
+            newest[each].changed if each in newest else 0,
+            lost.get(each),
+        )
+        for each in outputs
+        if each in published or each in attempts
+    }
+
+
+def _counted(
+    connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
+) -> dict[tuple[Partition, str], Pin]:
+    """Return the updates that count of inputs whose newest one is later than what is weighed now: few, in one query."""
+    asked = {
+        (member, limit)
+        for need in needs
+        for each, limit in _limits(need, now)
+        for member in batched.get(each, (each,))
+        if member in newest and newest[member].update_id > limit
+    }
+    if not asked:
+        return {}
+    bounds, history = key_tables.updates(connection, sorted(asked), "upto"), update.alias()
+    mine = (history.c.feed == bounds.c.feed) & (history.c.partition == bounds.c.partition)
+    mine &= (history.c.state == updates.PUBLISHED) & (history.c.id <= bounds.c.upto)
+    last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(bounds).scalar_subquery()
+    same = (update.c.feed == bounds.c.feed) & (update.c.partition == bounds.c.partition) & (update.c.id == last)
+    rows = connection.execute(sa.select(update, bounds.c.upto).select_from(update).join(bounds, same))
+    return {(at := Partition(Feed.parse(row.feed), row.partition), row.upto): _pin(at, row) for row in rows}
+
+
+def _limits(need: Need, now: datetime) -> Iterator[tuple[Partition, str]]:
+    """Return the input partitions of which only updates up to some id are weighed now, with that id."""
+    limits = {feed: need.counts_upto(feed, now) for feed in {each.feed for each in need.partitions}}
+    return ((each, limit) for each in need.partitions if (limit := limits[each.feed]))
+
+
+def _pin(at: Partition, row: sa.Row[Any]) -> Pin:
+    return Pin(at, row.id, row.version or "", row.size or 0, row.files or 0, modified=row.modified)
+
+
+_Since = dict[Partition, dict[Partition, datetime]]
+"""Arrival of the first late data, by output and input partition."""
+
+
+def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> _Since:
+    """Return when the first update of each input arrived that is newer than the consumed one and has other data."""
+    found: _Since = {}
+    asked = key_tables.updates(connection, published.items())
+    mine = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
+    later = (update.c.id > consumed.c.position) & (update.c.version != consumed.c.version)
+    first = sa.select(sa.func.min(update.c.id)).where(mine, update.c.state == updates.PUBLISHED, later)
+    names = [consumed.c[name] for name in ("feed", "partition", "input_feed", "input_partition")]
+    query = sa.select(*names, first.scalar_subquery().label("first"))
+    query = query.join(asked, key_tables.same(consumed, asked)).where(consumed.c.is_input)
+    for row in connection.execute(query):
+        if row.first and (moment := parse_update_id(row.first)):
+            late = found.setdefault(Partition(Feed.parse(row.feed), row.partition), {})
+            late[Partition(Feed.parse(row.input_feed), row.input_partition)] = moment
+    return found
+
+
+def _new_since(
+    connection: sa.Connection,
+    needs: Sequence[Need],
+    batched: Members,
+    consumed_by: Mapping[Partition, tuple[Pin, ...]],
+) -> _Since:
+    """Return when the first update arrived of each batch that an output was not built from: only new ones are read."""
+    new: dict[Partition, set[Partition]] = {}
+    for need in needs:
+        if need.output in consumed_by:
+            known = {pin.partition for pin in consumed_by[need.output]}
+            new[need.output] = {each for partition in need.partitions for each in batched.get(partition, ())} - known
+    first = _first(connection, sorted({each for members in new.values() for each in members}))
+    return {output: {each: first[each] for each in members if each in first} for output, members in new.items()}
+
+
+def _first(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, datetime]:
+    """Return the moment of the oldest valid update of each partition."""
+    oldest = updates.edge(connection, partitions, sa.func.min, updates.PUBLISHED)
+    moments = {partition: parse_update_id(update_id) for partition, update_id in oldest.items()}
+    return {partition: moment for partition, moment in moments.items() if moment}
+
+
+def _attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Attempt, ...]]:
+    """Return the runs of each output that failed or were refused since the last that ended well, oldest first."""
+    found: dict[Partition, list[Attempt]] = {}
+    for run in runs.open_attempts(connection, outputs):
+        is_refused, ended = run.state == updates.REFUSED, run.ended or run.started
+        attempt = Attempt(run.pins, is_refused, run.reason or run.state, ended, run.made_with)
+        found.setdefault(run.output, []).append(attempt)
+    return {output: tuple(tried) for output, tried in found.items()}

@@ -1,0 +1,108 @@
+"""Decisions about late data, as in the log: one for each outcome, its end, snapshot and arrived data."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.pins import pins_digest
+from feed_assets.core.readiness import Verdict
+from feed_assets.core.weighing import Weighed
+from feed_assets.ledger import key_tables, log
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.log import Change
+from feed_assets.ledger.tables import change
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision about the late data of a partition: `re-run`, `wait` (until a moment) or `skip`; times in UTC.
+
+    `published` is the update that they came after. `before` and `after` are the bytes of what changed, as consumed and
+    as arrived, `files` how many files more. `arrived` is a digest of what arrived, `policies` of those that weighed it.
+    """
+
+    partition: Partition
+    at: datetime
+    outcome: str
+    why: str
+    published: str
+    before: int
+    after: int
+    files: int
+    until: datetime | None
+    arrived: str
+    policies: str = ""
+
+    @property
+    def growth(self) -> float | None:
+        """Return the share by which the changed inputs grew. Return None if they had no bytes."""
+        return (self.after - self.before) / self.before if self.before else None
+
+
+def decisions(
+    connection: sa.Connection, limit: int, feed: Feed | None = None, key: str | None = None
+) -> tuple[Decision, ...]:
+    """Return the last decisions, of one dataset or partition or of all, newest first."""
+    query = sa.select(change).where(_IS_LATE).order_by(change.c.sequence.desc()).limit(limit)
+    query = query if feed is None else query.where(change.c.feed == str(feed))
+    query = query if key is None else query.where(change.c.partition == key)
+    return tuple(map(_decision, connection.execute(query)))
+
+
+def record(ledger: Ledger, verdicts: Iterable[Verdict], now: datetime) -> None:
+    """Append new decisions about late data to the log. A repeat, or another tick, changes nothing."""
+    weighed = {each.output: each for each in verdicts if each.weighed}
+    with ledger.read() as connection:
+        new = _new(connection, weighed) if weighed else []
+    if new:
+        with ledger.change() as connection:  # Check again in the queue: two ticks may be here.
+            found = _new(connection, {each.output: each for each in new})
+            log.append(connection, [_change(each, each.weighed, now) for each in found if each.weighed])
+
+
+def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> list[Verdict]:
+    """Return the verdicts that differ from the last decision about their partition: one seek for each."""
+    last = _last(connection, verdicts)
+    known = {at.partition: (at.outcome, at.until, at.published, at.arrived, at.policies) for at in last}
+    return [each for at, each in verdicts.items() if each.weighed and known.get(at) != _told(each, each.weighed)]
+
+
+def _told(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
+    """Return what identifies a decision; not the reason, in which costs change with each run."""
+    return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict), weighed.policies
+
+
+def _last(connection: sa.Connection, outputs: Collection[Partition]) -> list[Decision]:
+    asked, mine = key_tables.partitions(connection, outputs), change.alias()
+    same = key_tables.same(mine, asked) & (mine.c.kind == sa.literal_column("'late'"))
+    last = sa.select(sa.func.max(mine.c.sequence)).where(same).correlate(asked).scalar_subquery()
+    query = sa.select(change).join(asked, change.c.sequence == last)
+    return [*map(_decision, connection.execute(query))]
+
+
+_IS_LATE = change.c.kind == sa.literal_column("'late'")
+"""Condition without a parameter: with one no database uses the index of these rows."""
+
+
+def _arrived(verdict: Verdict) -> str:
+    return pins_digest(verdict.pins)[:12]
+
+
+def _change(verdict: Verdict, weighed: Weighed, now: datetime) -> Change:
+    until = weighed.look_again.isoformat() if weighed.look_again else None
+    sizes = {"before": weighed.before, "after": weighed.after, "files": weighed.files}
+    detail = json.dumps({**sizes, "until": until, "arrived": _arrived(verdict), "policies": weighed.policies})
+    published, outcome = verdict.published or "", weighed.outcome.value
+    return Change(verdict.output, log.LATE, published, now, None, outcome, weighed.reason, detail=detail)
+
+
+def _decision(row: sa.Row[Any]) -> Decision:
+    detail: dict[str, Any] = json.loads(row.detail)
+    until = datetime.fromisoformat(detail.pop("until")) if detail["until"] else detail.pop("until")
+    at = Partition(Feed.parse(row.feed), row.partition)
+    return Decision(at, row.at, row.after, row.why, row.subject, **detail, until=until)

@@ -1,0 +1,92 @@
+"""Facts for `core.choosing`, for all outputs at once: what outputs that are built by events read and consume."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.pins import Pin
+from feed_assets.core.propagation import Consumer
+from feed_assets.core.readiness import Need
+from feed_assets.core.update_choice import Choice, Inbox, choose
+from feed_assets.ledger import inbox, lineage
+
+Members = Mapping[Partition, tuple[Partition, ...]]
+"""The batches of each partition of an appendable input."""
+_Inboxes = dict[Partition, tuple[Consumer, Inbox]]
+
+
+def choices(
+    connection: sa.Connection,
+    needs: Sequence[Need],
+    batches: Members,
+    newest: Mapping[Partition, Pin],
+    consumed: Mapping[Partition, tuple[Pin, ...]],
+) -> dict[Partition, Choice]:
+    """Return by output what is due and what its next run reads; `consumed` is what its newest update was built from.
+
+    Statements grow with the levels of the lineage, never with outputs or consumers.
+    """
+    found = _inboxes(connection, needs, batches, newest, consumed)
+    known = lineage.NOTHING
+    pins = {pin for who, each in found.values() if _is_judged(who) for pin in _candidates(each)}
+    while pins:
+        known = lineage.extend(connection, known, pins)
+        found = {output: (who, replace(each, lineage=known)) for output, (who, each) in found.items()}
+        pins = {pin for pin in _chosen(found) if (pin.partition, pin.update_id) not in known.built_from}
+    return {output: choose(who, each) for output, (who, each) in found.items()}
+
+
+def _is_judged(consumer: Consumer) -> bool:
+    """Return whether a consumer reads several tables of one pipeline."""
+    return any(len(tables) > 1 for tables in consumer.needed.values())
+
+
+def _candidates(each: Inbox) -> Iterable[Pin]:
+    return [*(each.newest[partition] for partition in each.inputs if partition in each.newest), *each.consumed.values()]
+
+
+def _chosen(found: _Inboxes) -> Iterable[Pin]:
+    """Return the pins that would be read by the lineage so far. Their own lineage may not be read yet."""
+    judged = ((who, each) for who, each in found.values() if _is_judged(who))
+    return (pin for who, each in judged for pin in choose(who, each).pins.values() if pin)
+
+
+def _inboxes(
+    connection: sa.Connection,
+    needs: Sequence[Need],
+    batches: Members,
+    newest: Mapping[Partition, Pin],
+    consumed: Mapping[Partition, tuple[Pin, ...]],
+) -> _Inboxes:
+    by_events = [need for need in needs if need.consumer]
+    if not by_events:
+        return {}
+    consumers = {need.output.feed: need.consumer for need in by_events if need.consumer}
+    events = inbox.waiting(connection, [need.output for need in by_events])
+    seen = inbox.seen_by(connection, consumers.values(), events)
+    found: _Inboxes = {}
+    for need in by_events:
+        inputs = tuple(member for each in need.partitions for member in batches.get(each, (each,)))
+        mine = Inbox(inputs, events.get(need.output, ()), seen[need.output.feed], need.tables)
+        found[need.output] = consumers[need.output.feed], mine
+    valid = lineage.valid(connection, _named(found, consumed, newest))
+    return {
+        output: (who, replace(each, newest=newest, consumed=_by_partition(consumed.get(output, ())), valid=valid))
+        for output, (who, each) in found.items()
+    }
+
+
+def _by_partition(pins: Iterable[Pin]) -> dict[Partition, Pin]:
+    return {pin.partition: pin for pin in pins}
+
+
+def _named(
+    found: _Inboxes, consumed: Mapping[Partition, tuple[Pin, ...]], newest: Mapping[Partition, Pin]
+) -> set[tuple[Partition, str]]:
+    """Return the updates that events and lineage name, except the newest ones, which are valid."""
+    named = {(pin.partition, pin.update_id) for output in found for pin in consumed.get(output, ())}
+    for _, each in found.values():
+        named |= {(event.partition, event.marker) for event in each.events if event.partition.feed not in each.tables}
+    return {key for key in named if key[0] not in newest or newest[key[0]].update_id != key[1]}

@@ -1,0 +1,54 @@
+"""Propagations: which correlation id an event carries, and which tables it has reached."""
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import key_tables
+from feed_assets.ledger.tables import event
+
+At = tuple[Partition, str]
+"""A table's partition, and a marker or a correlation id of its events."""
+
+
+def carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
+    """Return by partition and marker the correlation id of a table's last event with this marker.
+
+    The event of a batch of ours is that of the partition which holds it.
+    """
+    positions = {*positions}
+    above = {(at.parent, marker): (at, marker) for at, marker in positions if at.parent}
+    found = _carried(connection, positions | above.keys())
+    return {each: found[each] for each in positions & found.keys()} | {
+        each: found[key] for key, each in above.items() if key in found and each not in found
+    }
+
+
+def _carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
+    asked = key_tables.updates(connection, positions, "marker")
+    query = sa.select(event.c.feed, event.c.partition, event.c.marker, event.c.correlation)
+    rows = connection.execute(query.join(asked, key_tables.same(event, asked)).order_by(event.c.sequence))
+    return {(Partition(Feed.parse(feed), key), marker): correlation for feed, key, marker, correlation in rows}
+
+
+def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
+    """Return those of some tables' partitions, each with a correlation id, that the update with this id has reached."""
+    asked = key_tables.updates(connection, correlations, "correlation")
+    here = sa.exists().where(key_tables.same(event, asked))
+    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, asked.c.correlation).where(here))
+    return {(Partition(Feed.parse(feed), key), correlation) for feed, key, correlation in rows}
+
+
+def histories(
+    connection: sa.Connection, correlations: Iterable[str], tables: Iterable[Feed]
+) -> dict[str, list[tuple[str, Feed, int]]]:
+    """Return by correlation id partition key, table and number of its events in some tables, in commit order."""
+    named = {str(table): table for table in tables}
+    asked = key_tables.rows(connection, ("correlation",), [[each] for each in correlations])
+    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(named))
+    query = sa.select(event.c.correlation, event.c.partition, event.c.feed, event.c.sequence).where(mine)
+    found: dict[str, list[tuple[str, Feed, int]]] = {}
+    for correlation, partition, feed, sequence in connection.execute(query.order_by(event.c.sequence)):
+        found.setdefault(correlation, []).append((partition, named[feed], sequence))
+    return found

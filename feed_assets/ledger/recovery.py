@@ -1,0 +1,78 @@
+"""Recovery of what a lost ledger had of our own feeds. Rows that exist are not changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.events import joined_correlation
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.pins import Pin
+from feed_assets.ledger import claims, updates
+from feed_assets.ledger.announce import correlations
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.tables import consumed, update
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A valid update of our own, with what was read of its rows: None if they were not read."""
+
+    update: Update
+    records: int | None = None
+    version: str | None = None
+
+
+def known_ids(connection: sa.Connection, partition: Partition) -> set[str]:
+    """Return the ids of a partition that the ledger has, in whatever state."""
+    return {*connection.execute(sa.select(update.c.id).where(updates.is_(partition))).scalars()}
+
+
+def record(ledger: Ledger, seen: Sequence[Seen], pins: Sequence[Pin], now: datetime) -> None:
+    """Record updates of one partition, oldest first, the last one as built from `pins`: in one transaction.
+
+    Otherwise a process could see it published without what it was built from, and start a run because of that.
+    """
+    with ledger.change() as connection:
+        for each in seen[:-1]:
+            _record(connection, each, None, now)
+        if seen:
+            incoming = correlations(connection, "", pins)
+            _record(connection, seen[-1], joined_correlation(incoming)[0] if incoming else None, now)
+            _assume(connection, seen[-1].update.partition, seen[-1].update.id, pins)
+
+
+def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
+    """Record what a known update was built from, unless that is known."""
+    with ledger.write() as connection:
+        _assume(connection, partition, update_id, pins)
+
+
+def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.Row, ...]:
+    """Return the newest published update of each partition of a feed, if it is unknown what it was built from."""
+    mine = (update.c.feed == feed) & (update.c.state == updates.PUBLISHED)
+    newest = sa.select(update.c.partition, sa.func.max(update.c.id).label("id")).where(mine)
+    newest = newest.group_by(update.c.partition).subquery()
+    same = (consumed.c.feed == feed) & (consumed.c.partition == update.c.partition) & (consumed.c.id == update.c.id)
+    known = sa.select(consumed.c.id).where(same, consumed.c.is_input).exists()
+    is_newest = (update.c.partition == newest.c.partition) & (update.c.id == newest.c.id)
+    query = sa.select(*updates.COLUMNS).join(newest, is_newest).where(mine, ~known).order_by(update.c.partition)
+    return tuple(updates.row_of(row) for row in connection.execute(query).mappings())
+
+
+def _record(connection: sa.Connection, seen: Seen, correlation: str | None, now: datetime) -> None:
+    found = seen.update
+    if updates.find(connection, found.partition, found.id):
+        return
+    values = {"version": seen.version or found.files_digest, "size": found.size, "files": len(found.files)}
+    values |= {"files_digest": found.files_digest, "records": seen.records}
+    values["correlation"] = correlation
+    updates.insert(connection, found.partition, found.id, updates.REBUILT, updates.PUBLISHED, now, **values)
+
+
+def _assume(connection: sa.Connection, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
+    if updates.consumed_by(connection, partition, update_id):
+        return
+    for pin in pins:
+        claims.consume(connection, (partition, update_id), pin, is_input=True)

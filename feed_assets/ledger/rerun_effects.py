@@ -1,0 +1,44 @@
+"""Effect of a re-run on a partition, from the updates in the ledger and what they were built from."""
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.feeds import Partition
+from feed_assets.core.rerun_report import Effect, Version, reads
+from feed_assets.ledger import updates
+from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED
+from feed_assets.ledger.tables import update
+
+
+def effect(connection: sa.Connection, partition: Partition, update_id: str | None = None) -> Effect | None:
+    """Compare a partition's newest valid update, or the one named, with the one before it; None if it is the first.
+
+    Raise NoValidUpdate if there is none.
+    """
+    after = _version(connection, partition, update.c.id == update_id if update_id else update.c.state == PUBLISHED)
+    if after is None:
+        raise NoValidUpdate(
+            f"{partition} has no {f'update {update_id}' if update_id else 'valid update'} that the ledger knows: there "
+            "is nothing to compare. `feed-assets explain` says why."
+        )
+    before = _version(connection, partition, update.c.id < after.id)
+    if before is None:
+        return None
+    consumed, was = (updates.consumed_by(connection, partition, each.id) for each in (after, before))
+    return Effect(partition, before, after, reads(consumed, was))
+
+
+def _version(connection: sa.Connection, partition: Partition, which: sa.ColumnElement[bool]) -> Version | None:
+    """Return the last update of this condition that readers have seen."""
+    columns = [update.c[name] for name in ("id", "size", "files", "records", "figures")]
+    seen = update.c.state.in_([PUBLISHED, INVALIDATED, PRUNED])
+    query = sa.select(*columns).where(updates.is_(partition), seen, which).order_by(update.c.id.desc()).limit(1)
+    row = connection.execute(query).first()
+    return _as_version(row) if row else None
+
+
+def _as_version(row: sa.Row[Any]) -> Version:
+    return Version(row.id, row.size or 0, row.files or 0, row.records, json.loads(row.figures or "{}"))

@@ -1,0 +1,121 @@
+"""Feeds as reporters: the newest valid updates of their partitions are reported, by way of the log.
+
+So are the results of their checks: they count for the windows that a partition fills, as if somebody reported them.
+
+The counter is a subscriber of the log like any other: its work grows with what has changed. A feed belongs to the code
+location that declares it: those of others on the same ledger are left to them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import PartitionClosed
+from feed_assets.core.events import encode
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.reports import Report, counts_of, windows_of
+from feed_assets.core.sub_partitions import Tracked
+from feed_assets.core.windows import WindowAddress, address_of, window_of
+from feed_assets.ledger import log, quality, subscriptions, update_counts
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.fan_out import Batch, next_batch
+from feed_assets.ledger.states.count_reports import report
+from feed_assets.ledger.states.window_queries import report_quality
+from feed_assets.ledger.update_counts import COUNTER
+
+PARTITIONS_PER_READ = 500
+"""Number of changes read from the log at a time. After each read the time is checked."""
+
+
+@dataclass(frozen=True)
+class CountedFeed:
+    """A feed whose records are counted.
+
+    `sub_partition_of` returns the sub-partition of a partition (or batch); None if no asset has it.
+    """
+
+    tracked: Tracked
+    sub_partition_of: Callable[[Partition], str | None]
+    is_foreign: bool = False
+    """Its producer may report what it writes: then nothing else counts."""
+    windows_within: Callable[[Partition], Sequence[WindowAddress]] = lambda _: ()
+    """The windows that a partition fills."""
+
+
+def count(
+    ledger: Ledger,
+    feeds: Mapping[Feed, CountedFeed],
+    now: datetime,
+    out_of_time: Callable[[], bool],
+    limit: int = PARTITIONS_PER_READ,
+) -> bool:
+    """Report counts and checks of every changed partition, until the time is over. Return False if something is left.
+
+    The version of a report is the number of its partition's last change. Reports come before the subscription moves:
+    after a kill between the two they are made again, equal or newer ones, and change nothing.
+    """
+    edges = {(COUNTER, str(feed)) for feed in feeds}
+    with ledger.read() as connection:
+        new = edges - subscriptions.positions(connection, [COUNTER]).keys()
+    if new:
+        with ledger.write() as connection:
+            subscriptions.subscribe(connection, new)
+    while batch := next_batch(ledger, edges, limit):
+        _count(ledger, feeds, batch, now)
+        if out_of_time():
+            return next_batch(ledger, edges, limit) is None
+    return True
+
+
+def _count(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now: datetime) -> None:
+    changed = {each.partition for each in batch.changes if each.kind in (log.UPDATE, log.COUNTED)}
+    mine = {each for each in changed if each.feed in feeds}
+    if mine:
+        with ledger.read() as connection:
+            reports = [*_reports(connection, feeds, mine)]
+        report(ledger, reports, now, COUNTER)
+    _check(ledger, feeds, batch, now)
+    with ledger.change() as connection:
+        subscriptions.move(connection, batch.group, batch.start, batch.reached)
+
+
+def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now: datetime) -> None:
+    """Report the newest state of every check that has changed, for the windows that its partition fills."""
+    found = {(at.partition, at.subject): at.who for at in batch.changes if at.kind == log.QUALITY}
+    mine = {key: who for key, who in found.items() if key[0].feed in feeds and not address_of(key[0])}
+    if not mine:
+        return
+    with ledger.read() as connection:
+        states = quality.known(connection, {partition for partition, _ in mine})
+    for key in sorted(mine.keys() & states.keys()):
+        (partition, check), told = key, states[key]
+        feed = feeds[partition.feed]
+        for at in feed.windows_within(partition) if feed.sub_partition_of(partition) is not None else ():
+            with suppress(PartitionClosed):  # Its window is final: the partition's own check is known all the same.
+                report_quality(ledger, at, check, told.state, told.reason, mine[key] or COUNTER, now)
+
+
+def _reports(
+    connection: sa.Connection, feeds: Mapping[Feed, CountedFeed], partitions: Collection[Partition]
+) -> Iterator[Report]:
+    """Yield a report of each partition: empty if it has no valid update, or nobody has counted that yet."""
+    foreign = {each.feed for each in partitions if feeds[each.feed].is_foreign}
+    told = update_counts.reported_by_others(connection, foreign)
+    for partition, (text, number) in sorted(update_counts.newest(connection, partitions).items()):
+        feed = feeds[partition.feed]
+        sub_partition = feed.sub_partition_of(partition)
+        if sub_partition is not None:
+            known = _in_windows(text, feed.tracked, sub_partition) if text and partition.feed not in told else ()
+            yield Report(partition.feed, sub_partition, partition.key, known, version=encode(number))
+
+
+def _in_windows(text: str, tracked: Tracked, sub_partition: str) -> tuple[tuple[datetime, int], ...]:
+    """Return counts by the base windows of a sub-partition: those of days were taken by quarters of hours."""
+    total: Counter[datetime] = Counter()
+    for start, records in windows_of(text).items():
+        total[window_of(tracked.base, start, tracked.zone_of(sub_partition)).start] += records
+    return counts_of(total)

@@ -1,0 +1,326 @@
+"""Comparison of ingested offsets: with each other, and with those that sources report for a window.
+
+Every offset between the least and the greatest that a window names, by its parts and sources, must be in some part, of
+any window. At most one part of the window itself may hold it. A window whose parts name no offsets is not compared.
+
+Stored numbers add up, so the order of the reports does not matter. The table `coverage` has for each partition how many
+parts hold an offset, `window_offsets` which offsets a window names. A report changes the rows that its ranges touch,
+and the windows whose offsets reach into what is covered by it, or no longer.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import INGESTED
+from feed_assets.core.feeds import Feed
+from feed_assets.core.offsets import Compared, Range, Steps, by_window, compared, hull_of, joined, whole
+from feed_assets.core.reports import windows_of
+from feed_assets.core.sub_partitions import Tracked
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import bulk, key_tables
+from feed_assets.ledger.tables import coverage, report, window_offsets
+
+AddressOf = Callable[[str, datetime], WindowAddress]
+"""Function that returns the base window of a sub-partition that begins at a moment."""
+
+_Line = tuple[str, str]
+"""A sub-partition, and a partition of its topic."""
+_LEVEL = 4
+"""Bits by which the offsets of one level of windows reach further than those of the level below."""
+_LEVELS = range(64 // _LEVEL + 1)
+
+
+@dataclass(frozen=True)
+class OffsetChange:
+    """Offsets that a report adds (1) or takes back (-1)."""
+
+    sub_partition: str
+    tier: str
+    offsets: str | None
+    windows: Mapping[datetime, int]
+    sign: int = 1
+
+
+@dataclass
+class _Named:
+    """The offsets of one partition that one window names: by its parts, and by tier."""
+
+    parts: Steps = field(default_factory=Steps)
+    sources: dict[str, Steps] = field(default_factory=dict[str, Steps])
+
+    def add(self, tier: str, added: Range, sign: int) -> None:
+        (self.parts if tier == INGESTED else self.sources.setdefault(tier, Steps())).add(added, sign)
+
+    def merge(self, other: "_Named") -> None:
+        self.parts.merge(other.parts)
+        for tier, steps in other.sources.items():
+            self.sources.setdefault(tier, Steps()).merge(steps)
+
+    def hull(self, tiers: Collection[str] = ()) -> Range | None:
+        """Return its first and last offset; of sources those of `tiers` count, or all if none is named."""
+        known = (steps for tier, steps in self.sources.items() if not tiers or tier in tiers)
+        return hull_of([self.parts.hull, *(steps.hull for steps in known)])
+
+
+_Windows = dict[WindowAddress, dict[str, _Named]]
+
+
+def record(
+    connection: sa.Connection, dataset: Feed, tracked: Tracked, changes: Iterable[OffsetChange], address_of: AddressOf
+) -> dict[WindowAddress, Compared]:
+    """Store the offsets of reports, and compare each window that this may change.
+
+    Call it in a transaction that holds the lock of the dataset.
+    """
+    changes = [each for each in changes if each.offsets]
+    if not changes:
+        return {}
+    moved = _cover(connection, dataset, _covered(changes))
+    added = _added(changes, address_of)
+    near = _near(connection, dataset, moved)
+    known = _known(connection, dataset, {*added, *near})
+    for at, named in added.items():
+        for partition, new in named.items():
+            known.setdefault(at, {}).setdefault(partition, _Named()).merge(new)
+    _write(connection, added, known)
+    return _compared(connection, dataset, tracked, {at: known.get(at, {}) for at in {*added, *near}})
+
+
+def again(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> dict[WindowAddress, Compared]:
+    """Compare every window of a dataset: only where its declaration has changed."""
+    rows = connection.execute(sa.select(window_offsets).where(window_offsets.c.dataset == str(dataset)))
+    return _compared(connection, dataset, tracked, _loaded(dataset, tracked.base, rows))
+
+
+def rebuild(
+    connection: sa.Connection, dataset: Feed, tracked: Tracked, address_of: AddressOf
+) -> dict[WindowAddress, Compared]:
+    """Name the offsets of each window again, from what was reported: where the base grain is another one."""
+    connection.execute(sa.delete(window_offsets).where(window_offsets.c.dataset == str(dataset)))
+    columns = (report.c[name] for name in ("sub_partition", "tier", "offsets", "windows"))
+    mine = (report.c.dataset == str(dataset)) & report.c.offsets.is_not(None)
+    found = connection.execute(sa.select(*columns).where(mine)).all()
+    changes = [OffsetChange(each.sub_partition, each.tier, each.offsets, windows_of(each.windows)) for each in found]
+    added = _added(changes, address_of)
+    _write(connection, added, added)
+    return _compared(connection, dataset, tracked, added)
+
+
+def gaps(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> dict[str, list[Range]]:
+    """Return all offsets that a window lacks, by partition."""
+    known = _known(connection, at.dataset, [at])
+    return _wrong(connection, at.dataset, tracked, known)[at][0] if at in known else {}
+
+
+def _covered(changes: Iterable[OffsetChange]) -> dict[_Line, Steps]:
+    """Return the steps by which parts hold more, or less, of each partition."""
+    found: dict[_Line, Steps] = {}
+    for each in changes:
+        for partition, added in whole(each.offsets).items() if each.tier == INGESTED else ():
+            found.setdefault((each.sub_partition, partition), Steps()).add(added, each.sign)
+    return found
+
+
+def _added(changes: Iterable[OffsetChange], address_of: AddressOf) -> _Windows:
+    found: _Windows = {}
+    for each in changes:
+        for start, ranges in by_window(each.offsets, each.windows).items():
+            named = found.setdefault(address_of(each.sub_partition, start), {})
+            for partition, added in ranges.items():
+                named.setdefault(partition, _Named()).add(each.tier, added, each.sign)
+    return found
+
+
+def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps]) -> list[tuple[_Line, Range]]:
+    """Update the coverage, and return the ranges that became covered or uncovered."""
+    stretches = {line: _runs(steps) for line, steps in added.items()}
+    asked = [(line, first - 1, last + 1) for line, runs in stretches.items() for first, last in runs]
+    known = _depths(connection, dataset, asked)
+    moved: list[tuple[_Line, Range]] = []
+    rows: list[dict[str, Any]] = []
+    gone: list[dict[str, Any]] = []
+    for line, runs in stretches.items():
+        key = {"dataset": str(dataset), "sub_partition": line[0], "partition": line[1]}
+        for first, last in runs:
+            changed = _Changed(known.get(line, {}), added[line], first, last)
+            rows += [{**key, "offset": offset, "depth": depth} for offset, depth in changed.kept.items()]
+            gone += [{f"its_{name}": value for name, value in (*key.items(), ("offset", at))} for at in changed.gone]
+            moved += [(line, each) for each in changed.moved]
+    bulk.insert(connection, coverage, rows, ("depth",))
+    if gone:
+        same = (column == sa.bindparam(f"its_{column.name}") for column in coverage.primary_key)
+        connection.execute(sa.delete(coverage).where(*same), gone)
+    return moved
+
+
+def _runs(steps: Steps) -> list[Range]:
+    """Return the ranges in which steps change anything."""
+    return joined((first, last) for first, last, depth in steps.stretches() if depth)
+
+
+class _Changed:
+    """Depths between two offsets after some steps, and the ranges that became covered or uncovered."""
+
+    def __init__(self, known: Mapping[int, int], added: Steps, first: int, last: int) -> None:
+        self.kept: dict[int, int] = {}
+        self.gone: list[int] = []
+        before = {offset: depth for offset, depth in known.items() if offset < first}
+        depth = old = before[max(before)] if before else 0
+        more, moved = 0, list[Range]()
+        places = {offset for offset in {*known, *added.by_offset} if first <= offset <= last + 1}
+        ordered = sorted(places)
+        for at, offset in enumerate(ordered):
+            old = known.get(offset, old)
+            more += added.by_offset.get(offset, 0)
+            if old + more != depth:
+                depth = self.kept[offset] = old + more
+            elif offset in known:
+                self.gone.append(offset)
+            if offset <= last and bool(old) is not bool(depth):
+                moved.append((offset, ordered[at + 1] - 1))
+        self.moved = joined(moved)
+
+
+def _depths(
+    connection: sa.Connection, dataset: Feed, asked: Iterable[tuple[_Line, int, int]]
+) -> dict[_Line, dict[int, int]]:
+    """Return by partition the steps in some ranges, and the last one before each: a seek for each range."""
+    values = [(str(dataset), *line, first, last) for line, first, last in asked]
+    if not values:
+        return {}
+    names = ("dataset", "sub_partition", "partition", "first", "last")
+    ranges = key_tables.rows(connection, names, values)
+    first, last = (sa.cast(ranges.c[name], sa.BigInteger) for name in ("first", "last"))
+    lower = coverage.alias()
+    before = sa.select(sa.func.max(lower.c.offset)).where(_on_line(lower, ranges), lower.c.offset <= first)
+    begins = sa.func.coalesce(before.correlate(ranges).scalar_subquery(), first)
+    bounds = sa.select(*(ranges.c[name] for name in names[:3]), begins.label("first"), last.label("last")).cte("bounds")
+    mine = _on_line(coverage, bounds) & coverage.c.offset.between(bounds.c.first, bounds.c.last)
+    columns = (coverage.c[name] for name in ("sub_partition", "partition", "offset", "depth"))
+    found: dict[_Line, dict[int, int]] = {}
+    for row in connection.execute(sa.select(*columns).join(bounds, mine)):
+        found.setdefault((row.sub_partition, row.partition), {})[row.offset] = row.depth
+    return found
+
+
+def _on_line(table: sa.FromClause, asked: sa.FromClause) -> sa.ColumnElement[bool]:
+    return sa.and_(sa.true(), *(table.c[name] == asked.c[name] for name in ("dataset", "sub_partition", "partition")))
+
+
+def _near(connection: sa.Connection, dataset: Feed, moved: Iterable[tuple[_Line, Range]]) -> set[WindowAddress]:
+    """Return the windows whose offsets overlap the given ranges. One seek for each level of how far windows reach."""
+    values = [
+        (str(dataset), *line, level, max(first - (1 << level * _LEVEL), -1), first, last)
+        for line, (first, last) in moved
+        for level in _LEVELS
+    ]
+    if not values:
+        return set()
+    asked = key_tables.rows(
+        connection, ("dataset", "sub_partition", "partition", "level", "least", "first", "last"), values
+    )
+    least, first, last = (sa.cast(asked.c[name], sa.BigInteger) for name in ("least", "first", "last"))
+    named = window_offsets.c
+    reaches = (named.low > least) & (named.low <= last) & (named.high >= first)
+    mine = _on_line(window_offsets, asked) & (named.level == sa.cast(asked.c.level, sa.BigInteger)) & reaches
+    found = connection.execute(sa.select(named.sub_partition, named.grain, named.key).join(asked, mine).distinct())
+    return {WindowAddress(dataset, *row) for row in found}
+
+
+def _known(connection: sa.Connection, dataset: Feed, addresses: Iterable[WindowAddress]) -> _Windows:
+    values = [(str(dataset), at.sub_partition, at.grain, at.key) for at in addresses]
+    rows = key_tables.matching(connection, window_offsets, values, ("dataset", "sub_partition", "grain", "key"))
+    return _loaded(dataset, None, rows)
+
+
+def _loaded(dataset: Feed, grain: str | None, rows: Iterable[Any]) -> _Windows:
+    found: _Windows = {}
+    for row in rows:
+        if grain in (None, row.grain):
+            at = WindowAddress(dataset, row.sub_partition, row.grain, row.key)
+            found.setdefault(at, {})[row.partition] = _named_by(row.parts, row.sources)
+    return found
+
+
+def _named_by(parts: str | None, sources: str | None) -> _Named:
+    by_tier: Mapping[str, Sequence[tuple[int, int]]] = json.loads(sources) if sources else {}
+    return _Named(Steps.of(parts), {tier: Steps(dict(steps)) for tier, steps in by_tier.items()})
+
+
+def _write(connection: sa.Connection, changed: Mapping[WindowAddress, Iterable[str]], known: _Windows) -> None:
+    """Write what windows name of changed partitions. Delete rows of which nothing is left."""
+    rows: list[dict[str, Any]] = []
+    gone: list[dict[str, Any]] = []
+    for at, partitions in sorted(changed.items()):
+        for partition in sorted(partitions):
+            named = known[at][partition]
+            key = {"dataset": str(at.dataset), "sub_partition": at.sub_partition, "grain": at.grain, "key": at.key}
+            key["partition"] = partition
+            if hull := named.hull():
+                rows.append({**key, **_values(named, hull)})
+            else:
+                gone.append({f"its_{name}": value for name, value in key.items()})
+    bulk.insert(connection, window_offsets, rows, ("low", "high", "level", "parts", "sources"))
+    if gone:
+        same = (column == sa.bindparam(f"its_{column.name}") for column in window_offsets.primary_key)
+        connection.execute(sa.delete(window_offsets).where(*same), gone)
+
+
+def _values(named: _Named, hull: Range) -> dict[str, Any]:
+    low, high = hull
+    sources = {tier: sorted(steps.by_offset.items()) for tier, steps in named.sources.items() if steps.by_offset}
+    return {
+        "low": low,
+        "high": high,
+        "level": -(-(high - low).bit_length() // _LEVEL),
+        "parts": named.parts.text if named.parts.by_offset else None,
+        "sources": json.dumps(sources, sort_keys=True) if sources else None,
+    }
+
+
+def _compared(
+    connection: sa.Connection, dataset: Feed, tracked: Tracked, windows: _Windows
+) -> dict[WindowAddress, Compared]:
+    """Return in words the current issues with the offsets of each window."""
+    return {at: compared(*found) for at, found in _wrong(connection, dataset, tracked, windows).items()}
+
+
+_Wrong = tuple[dict[str, list[Range]], dict[str, list[Range]]]
+"""Ranges by partition that no part holds, and that several do."""
+
+
+def _wrong(
+    connection: sa.Connection, dataset: Feed, tracked: Tracked, windows: _Windows
+) -> dict[WindowAddress, _Wrong]:
+    hulls: dict[WindowAddress, dict[str, Range]] = {}
+    for at, named in windows.items():
+        has_parts = any(each.parts.by_offset for each in named.values())
+        mine = {partition: each.hull(tracked.tiers) for partition, each in named.items()} if has_parts else {}
+        hulls[at] = {partition: hull for partition, hull in mine.items() if hull}
+    asked = {((at.sub_partition, name), *hull) for at, named in hulls.items() for name, hull in named.items()}
+    known = _depths(connection, dataset, sorted(asked))
+    return {
+        at: (
+            {name: uncovered(known.get((at.sub_partition, name), {}), *hull) for name, hull in hulls[at].items()},
+            {name: each.parts.doubled for name, each in named.items()},
+        )
+        for at, named in windows.items()
+    }
+
+
+def uncovered(depths: Mapping[int, int], first: int, last: int) -> list[Range]:
+    """Return the ranges between two offsets that no part holds, by the depths that are known there."""
+    before = [offset for offset in depths if offset <= first]
+    depth = depths[max(before)] if before else 0
+    places = [first, *sorted(offset for offset in depths if first < offset <= last), last + 1]
+    found: list[Range] = []
+    for at, offset in enumerate(places[:-1]):
+        depth = depths.get(offset, depth) if at else depth
+        if not depth:
+            found.append((offset, places[at + 1] - 1))
+    return joined(found)

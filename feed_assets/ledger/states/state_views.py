@@ -1,0 +1,214 @@
+"""Views of the state store for people and programs: transitions, windows and what they wait for, partitions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.sub_partitions import Tracked
+from feed_assets.core.windows import WindowAddress, address_of, minutes_of, window_at
+from feed_assets.ledger import closures, log
+from feed_assets.ledger.states import window_policies
+from feed_assets.ledger.states.flags import holding
+from feed_assets.ledger.states.lacking import whys
+from feed_assets.ledger.states.watermarks import Watermarks, watermarks
+from feed_assets.ledger.states.window_rows import Row, empty, rows
+from feed_assets.ledger.tables import TEXT, UtcDateTime, change, dataset, window
+
+partition_state = sa.table(
+    "partition_state",
+    *(sa.column(name, TEXT) for name in ("dataset", "sub_partition", "grain", "partition", "version")),
+    *(sa.column(name, UtcDateTime) for name in ("start", "end", "contiguous", "latest")),
+    *(sa.column(name, sa.Boolean) for name in ("complete", "good")),
+)
+"""The view of that name, as docs/state.md describes it."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A window's change of state, as the log has it; times are UTC."""
+
+    sequence: int
+    address: WindowAddress
+    start: datetime
+    end: datetime
+    before: str | None
+    after: str
+    at: datetime
+    why: str | None
+    who: str | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """Progress of the windows of one grain of a sub-partition: watermarks are ends of windows in UTC."""
+
+    sub_partition: str
+    grain: str
+    contiguous: datetime | None
+    latest: datetime | None
+    windows: Mapping[str, int]
+    """Number of windows in each state, of those that anything is known of."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Judgement and progress of the windows of a dataset."""
+
+    dataset: Feed
+    declared: bool
+    tracked: Tracked
+    schema: str | None
+    watermarks: tuple[Line, ...]
+    newest: Sequence["PartitionState"]
+
+
+@dataclass(frozen=True)
+class LackingPart:
+    """A part of a window that is not complete, and what is known of it."""
+
+    window: str
+    state: str
+    why: str
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """A row of the view, with the details behind it if it is a window."""
+
+    dataset: str
+    sub_partition: str
+    grain: str
+    partition: str
+    complete: bool
+    good: bool
+    version: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    contiguous: datetime | None = None
+    latest: datetime | None = None
+    state: str = ""
+    records: int | None = None
+    sources: Mapping[str, int] = field(default_factory=dict[str, int])
+    since: datetime | None = None
+    why: str = ""
+    waits_for: tuple[LackingPart, ...] = ()
+    closed: str | None = None
+    """Closure of it, or of what holds it: by whom, when and why."""
+
+
+def transitions(
+    connection: sa.Connection, since: int | datetime | None, dataset: Feed | None, limit: int
+) -> tuple[Transition, ...]:
+    """Return transitions in order: the first after a number, or from a moment on; without either the newest."""
+    query = sa.select(change).where(change.c.kind == log.WINDOW)
+    if dataset:
+        query = query.where(change.c.feed == str(dataset))
+    if since is not None:
+        query = query.where(change.c.sequence > since if isinstance(since, int) else change.c.at >= since)
+    order = change.c.sequence.desc() if since is None else change.c.sequence
+    found = connection.execute(query.order_by(order).limit(limit)).all()
+    windows = [(row, at) for row in found if (at := address_of(Partition(Feed.parse(row.feed), row.partition)))]
+    bounds = _bounds(connection, (at for _, at in windows))
+    listed = (
+        Transition(row.sequence, at, *bounds[at], row.before, row.after, row.at, row.why, row.who)
+        for row, at in windows
+    )
+    return tuple(sorted(listed, key=lambda each: each.sequence))
+
+
+def _bounds(
+    connection: sa.Connection, addresses: Iterable[WindowAddress]
+) -> Mapping[WindowAddress, tuple[datetime, datetime]]:
+    """Return start and end of windows, also of those that nothing is known of any more."""
+    asked = set(addresses)
+    known, tracked = rows(connection, asked), window_policies.tracked(connection, {at.dataset for at in asked})
+    found = {
+        at: known.get(at) or window_at(at.grain, at.key, _of(tracked, at).zone_of(at.sub_partition)) for at in asked
+    }
+    return {at: (each.start, each.end) for at, each in found.items()}
+
+
+def _of(tracked: Mapping[Feed, Tracked], at: WindowAddress) -> Tracked:
+    return tracked.get(at.dataset) or window_policies.default()
+
+
+def summary(connection: sa.Connection, name: Feed, limit: int) -> Summary:
+    """Return the progress of a dataset, and its newest windows and partitions. Raise InvalidName if it is unknown."""
+    row = connection.execute(sa.select(dataset).where(dataset.c.name == str(name))).first()
+    newest = partitions(connection, name, None, limit)
+    if row is None and not newest:
+        raise InvalidName(f"nothing is known of {name}: expected a dataset that was reported, declared or published.")
+    tracked = window_policies.tracked(connection, [name]).get(name) or window_policies.default()
+    declared, schema = not tracked.is_default, row.schema if row else None
+    return Summary(name, declared, tracked, schema, _lines(connection, name), newest)
+
+
+def _lines(connection: sa.Connection, name: Feed) -> tuple[Line, ...]:
+    key = window.c.sub_partition, window.c.grain, window.c.state
+    query = sa.select(*key, sa.func.count()).where(window.c.dataset == str(name)).group_by(*key).order_by(*key)
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for sub_partition, grain, state, count in connection.execute(query):
+        counts.setdefault((sub_partition, grain), {})[state] = count
+    marks = watermarks(connection, ((name, *each) for each in counts))
+    ordered = sorted(counts, key=lambda each: (each[0], minutes_of(each[1])))
+    found = ((each, marks.get((name, *each), Watermarks())) for each in ordered)
+    return tuple(Line(*each, mark.contiguous, mark.latest, counts[each]) for each, mark in found)
+
+
+def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: int) -> Sequence[PartitionState]:
+    """Return rows of the view: the windows and partitions of a dataset that have this key, or the newest of all."""
+    view = partition_state.c
+    query = sa.select(partition_state).where(view.dataset == str(name)).limit(limit)
+    if key is not None and (at := address_of(Partition(name, key))):
+        query = query.where(view.partition == at.key, view.sub_partition == at.sub_partition, view.grain == at.grain)
+    elif key is not None:
+        query = query.where(view.partition == key)
+    query = query.order_by(view.partition.desc(), view.sub_partition, view.grain)
+    return [PartitionState(**row) for row in connection.execute(query).mappings()]
+
+
+def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[PartitionState, ...]:
+    """Return the windows and partitions of a dataset with this key, and what windows wait for. Raises InvalidName."""
+    kept = window_policies.tracked(connection, [name]).get(name)
+    tracked = kept or window_policies.default()
+    found = partitions(connection, name, key, limit) or [_unknown(name, key, is_tracked=kept is not None)]
+    addresses = [WindowAddress(name, each.sub_partition, each.grain, each.partition) for each in found]
+    known = rows(connection, [at for at in addresses if at.grain])
+    return tuple(
+        _explained(connection, tracked, each, known.get(at) or empty(tracked, at))
+        if each.grain
+        else replace(each, closed=_closed(connection, [Partition(name, each.partition)]))
+        for each, at in zip(found, addresses, strict=True)
+    )
+
+
+def _closed(connection: sa.Connection, partitions: Iterable[Partition]) -> str | None:
+    return next((f"{at} is {why}" for at, why in sorted(closures.closed(connection, partitions).items())), None)
+
+
+def _unknown(name: Feed, key: str, *, is_tracked: bool) -> PartitionState:
+    at = address_of(Partition(name, key))
+    if at is None or not is_tracked:
+        raise InvalidName(
+            f"nothing is known of {name} {key}: expected a window that was reported, such as 2026-01-01-15:00 or "
+            "hour@2026-01-01-15:00/region=apac, or a partition with updates."
+        )
+    return PartitionState(str(name), at.sub_partition, at.grain, at.key, complete=False, good=True)
+
+
+def _explained(connection: sa.Connection, tracked: Tracked, shown: PartitionState, row: Row) -> PartitionState:
+    parts = () if row.state in DONE else tracked.parts(row.address, row.window)
+    known = rows(connection, parts)
+    undone = [each for at in parts if (each := known.get(at) or empty(tracked, at)).state not in DONE]
+    said = whys(connection, [row, *undone], {row.address.dataset: tracked})
+    waits = tuple(LackingPart(each.address.partition.key, each.state, said[each.address]) for each in undone)
+    behind: dict[str, Any] = {"state": row.state, "records": row.records, "sources": row.counts, "since": row.since}
+    closed = _closed(connection, (at.partition for at in holding(tracked, row.address, row.start)))
+    behind |= {"why": row.issue or said[row.address], "waits_for": waits, "closed": closed}
+    return replace(shown, start=row.start, end=row.end, **behind)

@@ -1,0 +1,88 @@
+"""Datasets with windows: how each is judged, and the lock of all its counts."""
+
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from functools import lru_cache
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+
+from feed_assets.core.feeds import Feed
+from feed_assets.core.sub_partitions import Tracked, dated
+from feed_assets.core.windows import check_grains
+from feed_assets.ledger import key_tables
+from feed_assets.ledger.database import insert_missing
+from feed_assets.ledger.tables import dataset
+from feed_assets.settings import settings
+
+_ADAPTER = TypeAdapter(Tracked)
+
+
+def default() -> Tracked:
+    """Return how a dataset is judged that nobody has declared: by the settings."""
+    found = settings()
+    return Tracked(check_grains(found.state_grains, ["UTC"]), found.state_ratio, is_default=True)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(declared: str) -> Tracked:
+    return _ADAPTER.validate_json(declared)
+
+
+def _text(declared: Tracked) -> str:
+    return _ADAPTER.dump_json(declared).decode()
+
+
+def tracked(connection: sa.Connection, names: Iterable[Feed]) -> dict[Feed, Tracked]:
+    """Return how some datasets are judged, those that the ledger has."""
+    asked = key_tables.rows(connection, ("name",), [[str(name)] for name in names])
+    query = sa.select(dataset.c.name, dataset.c.declared).join(asked, key_tables.same(dataset, asked))
+    return {Feed.parse(name): _parsed(declared) for name, declared in connection.execute(query)}
+
+
+def lock(connection: sa.Connection, names: Iterable[Feed], now: datetime) -> dict[Feed, Tracked]:
+    """Lock the counts of some datasets until the transaction ends. Return how they are judged, and create new ones.
+
+    Lock in order of names, and before the log: so no two transactions wait for each other.
+    """
+    found: dict[Feed, Tracked] = {}
+    for name in sorted(set(names)):
+        query = sa.select(dataset.c.declared).where(dataset.c.name == str(name)).with_for_update()
+        row = connection.execute(query).first()
+        if row is None:
+            # Store the settings of now: with others, what was counted by them would be wrong.
+            insert_missing(connection, dataset, [{"name": str(name), "declared": _text(default()), "at": now}])
+            row = connection.execute(query).one()
+        found[name] = _parsed(row.declared)
+    return found
+
+
+def differing(connection: sa.Connection, declared: Mapping[Feed, Tracked]) -> set[Feed]:
+    """Return the datasets whose declaration is not in the ledger as it is now, whatever dates the ledger has given."""
+    known = tracked(connection, declared)
+    return {
+        name for name, new in declared.items() if name not in known or _dated_later(new, known[name]) != known[name]
+    }
+
+
+def _dated_later(new: Tracked, known: Tracked | None) -> Tracked:
+    """Return a declaration in which sub-partitions that have joined or left since have a date that no other has."""
+    return new if known is None else dated(new, known, (), lambda _path, _life: date.max)
+
+
+def put(connection: sa.Connection, name: Feed, declared: Tracked) -> None:
+    """Keep a declaration of a dataset that is locked."""
+    connection.execute(sa.update(dataset).where(dataset.c.name == str(name)).values(declared=_text(declared)))
+
+
+def put_reported(connection: sa.Connection, name: Feed) -> bool:
+    """Store that the producer of a dataset reports: nobody has to search its reports. Return whether that is new."""
+    mine = (dataset.c.name == str(name)) & dataset.c.reported.is_(None)
+    return bool(connection.execute(sa.update(dataset).where(mine).values(reported=True)).rowcount)
+
+
+def put_schema(connection: sa.Connection, name: Feed, schema: str, version: str) -> None:
+    """Keep the schema that the newest report of a dataset names."""
+    is_newer = sa.or_(dataset.c.version.is_(None), dataset.c.version <= version)
+    mine = (dataset.c.name == str(name)) & is_newer
+    connection.execute(sa.update(dataset).where(mine).values(schema=schema, version=version))

@@ -1,0 +1,178 @@
+"""Queries about windows, and what people and checks report about them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from functools import partial
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE, WindowState
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidName, InvalidReport
+from feed_assets.core.feeds import Feed
+from feed_assets.core.sub_partitions import Life, Tracked, above, dated
+from feed_assets.core.windows import DAY, WindowAddress, minutes_of, window_of
+from feed_assets.ledger import log, quality
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.log import Change
+from feed_assets.ledger.sessions import lock_log
+from feed_assets.ledger.states import offset_checks, window_policies
+from feed_assets.ledger.states.count_reports import Reported, all_deltas
+from feed_assets.ledger.states.judging import Judging
+from feed_assets.ledger.states.window_rows import Row, all_rows, place, remove, rows
+
+
+def known(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, Row]:
+    """Return the windows that anything is known of, one seek for each; the others are open."""
+    return rows(connection, addresses)
+
+
+def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: datetime) -> bool:
+    """Accept a window as complete that never will be. Later counts are still added. Return whether its state changed.
+
+    Raises InvalidName for a window that the dataset does not have, or a dataset that nobody has reported or declared,
+    PartitionClosed if it is final.
+    """
+    with ledger.write() as connection:
+        if not window_policies.tracked(connection, [address.dataset]):
+            raise InvalidName(
+                f"nothing is known of {address.dataset}: expected a dataset that was reported or declared."
+            )
+        tracked = window_policies.lock(connection, [address.dataset], now)[address.dataset]
+        address = placed(tracked, address)
+        judging = Judging(connection, address.dataset, tracked, now, who)
+        judging.row(address).accepted = f"accepted by {who}: {reason}"
+        return address in judging.judge_again([address])
+
+
+def report_quality(
+    ledger: Ledger,
+    address: WindowAddress,
+    check: str,
+    state: str,
+    reason: str | None,
+    by: str,
+    now: datetime,
+    version: str | None = None,
+) -> Reported:
+    """Record the state of a check of a window, if `quality.report` takes it.
+
+    A failed check makes the window invalid, once all of it is there. Raises InvalidName for a window that the dataset
+    does not have, InvalidReport for other content of the same version. Raises PartitionClosed if it, or what holds it,
+    is final.
+    """
+    with ledger.write() as connection:
+        tracked = window_policies.lock(connection, [address.dataset], now)[address.dataset]
+        address = placed(tracked, address)
+        judging = Judging(connection, address.dataset, tracked, now, by)
+        row = judging.row(address)
+        lock_log(connection)
+        if not quality.report(connection, address.partition, check, state, reason, by, now, version):
+            return Reported(known=1)
+        look_at_checks(connection, row)
+        return Reported(accepted=1, transitions=len(judging.judge_again([address])))
+
+
+def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], who: str, now: datetime) -> None:
+    """Judge windows that were closed, by what was reported in between and not refused. Repeatable."""
+    grouped: dict[Feed, list[WindowAddress]] = {}
+    for each in addresses:
+        grouped.setdefault(each.dataset, []).append(each)
+    for dataset, mine in grouped.items():
+        with ledger.write() as connection:
+            tracked = window_policies.lock(connection, [dataset], now)[dataset]
+            Judging(connection, dataset, tracked, now, who).open_again(mine)
+
+
+def look_at_checks(connection: sa.Connection, row: Row) -> None:
+    """Set `issue`, `stale` and `marked` of a row from its checks, by their states."""
+    at = row.address.partition
+    row.issue, row.stale, row.marked = (
+        quality.failed(connection, [at], [state]).get(at) for state in (quality.FAILED, quality.STALE, quality.MARKED)
+    )
+
+
+def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
+    """Return a window with its levels in the declared order. Raise InvalidName for a wrong sub-partition or grain."""
+    path = tracked.path_of(address.sub_partition)
+    tracked.check(path)
+    tracked.window(path, address.grain, address.key)
+    return address._replace(sub_partition=path)
+
+
+def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> dict[Feed, FeedAssetsError]:
+    """Store how datasets are judged. Write what differs from before, and judge its windows again.
+
+    A sub-partition that joins or leaves a dataset is dated, and changes nothing of the past. Repeatable. Return what is
+    refused, such as a smaller base grain than that of existing counts: it concerns that dataset alone.
+    """
+    with ledger.read() as connection:
+        differing = window_policies.differing(connection, declared)
+    refused: dict[Feed, FeedAssetsError] = {}
+    for name in sorted(differing):
+        try:
+            with ledger.write() as connection:
+                _redeclare(connection, name, declared[name], now)
+        except (InvalidDefinition, InvalidReport) as error:
+            refused[name] = error
+    return refused
+
+
+def _redeclare(connection: sa.Connection, name: Feed, declared: Tracked, now: datetime) -> None:
+    before = window_policies.lock(connection, [name], now)[name]
+    place(connection, name, declared)
+    kept = all_rows(connection, name)
+    new = dated(declared, before, _counted(before, kept), partial(_today, kept, now))
+    window_policies.put(connection, name, new)
+    if not kept:
+        return
+    _remove(connection, name, [row for row in kept if row.address.grain not in new.grains], now)
+    kept = [row for row in kept if row.address.grain in new.grains]
+    judging = Judging(connection, name, new, now, BY)
+    if new.base == before.base:
+        judging.recount(kept, offset_checks.again(connection, name, new))
+    else:
+        _check_base(name, before, new, kept)
+        compared = offset_checks.rebuild(connection, name, new, judging.base_of)
+        judging.count_again(kept, all_deltas(connection, name), compared)
+
+
+BY = "declaration"
+"""The author of changes of state that follow from another declaration."""
+
+
+def _counted(before: Tracked, kept: Iterable[Row]) -> set[str]:
+    """Return the sub-partitions for which counts are reported, not summed up from others."""
+    found = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
+    return {path for path in found if path not in before.below}
+
+
+def _today(kept: Sequence[Row], now: datetime, path: str, life: Life) -> date:
+    """Return the batch date of now in a sub-partition's zone, or the first that begins after all complete above it."""
+    complete = (row.end for row in kept if row.address.sub_partition == above(path) and row.state in DONE)
+    day = window_of(DAY, now, life.zone)
+    last = max(complete, default=day.start)
+    while day.start < last:
+        day = window_of(DAY, day.end, life.zone)
+    return date.fromisoformat(day.key)
+
+
+def _remove(connection: sa.Connection, name: Feed, gone: Sequence[Row], now: datetime) -> None:
+    """Remove windows of grains that are not declared any more. Log those that were not open."""
+    if told := [row for row in gone if row.state is not WindowState.OPEN]:
+        lock_log(connection)
+        why = "its grain is declared no more"
+        changes = [
+            Change(row.address.partition, log.WINDOW, row.address.grain, now, row.state.value, "open", why, BY)
+            for row in told
+        ]
+        log.append(connection, changes)
+    remove(connection, name, {row.address.grain for row in gone})
+
+
+def _check_base(name: Feed, before: Tracked, new: Tracked, kept: Iterable[Row]) -> None:
+    """Raise InvalidDefinition if the counts cannot be given by the windows of another base grain."""
+    if minutes_of(new.base) % minutes_of(before.base) or any(row.folded for row in kept):
+        raise InvalidDefinition(
+            f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected that grain, or "
+            "one that is made of it. Correct the declaration, or give the dataset another name or version."
+        )

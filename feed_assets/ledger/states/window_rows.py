@@ -1,0 +1,227 @@
+"""The rows of windows: read by their addresses, written together."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE, WindowState
+from feed_assets.core.feeds import Feed
+from feed_assets.core.offset_comparison import Compared
+from feed_assets.core.sub_partitions import Tracked
+from feed_assets.core.windows import Window, WindowAddress
+from feed_assets.ledger import bulk, key_tables
+from feed_assets.ledger.tables import coverage, report, watermark, window, window_offsets
+
+_SAID = ("accepted", "issue", "marked", "flagged", "stale", "held")
+_OFFSETS = ("uncovered", "doubled")
+_KEY = ("dataset", "sub_partition", "grain", "key")
+_STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data", "told", *_OFFSETS)
+"""The columns of what is known of a window, in the order of the fields of `Row`."""
+
+COLUMNS = tuple(window.c[name] for name in (*_KEY, "start", "end", *_STATE))
+"""The columns from which `row_of` reads a window, in this order."""
+
+DIGESTS = 1 << 62
+"""Limit of the digests of reports: sums of several are taken modulo this."""
+
+
+@dataclass(slots=True)
+class Row:
+    """A window as it is stored. Times are UTC; `sources` has by tier the records, and how many reports name it."""
+
+    address: WindowAddress
+    start: datetime
+    end: datetime
+    records: int = 0
+    parts: int = 0
+    sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    state: WindowState = WindowState.OPEN
+    changed: int | None = None
+    """The number of its last transition."""
+    since: datetime | None = None
+    accepted: str | None = None
+    issue: str | None = None
+    """Reason why a check of it failed."""
+    marked: str | None = None
+    """Problem of what it was made of."""
+    flagged: str | None = None
+    """Problem of a larger window that holds it, or of that of a sub-partition above."""
+    stale: str | None = None
+    """Reason why a check of it failed before it was made again; it has not run since."""
+    held: str | None = None
+    """Problem in it, if nothing else keeps it open."""
+    folded: bool = False
+    data: int = 0
+    """A digest of the reports of ingested parts that are in it, whatever their order."""
+    told: int | None = None
+    """The digest when its state changed last: what comes later is no news before it changes again."""
+    uncovered: str | None = None
+    """The offsets between those that it names that no part holds, in words."""
+    doubled: str | None = None
+    """The offsets that several of its parts hold, in words."""
+
+    @property
+    def window(self) -> Window:
+        """Return its times."""
+        return Window(self.start, self.end, self.address.grain, self.address.key)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return records by tier, of the sources that have reported them."""
+        return {tier: records for tier, (records, parts) in self.sources.items() if parts}
+
+    @property
+    def offsets(self) -> Compared:
+        """Return the issues with its offsets, in words."""
+        return Compared(self.uncovered, self.doubled)
+
+    @offsets.setter
+    def offsets(self, found: Compared) -> None:
+        self.uncovered, self.doubled = found.uncovered, found.doubled
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether it has anything to store: a report names it, or somebody has judged it, or its parts."""
+        said = self.accepted or self.issue or self.marked or self.stale or self.held
+        return bool(self.parts or said) or self.state is not WindowState.OPEN
+
+    @property
+    def suspicion(self) -> str | None:
+        """Return why its data, which are there, are not to be trusted, nor those of windows in it, or None.
+
+        Windows in it may be judged before it, by the state that it will have then.
+        """
+        said = self.issue or self.stale
+        is_there = self.state not in (WindowState.OPEN, WindowState.COMPLETE)
+        state = WindowState.INVALID if self.issue and self.state in DONE else self.state
+        return f"{self.named} is {state}: {said}" if said and is_there else None
+
+    @property
+    def judged_as(self) -> WindowState:
+        """Return its state, as windows above count it: one that is stale is still invalid."""
+        is_stale = self.stale and self.state in DONE
+        return WindowState.INVALID if is_stale else self.state
+
+    @property
+    def bad(self) -> str | None:
+        """Return what is wrong with it, in it, or with what holds it, if all of its data are there, or None."""
+        if self.state is WindowState.COMPLETE_WITH_ISSUE:
+            return self.flagged or self.marked or self.stale
+        is_bad = self.judged_as is WindowState.INVALID
+        return self.held or (self.issue or self.stale if is_bad else None)
+
+    @property
+    def named(self) -> str:
+        """Return its grain, key and sub-partition in words."""
+        at = self.address
+        return f"{at.grain} {at.key}{f' in {at.sub_partition}' if at.sub_partition else ''}"
+
+    def values(self) -> dict[str, Any]:
+        """Return the columns of its row."""
+        at = self.address
+        sources = {tier: each for tier, each in self.sources.items() if each[1]}
+        return {
+            "dataset": str(at.dataset),
+            "sub_partition": at.sub_partition,
+            "grain": at.grain,
+            "key": at.key,
+            "start": self.start,
+            "end": self.end,
+            **{name: getattr(self, name) for name in _STATE},
+            "state": self.state.value,
+            "sources": json.dumps(sources, sort_keys=True) if sources else None,
+        }
+
+
+def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, Row]:
+    """Return the windows that have a row, of some datasets: one index seek for each."""
+    values = [(str(at.dataset), at.sub_partition, at.grain, at.key) for at in addresses]
+    if not values:
+        return {}
+    asked = key_tables.rows(connection, ("dataset", "sub_partition", "grain", "key"), values)
+    query = sa.select(*COLUMNS).join(asked, key_tables.same(window, asked))
+    return {row.address: row for row in map(row_of, connection.execute(query).all())}
+
+
+def row_of(columns: Sequence[Any]) -> Row:
+    """Return the window of these columns (`COLUMNS`)."""
+    dataset, sub_partition, grain, key, start, end, records, parts, sources, state, *rest = columns
+    counts = {tier: (counted, named) for tier, (counted, named) in json.loads(sources).items()} if sources else {}
+    at = WindowAddress(Feed.parse(dataset), sub_partition, grain, key)
+    return Row(at, start, end, records, parts, counts, WindowState(state), *rest)
+
+
+BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)
+"""Condition with a literal, not a parameter: so the index of these few is used."""
+
+
+def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[Row]:
+    """Return the windows of some datasets that are being made again: few, by an index of their own."""
+    mine = BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
+    return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(mine)).all())] if datasets else []
+
+
+def empty(tracked: Tracked, at: WindowAddress) -> Row:
+    """Return a window that nothing is known of."""
+    window = tracked.window(at.sub_partition, at.grain, at.key)
+    return Row(at, window.start, window.end)
+
+
+def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
+    """Write windows. Delete those that nothing is known of any more."""
+    kept: list[dict[str, Any]] = []
+    gone: list[dict[str, str]] = []
+    for row in sorted(changed, key=_by_address):
+        at = row.address
+        if row.is_kept:
+            kept.append(row.values())
+        else:
+            key = {"dataset": str(at.dataset), "sub_partition": at.sub_partition, "grain": at.grain, "key": at.key}
+            gone.append({f"its_{name}": value for name, value in key.items()})
+    bulk.insert(connection, window, kept, replaced=(*_STATE, "start", "end"))
+    if gone:
+        same = (column == sa.bindparam(f"its_{column.name}") for column in window.primary_key)
+        connection.execute(sa.delete(window).where(*same), gone)
+
+
+def all_rows(connection: sa.Connection, dataset: Feed) -> list[Row]:
+    """Return every window of a dataset: only if its declaration has changed."""
+    return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(window.c.dataset == str(dataset))).all())]
+
+
+def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) -> None:
+    """Remove the windows and watermarks of a dataset that are of these grains."""
+    for table in (window, watermark):
+        mine = (table.c.dataset == str(dataset)) & table.c.grain.in_(grains)
+        connection.execute(sa.delete(table).where(mine))
+
+
+def place(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> None:
+    """Put levels of sub-partitions into the declared order, where they were reported before."""
+    for table in (report, window, watermark, coverage, window_offsets):
+        mine = table.c.dataset == str(dataset)
+        known = connection.execute(sa.select(table.c.sub_partition).where(mine).distinct()).scalars().all()
+        for path in (path for path in known if tracked.path_of(path) != path):
+            renamed = sa.update(table).where(mine, table.c.sub_partition == path)
+            connection.execute(renamed.values(sub_partition=tracked.path_of(path)))
+
+
+def _by_address(row: Row) -> WindowAddress:
+    return row.address
+
+
+def is_(dataset: str, sub_partition: str, grain: str) -> sa.ColumnElement[bool]:
+    """Return the condition for the windows of one grain of a sub-partition."""
+    return (window.c.dataset == dataset) & (window.c.sub_partition == sub_partition) & (window.c.grain == grain)
+
+
+def state_counts(states: Iterable[WindowState]) -> Mapping[WindowState, int]:
+    """Return how many windows are in which state."""
+    found: dict[WindowState, int] = {}
+    for state in states:
+        found[state] = found.get(state, 0) + 1
+    return found

@@ -1,0 +1,239 @@
+"""Marks of outputs that were made of bad data, along the lineage: the check `inputs`, which nobody reports.
+
+A mark is a level, not an edge: after any change it depends on whether the data of the newest update are bad now. It
+stays until the data that the output was made of are known to be good. If they are unknown (their window is open, their
+update is withdrawn, or a mapping raises) it stays, too. A mark is a change of the log, so the outputs below get it in
+the same pass (`ledger/fan_out.py`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE, WindowState
+from feed_assets.core.facts import KnownWindow
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.message_words import excerpt, some
+from feed_assets.core.pins import Pin
+from feed_assets.core.reports import INPUTS
+from feed_assets.core.windows import WindowAddress, address_of
+from feed_assets.ledger import batch_sets, log, quality, updates, window_facts
+from feed_assets.ledger.database import upsert
+from feed_assets.ledger.log import Change, Numbered
+from feed_assets.ledger.quality import FAILED, MARKED, PASSED, STALE, CheckState
+from feed_assets.ledger.states import window_queries
+from feed_assets.ledger.states.window_rows import Row, backfilling
+from feed_assets.ledger.tables import quality as table
+
+BY = "lineage"
+"""The reporter of marks."""
+
+NAMED = 24
+"""Number of bad inputs that a mark names. It counts the others."""
+
+WindowsRead = Callable[[Partition, Collection[Partition]], Iterable[WindowAddress] | None]
+"""Function of an output and the partitions of feeds it was made of: the windows of these feeds that it waited for.
+
+It returns None if they are unknown.
+"""
+
+_NEVER = CheckState("", None)
+_GOOD = {None, WindowState.OPEN, WindowState.COMPLETE}
+_UNKNOWN = KnownWindow()
+
+
+def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # noqa: ARG001
+    """Return no windows: nothing is declared of the windows of feeds."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """Declarations of how outputs are made.
+
+    `windows_read` returns the windows of feeds that one waited for; `kept` are the feeds that no backfill makes again.
+    """
+
+    windows_read: WindowsRead = no_windows
+    kept: Collection[Feed] = frozenset()
+
+
+AS_KNOWN = Made()
+"""Default for outputs without a declaration at hand."""
+
+
+def may_spread(change: Numbered, output: Partition) -> bool:
+    """Return whether a change may add or end an output's mark: one of a check, a window, or the output itself."""
+    is_of_windows = change.kind == log.WINDOW and not {change.before, change.after} <= _GOOD
+    return change.kind == log.QUALITY or is_of_windows or (change.kind == log.UPDATE and change.partition == output)
+
+
+def may_clear(change: Numbered, output: Partition) -> bool:
+    """Return whether a change may end an output's mark and adds none: the data that it was made of are back.
+
+    Few outputs are marked, so the others are not checked for it.
+    """
+    is_complete = change.kind == log.WINDOW and change.after in DONE
+    return is_complete or (change.kind == log.UPDATE and change.after == log.PUBLISHED and change.partition != output)
+
+
+def marked(connection: sa.Connection, outputs: Collection[Partition]) -> set[Partition]:
+    """Return the outputs that are marked."""
+    return {*quality.failed(connection, outputs, (MARKED,))} if outputs else set()
+
+
+def look(
+    connection: sa.Connection, outputs: Collection[Partition], made: Made = AS_KNOWN
+) -> dict[Partition, str | None]:
+    """Return what is wrong with the data that outputs were made of, None if they are good. Skip unpublished outputs."""
+    published = batch_sets.newest(connection, outputs)
+    consumed = batch_sets.consumed(connection, published)
+    failed = _failed(connection, {at for pins in consumed.values() for at in _of_feeds(pins)})
+    of_feeds = {output: made.windows_read(output, _good_feeds(pins, failed)) for output, pins in consumed.items()}
+    read = {output: [*_of_tables(pins), *(of_feeds[output] or ())] for output, pins in consumed.items()}
+    known = window_facts.known_at(connection, read.values())
+    found = {output: _why(consumed.get(output, ()), failed, read.get(output, ()), known) for output in published}
+    good = marked(connection, [output for output, why in found.items() if not why])
+    stays = {output for output in good if of_feeds.get(output, ()) is None}
+    stays |= _made_again(connection, {output: read[output] for output in good if output in read})
+    pins_of = {output: consumed.get(output, ()) for output in good}
+    stays |= {output for output in good if _is_open(pins_of[output], read.get(output, ()), known)}
+    stays |= _made_of_withdrawn(connection, pins_of)
+    kept = {output for output in good if output.feed in made.kept and _is_backfilled(read.get(output, ()), known)}
+    remade = {output: pins for output, pins in pins_of.items() if output not in kept}
+    stays |= _made_of_older(connection, remade, known)
+    return {output: why for output, why in found.items() if output not in stays}
+
+
+def _is_open(pins: Iterable[Pin], windows: Iterable[WindowAddress], known: Mapping[Partition, KnownWindow]) -> bool:
+    """Return whether a window that was read is open: then nothing good has replaced what was bad.
+
+    A feed's window may have been open when its rows were read. It counts only if a check of it failed.
+    """
+    tables = {pin.partition for pin in pins}
+    found = ((at.partition in tables, known.get(at.partition) or _UNKNOWN) for at in windows)
+    return any(at.state not in DONE and (is_table or at.is_suspect) for is_table, at in found)
+
+
+def _is_backfilled(windows: Iterable[WindowAddress], known: Mapping[Partition, KnownWindow]) -> bool:
+    """Return whether a window that was read was backfilled: outputs that are not made again for that stay older."""
+    return any((known.get(at.partition) or _UNKNOWN).state is WindowState.BACKFILLED for at in windows)
+
+
+def _made_of_withdrawn(connection: sa.Connection, consumed: Mapping[Partition, Collection[Pin]]) -> set[Partition]:
+    """Return the outputs that were made of updates that are invalid now, where no other one is valid."""
+    read = {pin for pins in consumed.values() for pin in _feed_pins(pins)}
+    valid = updates.newest(connection, {pin.partition for pin in read}) if read else {}
+    gone = updates.invalidated(connection, [pin for pin in read if pin.partition not in valid])
+    return {output for output, pins in consumed.items() if not gone.isdisjoint(pins)}
+
+
+def _feed_pins(pins: Iterable[Pin]) -> Iterable[Pin]:
+    return (pin for pin in pins if not pin.is_slice and not address_of(pin.partition))
+
+
+def _made_of_older(
+    connection: sa.Connection,
+    consumed: Mapping[Partition, Collection[Pin]],
+    known: Mapping[Partition, KnownWindow],
+) -> set[Partition]:
+    """Return the outputs made of other data than those that are good now: they stay marked until they are built.
+
+    Otherwise their readers would be made of bad data, and again of what is built next.
+    """
+    read = {pin.partition for pins in consumed.values() for pin in pins}
+    now = {at: row.version for at, row in updates.newest(connection, read).items()}
+    now |= {at: pin.version for at in read if at in known and (pin := known[at].pin(at))}
+    return {
+        output
+        for output, pins in consumed.items()
+        if any(now.get(pin.partition, pin.version) != pin.version for pin in pins)
+    }
+
+
+def _made_again(connection: sa.Connection, read: Mapping[Partition, Collection[WindowAddress]]) -> set[Partition]:
+    """Return the outputs whose windows, or parts of them, are being made again: their marks stay until that is over.
+
+    Otherwise their readers would go on between the start of a backfill and its checks.
+    """
+    again = backfilling(connection, {at.dataset for some in read.values() for at in some})
+    rows = window_queries.known(connection, {at for some in read.values() for at in some}) if again else {}
+    return {output for output, some in read.items() if any(_overlaps(rows[at], again) for at in some if at in rows)}
+
+
+def _overlaps(row: Row, others: Iterable[Row]) -> bool:
+    mine = (each for each in others if each.address.dataset == row.address.dataset)
+    return any(each.start < row.end and row.start < each.end for each in mine)
+
+
+def _failed(connection: sa.Connection, read: Collection[Partition]) -> dict[Partition, str]:
+    """Return what is wrong with partitions that were read. A mark is passed on as it is, so that it names its origin.
+
+    A report about a partition holds for the batches in it.
+    """
+    asked = {each for at in read for each in (at, at.parent) if each}
+    marked = quality.failed(connection, asked, (MARKED,))
+    failed = {at: f"{at} ({why})" for at, why in quality.failed(connection, asked, (FAILED, STALE)).items()}
+    found = {**marked, **failed}
+    return {at: why for at in read for each in (at, at.parent) if each and (why := found.get(each))}
+
+
+def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
+    return [at for pin in pins if (at := address_of(pin.partition))]
+
+
+def _good_feeds(pins: Collection[Pin], failed: Mapping[Partition, str]) -> set[Partition]:
+    """Return the partitions of feeds that were read, except of feeds with a bad one: these have their reason."""
+    bad = {at.feed for at in _of_feeds(pins) if at in failed}
+    return {at for at in _of_feeds(pins) if at.feed not in bad}
+
+
+def _of_feeds(pins: Iterable[Pin]) -> set[Partition]:
+    return {pin.partition for pin in pins if not address_of(pin.partition)}
+
+
+def _why(
+    pins: Iterable[Pin],
+    failed: Mapping[Partition, str],
+    windows: Iterable[WindowAddress],
+    known: Mapping[Partition, KnownWindow],
+) -> str | None:
+    partitions = [failed[pin.partition] for pin in sorted(pins) if pin.partition in failed]
+    bad = [(at, found) for at in windows if (found := known.get(at.partition)) and found.is_bad]
+    said = [f"{at.grain} {at.key} of {_whose(at)} {found.said}" for at, found in bad]
+    return excerpt(some([*dict.fromkeys(partitions + said)], NAMED)) or None
+
+
+def _whose(at: WindowAddress) -> str:
+    return f"{at.dataset} {at.sub_partition}".rstrip()
+
+
+def put(connection: sa.Connection, found: Mapping[Partition, str | None], now: datetime) -> None:
+    """Mark outputs, or let them pass again. Write only what differs, in one transaction with what revealed it.
+
+    An output that was never marked has no row.
+    """
+    known = quality.known(connection, found)
+    was = {output: known.get((output, INPUTS), _NEVER) for output in found}
+    states = {output: CheckState(MARKED if why else PASSED, why) for output, why in sorted(found.items())}
+    new = {at: state for at, state in states.items() if state != was[at] and MARKED in (state.state, was[at].state)}
+    said = {"check": INPUTS, "by": BY, "at": now}
+    rows = [{"feed": str(at.feed), "partition": at.key, **vars(state), **said} for at, state in new.items()]
+    changes = [Change(at, log.QUALITY, INPUTS, now, was[at].state or None, *_told(state)) for at, state in new.items()]
+    upsert(connection, table, rows, ["state", "reason", "by", "at"])
+    log.append(connection, changes)
+
+
+def _told(state: CheckState) -> tuple[str, str | None, str]:
+    return state.state, state.reason, BY
+
+
+def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
+    """Mark an output that is published just now, if it read data known to be bad: before anybody can read it.
+
+    The next pass finds out whether it is good, as it has all windows that the output waited for.
+    """
+    found = look(connection, [output])
+    put(connection, {at: why for at, why in found.items() if why}, now)

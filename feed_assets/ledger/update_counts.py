@@ -1,0 +1,72 @@
+"""Records of updates by window of event time, stored with the update once, by the first that counts them."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.reports import text_of
+from feed_assets.core.write_result import Counts
+from feed_assets.ledger import key_tables, log, updates
+from feed_assets.ledger.log import Change
+from feed_assets.ledger.tables import dataset, update
+
+COUNTER = "counter of feeds"
+"""The name of the counter of feeds, as a reporter and as a subscriber of the log."""
+
+
+def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update]:
+    """Return the updates of foreign feeds that a run has to count: nobody has, and the producer does not report."""
+    by_key = {(str(each.partition.feed), each.partition.key, each.id): each for each in pinned}
+    if not by_key:
+        return set()
+    asked = key_tables.updates(connection, ((each.partition, each.id) for each in by_key.values()))
+    mine = key_tables.same(update, asked) & update.c.windows.is_(None)
+    rows = connection.execute(sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, mine))
+    told = reported_by_others(connection, {each.partition.feed for each in by_key.values()})
+    found = {by_key[row.feed, row.partition, row.id] for row in rows}
+    return {each for each in found if each.partition.feed not in told}
+
+
+def is_counted(connection: sa.Connection, counted: Partition, update_id: str) -> bool:
+    """Return whether the records of an update are counted by window."""
+    mine = updates.is_(counted, update_id) & update.c.windows.is_not(None)
+    return connection.execute(sa.select(update.c.id).where(mine)).first() is not None
+
+
+def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> set[Feed]:
+    """Return those of some feeds whose producers report themselves what they write: one seek for each."""
+    asked = key_tables.rows(connection, ("name",), [[str(feed)] for feed in feeds])
+    query = sa.select(dataset.c.name).join(asked, key_tables.same(dataset, asked)).where(dataset.c.reported)
+    return {Feed.parse(name) for name in connection.execute(query).scalars()}
+
+
+def keep(connection: sa.Connection, found: Iterable[tuple[Update, Counts]], who: str, now: datetime) -> None:
+    """Store the counts of updates that have none, and append each to the log, for the counter. Repeatable."""
+    for counted, counts in found:
+        row = updates.find(connection, counted.partition, counted.id)
+        mine = updates.is_(counted.partition, counted.id) & update.c.windows.is_(None)
+        is_new = row and connection.execute(sa.update(update).where(mine).values(windows=text_of(counts))).rowcount
+        if row and is_new:
+            number = log.append(
+                connection, [Change(counted.partition, log.COUNTED, counted.id, now, row.state, row.state, who=who)]
+            )
+            this = updates.is_(counted.partition, counted.id)
+            connection.execute(sa.update(update).where(this).values(changed=number))
+
+
+def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, tuple[str | None, int]]:
+    """Return counts and their number for each partition's newest valid update. Counts are None if there are none.
+
+    The number is that of the partition's last change: other counts have another one. A few index seeks for each.
+    """
+    partitions = [*partitions]
+    history = update.alias()
+    asked = key_tables.partitions(connection, partitions)
+    published = key_tables.same(history, asked) & (history.c.state == updates.PUBLISHED)
+    last = sa.select(sa.func.max(history.c.id)).where(published).correlate(asked).scalar_subquery()
+    query = sa.select(update.c.feed, update.c.partition, update.c.windows).join(asked, key_tables.same(update, asked))
+    rows = connection.execute(query.where(update.c.id == last))
+    counts = {Partition(Feed.parse(row.feed), row.partition): row.windows for row in rows}
+    return {each: (counts.get(each), number) for each, number in log.last_of(connection, partitions).items()}

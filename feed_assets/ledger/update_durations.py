@@ -1,0 +1,96 @@
+"""Time from one table's event to another's, for each update that went through both."""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.durations import Duration
+from feed_assets.core.events import Recorded
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import event_store, key_tables
+from feed_assets.ledger.tables import event
+
+SHOWN = 1000
+"""Number of newest updates that `events stats` shows. Pruning of old events keeps them, and what went into them."""
+
+
+def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) -> tuple[Duration, ...]:
+    """Return how long the newest updates of `last` took since they were in `first`, oldest first.
+
+    If several updates went into one, it counts from the last of these that passed `first`.
+    """
+    return durations_of(connection, {last: [first]}, limit)[first, last]
+
+
+def durations_of(
+    connection: sa.Connection, pairs: Mapping[Feed, Collection[Feed]], limit: int
+) -> dict[tuple[Feed, Feed], tuple[Duration, ...]]:
+    """Return durations by first and last table; `pairs` has the first tables of each last one."""
+    reached = _newest(connection, pairs, limit)
+    ids = {each.sequence: {each.correlation, *each.parents} for some in reached.values() for each in some}
+    firsts = {first for some in pairs.values() for first in some}
+    began = _began(connection, firsts, {each for some in ids.values() for each in some})
+    return {
+        (first, last): tuple(
+            _duration(each, start)
+            for each in reached.get(last, ())
+            if (start := _start(each, [at for one in ids[each.sequence] for at in began.get((first, one), ())]))
+        )
+        for last, some in pairs.items()
+        for first in some
+    }
+
+
+def _newest(connection: sa.Connection, tables: Collection[Feed], limit: int) -> dict[Feed, list[Recorded]]:
+    """Return the newest events of each table, oldest first."""
+    floors = shown_from(connection, limit, tables)
+    asked = key_tables.rows(connection, ("feed", "first"), floors.items())
+    mine = (event.c.feed == asked.c.feed) & (event.c.sequence >= sa.cast(asked.c.first, sa.BigInteger))
+    found: dict[Feed, list[Recorded]] = {}
+    for row in connection.execute(sa.select(event).join(asked, mine).order_by(event.c.sequence)).mappings():
+        found.setdefault(Feed.parse(row["feed"]), []).append(event_store.recorded_of(row))
+    return found
+
+
+def _start(reached: Recorded, starts: Iterable[datetime]) -> datetime | None:
+    return max((start for start in starts if start <= reached.time), default=None)
+
+
+def _duration(reached: Recorded, start: datetime) -> Duration:
+    code, seconds = reached.context.get("code_version"), (reached.time - start).total_seconds()
+    return Duration(reached.correlation, reached.partition.key, seconds, None if code is None else str(code))
+
+
+def _began(
+    connection: sa.Connection, tables: Collection[Feed], correlations: Collection[str]
+) -> dict[tuple[Feed, str], list[datetime]]:
+    """Return the times of events by table and correlation id: one index seek for each."""
+    found: dict[tuple[Feed, str], list[datetime]] = {}
+    asked = key_tables.rows(connection, ("correlation",), [[each] for each in correlations])
+    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(map(str, tables)))
+    for row in connection.execute(sa.select(event).where(mine)).mappings():
+        recorded = event_store.recorded_of(row)
+        found.setdefault((recorded.partition.feed, recorded.correlation), []).append(recorded.time)
+    return found
+
+
+def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | None = None) -> dict[str, int]:
+    """Return by table the number of the first of its newest `count` events, 0 if it has fewer; by default for all.
+
+    One seek for each table, and its newest events: never through all of its history.
+    """
+    names = known_tables(connection) if tables is None else sorted(map(str, tables))
+    asked = key_tables.rows(connection, ("feed",), [[name] for name in names])
+    history = event.alias()
+    mine = sa.select(history.c.sequence).where(history.c.feed == asked.c.feed).correlate(asked)
+    first = mine.order_by(history.c.sequence.desc()).offset(count - 1).limit(1).scalar_subquery()
+    return {feed: number or 0 for feed, number in connection.execute(sa.select(asked.c.feed, first))}
+
+
+def known_tables(connection: sa.Connection) -> list[str]:
+    """Return the names of all tables that have events, by stepping from one to the next in the index."""
+    found = sa.select(sa.func.min(event.c.feed).label("feed")).cte("found", recursive=True)
+    after = sa.select(sa.func.min(event.c.feed)).where(event.c.feed > found.c.feed).correlate(found).scalar_subquery()
+    every = found.union_all(sa.select(after).where(found.c.feed.is_not(None)))
+    return [name for name in connection.execute(sa.select(every.c.feed)).scalars() if name is not None]

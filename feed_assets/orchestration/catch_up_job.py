@@ -1,0 +1,149 @@
+"""The job `catch_up` and its sensor: chunks without a service, each time that a message or time limit is reached."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field
+
+from feed_assets.core.isolation import failing_alone
+from feed_assets.core.topics import Topic
+from feed_assets.kafka import check_installed
+from feed_assets.orchestration.decide.requests import UNFINISHED
+from feed_assets.orchestration.declare.declarations import Declaration
+from feed_assets.orchestration.declare.topic_tables import declared_topics
+from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from feed_assets.kafka.lag import Lag
+
+CATCH_UP = "catch_up"
+"""The name of the job and of its sensor."""
+
+TOPIC = "feed_assets/topic"
+"""The tag of a run with the name of its topic."""
+
+AGAIN_SECONDS = 600
+"""Seconds after which what a run did not take is requested again, if nothing was signalled since."""
+
+LOOK_SECONDS = 30
+"""Seconds from one tick to the next: runs make chunks seldom, or a service makes them."""
+
+
+class CatchUp(dg.Config):
+    """Run configuration of the job `catch_up`."""
+
+    topic: str = Field(description="The Kafka topic whose lag is taken.")
+
+
+def catch_up_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
+    """Return the job `catch_up` for the Kafka topics that are declared; [] if there are none."""
+    topics = _topics(declarations)
+    return [_job(topics)] if topics else []
+
+
+def catch_up_sensors(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
+    """Return the sensor `catch_up` for the Kafka topics that are declared; [] if there are none."""
+    topics = _topics(declarations)
+    return [_sensor(topics)] if topics else []
+
+
+def _topics(declarations: Sequence[Declaration]) -> dict[str, Topic]:
+    return {name: each.topic for name, each in declared_topics(declarations).items() if each.topic}
+
+
+def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
+    @dg.op(name="take_lag")
+    def take_lag(context: dg.OpExecutionContext, config: CatchUp) -> None:
+        """Make the chunks of what the topic has now."""
+        if config.topic not in topics:
+            there = ", ".join(sorted(topics))
+            raise dg.Failure(f"there is no topic {config.topic!r}: expected one of {there}.", allow_retries=False)
+        for line in catch_up(config.topic, topics[config.topic]):
+            context.log.info(line)
+
+    graph = dg.GraphDefinition(CATCH_UP, node_defs=[take_lag])
+    described = (
+        "Makes the chunks of all that a Kafka topic has, then ends; more than a million messages by Spark. Puts out a "
+        "connector that reads the topic."
+    )
+    return dg.JobDefinition(graph_def=graph, description=described)
+
+
+def catch_up(name: str, topic: Topic) -> list[str]:
+    """Take the present lag of a topic, and return a line for each chunk. Raise what the connector raises.
+
+    A large lag is taken by Spark, whose executors use the settings of this process.
+    """
+    check_installed()
+    from feed_assets.kafka.catch_up import catch_up as take
+    from feed_assets.kafka.spark_job import Executors
+    from feed_assets.runs.chunking import chunking_of
+    from feed_assets.spark.session import session
+
+    config = settings()
+    chunking = chunking_of(config)
+    with closing(chunking.schemas):
+        found = take(chunking, name, topic, Executors(lambda: session(config), partial(chunking_of, config)))
+    return [f"{name}/{each.partition} {each.first_offset} to {each.last_offset}: {each.path}" for each in found]
+
+
+def _sensor(topics: Mapping[str, Topic]) -> dg.SensorDefinition:
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return _tick(context, topics)
+
+    return dg.SensorDefinition(
+        name=CATCH_UP,
+        evaluation_fn=tick,
+        job_name=CATCH_UP,
+        minimum_interval_seconds=LOOK_SECONDS,
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description="Makes chunks by runs, where no service is wanted: requests the job `catch_up` once a message or "
+        "time limit of a topic is reached. Either this, or `feed-assets connector run`: each puts the other out.",
+    )
+
+
+def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> dg.SensorResult:
+    """Request runs of the topics that can be checked. Raise dg.Failure with the reasons if none can."""
+    problems, requests = dict[str, str](), list[dg.RunRequest]()
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
+        now = loading.effective_dt
+    for name, topic in sorted(topics.items()):
+        with failing_alone(problems, name):
+            requests += _requests(context.instance, name, topic, now)
+    said = [f"{name}: {problem}" for name, problem in problems.items()]
+    for each in said:
+        context.log.warning(each)
+    if len(problems) == len(topics):
+        raise dg.Failure("; ".join(said))
+    return dg.SensorResult(run_requests=requests)
+
+
+def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: datetime) -> list[dg.RunRequest]:
+    """Return the run of a topic, once a limit is reached, unless one is in progress.
+
+    Its key names where the signals end: after a failure it is requested again after a while, after progress at once.
+    """
+    check_installed()
+    from feed_assets.kafka.lag import lag
+    from feed_assets.sources.topic_events import clients_for
+
+    in_progress = dg.RunsFilter(job_name=CATCH_UP, tags={TOPIC: name}, statuses=UNFINISHED)
+    if instance.get_runs(in_progress, limit=1):
+        return []
+    found = lag(clients_for(name), name)
+    if not any(is_due(each, topic, now) for each in found):
+        return []
+    at = ",".join(str(each.signalled) for each in found)
+    key = f"{name}|{at}|{int(now.timestamp()) // AGAIN_SECONDS}"
+    config = dg.RunConfig(ops={"take_lag": CatchUp(topic=name)})
+    return [dg.RunRequest(run_key=key, job_name=CATCH_UP, run_config=config, tags={TOPIC: name})]
+
+
+def is_due(lag: "Lag", topic: Topic, now: datetime) -> bool:
+    """Return whether a chunk of a partition is full, or its time over; a message from the future counts as over."""
+    is_over = lag.since is not None and not lag.since <= now < lag.since + timedelta(seconds=topic.seconds)
+    return lag.behind >= topic.messages or is_over

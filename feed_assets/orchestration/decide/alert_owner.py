@@ -1,0 +1,49 @@
+"""Owners of alerts: where several code locations share a ledger, each can judge its own feeds alone."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import subscriptions
+from feed_assets.ledger.closures import Readers
+from feed_assets.ledger.database import Ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.undeclared import known_feeds
+
+GONE_AFTER = timedelta(hours=1)
+"""Age of an unread change after which a feed has no owner: any code location may then resolve its alerts."""
+
+
+def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
+    """Return the outputs of a dataset, and its readers for queries of the ledger; a foreign feed is its own output."""
+    outputs = [graph.by_key[key].feed for key in node.outputs] or [node.feed]
+    here = {each.feed for each in graph.readers(node)}
+    return outputs, Readers(here, {*graph.by_feed}, now - GONE_AFTER)
+
+
+@dataclass(frozen=True)
+class Ours:
+    """The feeds whose alerts this code location resolves, as of now."""
+
+    graph: Graph
+    ledger: Ledger
+    now: datetime
+
+    def has_feed(self, name: str) -> bool:
+        """Return whether a feed is declared here or has no owner any more, or the name is none of a feed."""
+        try:
+            return Feed.parse(name) in self.graph.by_feed or name in self._abandoned
+        except InvalidName:
+            return True
+
+    def has(self, name: str) -> bool:
+        """Return whether a name is ours: that of such a feed, or one that nobody on this ledger declared as a feed."""
+        return self.has_feed(name) or not known_feeds(self.ledger, [name])
+
+    @cached_property
+    def _abandoned(self) -> set[str]:
+        with self.ledger.read() as connection:
+            return subscriptions.abandoned(connection, self.now - GONE_AFTER)

@@ -1,0 +1,242 @@
+"""Windows of an input that an output waits for, and outputs that wait for a window, by spans of time alone."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+
+from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.spans import Span
+from feed_assets.core.sub_partitions import Tracked, mapping_of
+from feed_assets.core.windows import DAY, HOUR, HOUR_MINUTES, Window, WindowAddress, address_of, tiles, window_at
+from feed_assets.core.windows import window_of as window_that_holds
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare import mappings
+from feed_assets.orchestration.declare.declarations import Dataset, StateTable
+from feed_assets.orchestration.declare.mappings import BatchDate, BySpan, DayToDate, Within
+from feed_assets.orchestration.declare.partitions import (
+    Extent,
+    by_dimension,
+    extent_of,
+    is_there,
+    paths_within,
+    times_of,
+)
+from feed_assets.orchestration.declare.sub_partitions import levels_of, sub_partition_of
+from feed_assets.orchestration.declare.time_windows import bounds, current_time, key_at
+
+
+def mapping_between(parent: Node, child: Node) -> BySpan | None:
+    """Return the mapping of an input if it is one of ours, otherwise None."""
+    declared = child.declaration
+    return declared.mapped.get(str(parent.feed)) if isinstance(declared, Dataset) else None
+
+
+def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[Partition]]:
+    """Return the partitions of an input at these paths: those that exist, and those that do not (yet)."""
+    found, now = [Partition(parent.feed, path) for path in paths], current_time()
+    there = {each for each in found if parent.partitions_def and is_there(parent.partitions_def, each.key, now)}
+    return [each for each in found if each in there], [each for each in found if each not in there]
+
+
+Spanned = tuple[Span, Sequence[Partition]]
+"""Windows to wait for, and the partitions of their feed; () for a table."""
+
+
+def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Partition]) -> list[Spanned]:
+    """Return the windows of an input that an output needs complete, by sub-partition; [] if it has no windows.
+
+    `needed` are the partitions that it reads, if the input is a feed. Raise InvalidDefinition for time that no windows
+    fill.
+    """
+    tracked, mapping, its = parent.tracked, mapping_between(parent, child), extent_of(child.partitions_def, output.key)
+    if tracked is None:
+        return []
+    if is_one_by_one(parent, child) and (grain := own_grain(parent)) in tracked.grains:
+        tracked = replace(tracked, grains=tracked.grains[: tracked.grains.index(grain) + 1])
+    if isinstance(parent.declaration, StateTable):
+        return [(_of_table(parent, tracked, mapping or Within(), its), ())]
+    return _of_feed(parent, child, tracked, mapping, its, needed)
+
+
+def is_one_by_one(parent: Node, child: Node) -> bool:
+    """Return whether an output waits for an input's windows by partition, and not for the largest that fill the time.
+
+    True if `at_least` partitions are enough, checks are named, or `reprocess` depends on which one was backfilled.
+    """
+    declared = child.declaration
+    if not isinstance(declared, Dataset):
+        return False
+    is_counted = declared.wait is not None and declared.wait.at_least is not None
+    return is_counted or str(parent.feed) in declared.checks_of or declared.reprocess != "if_data_changed"
+
+
+def _of_table(parent: Node, tracked: Tracked, mapping: BySpan, output: Extent) -> Span:
+    named = {*by_dimension(parent.partitions_def), *levels_of(tracked)}
+    values = {name: key for name, key in output.values.items() if name in named} | dict(mapping.only)
+    sub_partition = sub_partition_of(tracked, values)
+    if isinstance(mapping, BatchDate) and DAY in tracked.grains:
+        day = tracked.window(sub_partition, DAY, _date(output))
+        return Span(parent.feed, sub_partition, day.start, day.end, (day,))
+    span = mapping.reads(_time(output), output.zone, tracked.zone_of(sub_partition))
+    return _filled(parent.feed, tracked, sub_partition, span)
+
+
+def _date(output: Extent) -> str:
+    return _time(output).start.astimezone(ZoneInfo(output.zone)).date().isoformat()
+
+
+def _time(output: Extent) -> mappings.Span:
+    span = mappings.span_of(output)
+    if span is None:  # Such a declaration is refused.
+        raise ValueError(f"{output} has no time.")
+    return span
+
+
+def _of_feed(
+    parent: Node, child: Node, tracked: Tracked, mapping: BySpan | None, output: Extent, needed: Iterable[Partition]
+) -> list[Spanned]:
+    """Return the spans of the partitions that are read, by sub-partition; of those read in part, only that part."""
+    own = mappings.span_of(output)
+    clip = mapping.reads(own, output.zone, output.zone) if own and isinstance(mapping, Within | DayToDate) else None
+    found: dict[str, list[tuple[mappings.Span, Partition]]] = {}
+    for each in needed:
+        extent = extent_of(parent.partitions_def, each.key)
+        if span := mappings.span_of(extent) or own:
+            sub_partition = sub_partition_of(tracked, extent.values if parent.partitions_def else {})
+            found.setdefault(sub_partition, []).append((_clipped(span, clip), each))
+    if is_one_by_one(parent, child):
+        pairs = [(sub_partition, span, (each,)) for sub_partition, some in found.items() for span, each in some]
+    else:
+        spans = {sub_partition: _joined(sorted(span for span, _ in some)) for sub_partition, some in found.items()}
+        pairs = [(sub_partition, span, tuple(needed)) for sub_partition, joined in spans.items() for span in joined]
+    return [(_filled(parent.feed, tracked, sub, span), counted) for sub, span, counted in sorted(pairs)]
+
+
+def _clipped(span: mappings.Span, clip: mappings.Span | None) -> mappings.Span:
+    return mappings.Span(max(span.start, clip.start), min(span.end, clip.end)) if clip else span
+
+
+def _joined(spans: Iterable[mappings.Span]) -> list[mappings.Span]:
+    """Return spans in order, with those that touch or overlap as one."""
+    joined: list[mappings.Span] = []
+    for span in spans:
+        if joined and joined[-1].end >= span.start:
+            joined[-1] = mappings.Span(joined[-1].start, max(joined[-1].end, span.end))
+        else:
+            joined.append(span)
+    return joined
+
+
+def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.Span) -> Span:
+    """Return a span with the largest windows that fill it. A day of several regions is no span and fills none."""
+    zone, start, end = tracked.zone_of(sub_partition), span.start, span.end
+    windows = tiles(start, end, tracked.grains, zone)
+    if any(tracked.window(sub_partition, each.grain, each.key) != each for each in windows if each.grain == DAY):
+        windows = tiles(start, end, tuple(grain for grain in tracked.grains if grain != DAY), zone)
+    if not windows:
+        raise InvalidDefinition(
+            f"no windows of {feed} fill {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC: it has "
+            f"{', '.join(tracked.grains)}. Add a smaller grain to its completeness."
+        )
+    return Span(feed, sub_partition, start, end, windows)
+
+
+def addresses_of(span: Span) -> list[WindowAddress]:
+    """Return the windows of a span, in order."""
+    return [WindowAddress(span.dataset, span.sub_partition, each.grain, each.key) for each in span.windows]
+
+
+def windows_within(node: Node, partition: Partition) -> list[WindowAddress]:
+    """Return the windows that a partition of a feed fills; [] without windows. Raise InvalidDefinition as above."""
+    extent = extent_of(node.partitions_def, partition.key)
+    spans = _of_feed(node, node, node.tracked, None, extent, [partition]) if node.tracked else []
+    return [each for span, _ in spans for each in addresses_of(span)]
+
+
+def window_of(node: Node, address: WindowAddress) -> Window | None:
+    """Return the window of an address. Return None if its dataset has no such grain or sub-partition (any more)."""
+    tracked = node.tracked
+    known = tracked is not None and address.grain in tracked.grains
+    is_member = tracked is not None and (not tracked.members or address.sub_partition in {"", *tracked.members})
+    return (
+        tracked.window(address.sub_partition, address.grain, address.key) if tracked and known and is_member else None
+    )
+
+
+def outputs_near(parent: Node, child: Node, address: WindowAddress, window: Window) -> list[str]:
+    """Return the paths of outputs that may wait for a window of a state table, because they read some of its time."""
+    mapping, span = mapping_between(parent, child) or Within(), mappings.Span(window.start, window.end)
+    zone = parent.tracked.zone_of(address.sub_partition) if parent.tracked else "UTC"
+    return mappings.downstream(mapping, child.partitions_def, span, zone, {})
+
+
+def outputs_of(parent: Node, child: Node, mapping: BySpan, changed: Partition) -> list[Partition]:
+    """Return the outputs that read a partition of an input by a mapping of ours, whether they exist yet or not."""
+    extent = extent_of(parent.partitions_def, changed.key)
+    span = mappings.span_of(extent)
+    paths = mappings.downstream(mapping, child.partitions_def, span, extent.zone, extent.values) if span else []
+    return [Partition(child.feed, path) for path in paths]
+
+
+def partitions_near(parent: Node, address: WindowAddress, window: Window) -> list[Partition]:
+    """Return the partitions of a feed that a window of it has records of."""
+    tracked, definition = parent.tracked, parent.partitions_def
+    if times_of(definition) is None or tracked is None:
+        return parent.partitions
+    paths = paths_within(definition, window.start, window.end, {})
+    extents = {path: sub_partition_of(tracked, extent_of(definition, path).values) for path in paths}
+    return [Partition(parent.feed, path) for path, of in extents.items() if is_in(of, address.sub_partition)]
+
+
+def is_in(sub_partition: str, other: str) -> bool:
+    """Return whether a sub-partition lies in the other one, or is it."""
+    return mapping_of(other).items() <= mapping_of(sub_partition).items()
+
+
+def window_partition(node: Node, path: str) -> Partition:
+    """Return the window that a state table's partition is, as named in the ledger. Raise InvalidName if it is none."""
+    own = own_window(node, extent_of(node.partitions_def, path), own_grain(node))
+    if own is None:
+        raise InvalidName(f"{node.feed} {path}: its windows are of other sizes: name one, as hour@2026-01-01-15:00.")
+    return own.partition
+
+
+def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress | None:
+    """Return the window that a partition is, at the grain of its asset; None if windows have other sizes."""
+    tracked = node.tracked
+    if tracked is None or grain not in tracked.grains or extent.start is None:
+        return None
+    key = _date(extent) if grain == DAY else window_that_holds(grain, extent.start).key
+    return WindowAddress(node.feed, sub_partition_of(tracked, extent.values), grain, key)
+
+
+def own_grain(node: Node) -> str | None:
+    """Return the grain of an asset's partitions, by the length of their windows; None for any other length."""
+    times = times_of(node.partitions_def)
+    if times is None or times.is_basic_daily:
+        return DAY if times else None
+    start, end = bounds(times, key_at(times, times.start))
+    minutes = (end - start) // timedelta(minutes=1)
+    return HOUR if minutes == HOUR_MINUTES else f"{minutes}min" if minutes < HOUR_MINUTES else None
+
+
+def asset_partition(node: Node, changed: Partition) -> Partition | None:
+    """Return the asset's partition with the sub-partition and time (or date) of a window of the log, or None."""
+    address, times = address_of(changed), times_of(node.partitions_def)
+    window = window_of(node, address) if address else None
+    if address is None or window is None or times is None:
+        return None
+    own = window
+    if address.grain == DAY:  # A day of a region, or of several, is the asset's day of the same date.
+        own = window_at(DAY, address.key, times.timezone)
+    for path in paths_within(node.partitions_def, own.start, own.end, {}):
+        extent = extent_of(node.partitions_def, path)
+        if mappings.span_of(extent) == (own.start, own.end) and _is_of(node, extent, address):
+            return Partition(node.feed, path)
+    return None
+
+
+def _is_of(node: Node, extent: Extent, address: WindowAddress) -> bool:
+    return node.tracked is not None and sub_partition_of(node.tracked, extent.values) == address.sub_partition

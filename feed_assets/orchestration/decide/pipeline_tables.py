@@ -1,0 +1,87 @@
+"""The tables that each pipeline writes: as declared, from a lineage table, or from the asset graph."""
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from feed_assets.core.feeds import Feed
+from feed_assets.core.pipelines import PipelineTable
+from feed_assets.core.propagation import Consumer
+from feed_assets.feeds.opened import open_board
+from feed_assets.orchestration.declare.by_events import LineageFile, LineageTable, Pipelines
+from feed_assets.orchestration.declare.declarations import EventTable, Foreign, StateTable
+from feed_assets.settings import expand, settings
+from feed_assets.sources.lineage_table import Lineage, read_lineage, read_lineage_file
+
+if TYPE_CHECKING:
+    from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+
+
+def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
+    """Return a dataset as a consumer of events, or None if it is not built by them.
+
+    Raise SourceUnavailable or Blackboard* if its lineage table or file cannot be read.
+    """
+    by_events = node.by_events
+    if by_events is None:
+        return None
+    lineage = by_events.pipelines
+    is_read = isinstance(lineage, LineageTable | LineageFile)
+    known = _known(graph, _read(lineage)) if is_read else _by_origin(graph, graph.parents(node))
+    return by_events.consumer(node.feed, frozenset(parent.feed for parent in graph.parents(node)), known)
+
+
+def published(graph: "Graph", retired: Collection[Feed] = ()) -> frozenset[PipelineTable]:
+    """Return the tables of all pipelines of a code location, under the names that our published events carry.
+
+    Event tables are left out, as others publish their events, and so are retired datasets.
+    """
+    own = {feed: graph.node(feed) for feed in graph.own()}  # Inputs first: each needs only those before it.
+    others = [node for node in graph.by_feed.values() if node.feed not in own]
+    versions = {feed: graph.assets.get(node.key).code_version or "" for feed, node in own.items()}
+    location = min(map(str, own), default="")
+    return frozenset(
+        PipelineTable(name, str(feed), versions.get(feed, ""), location)
+        for name, feeds in _by_origin(graph, [*others, *own.values()]).items()
+        for feed in feeds
+        if feed not in retired and not isinstance(graph.node(feed).declaration, EventTable)
+    )
+
+
+def _read(lineage: LineageTable | LineageFile) -> Lineage:
+    if isinstance(lineage, LineageFile):
+        board = open_board(settings(), name=lineage.blackboard)
+        return read_lineage_file(board, lineage.key, lineage.pipeline, lineage.table_name)
+    return read_lineage(expand(lineage.url), lineage.table, lineage.pipeline, lineage.table_name, lineage.schema)
+
+
+def _known(graph: "Graph", lineage: Lineage) -> Pipelines:
+    by_name = graph.by_table_name() | {str(feed): feed for feed in graph.by_feed}
+    return {name: frozenset(by_name[table] for table in tables if table in by_name) for name, tables in lineage.items()}
+
+
+def _by_origin(graph: "Graph", nodes: Iterable["Node"]) -> Pipelines:
+    """Return tables by the origin of their correlation ids: those of one origin carry the same."""
+    known, found = dict[Feed, str](), dict[str, frozenset[Feed]]()
+    for node in nodes:
+        name = _origin(graph, node, known)
+        found[name] = found.get(name, frozenset()) | {node.feed}
+    return found
+
+
+def _origin(graph: "Graph", node: "Node", known: dict[Feed, str]) -> str:
+    """Return the origin of a table's correlation ids; `known` keeps those that were found already."""
+    if node.feed not in known:
+        known[node.feed] = _found(graph, node, known)
+    return known[node.feed]
+
+
+def _found(graph: "Graph", node: "Node", known: dict[Feed, str]) -> str:
+    """Return the origin: that of the input if there is one, combined from several, new for many partitions of one."""
+    if isinstance(node.declaration, Foreign | EventTable | StateTable):
+        return str(node.feed)
+    parents = graph.parents(node)
+    if any(not graph.is_one_to_one(parent, node) for parent in parents):
+        return str(node.feed)
+    origins = sorted({_origin(graph, parent, known) for parent in parents})
+    return origins[0] if len(origins) == 1 else f"({' + '.join(origins)})"

@@ -1,0 +1,154 @@
+"""The runs that a tick may request: what is new, then history in its order, as much of it as today has room for."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from feed_assets.core.attempts import ABANDONED, is_outage
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.history import History, Order, Place, Spent, fitting, why_not
+from feed_assets.ledger import due, history_budget, runs
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.due import Listed
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.run_blocks import in_blocks
+from feed_assets.orchestration.declare.partitions import end_of
+from feed_assets.runs.reconcile import GONE
+from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+Blocks = list[list[Partition]]
+"""Runs, each given as the outputs that it builds."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The runs that a tick may request.
+
+    `counted` are those of history, where a day has a limit of it; `spent` is what that day has spent before and after
+    them. `held` has what is left for the next day, with the reason.
+    """
+
+    free: Blocks
+    counted: Blocks = field(default_factory=Blocks)
+    held: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+    spent: tuple[Spent, Spent] | None = None
+
+
+def place(graph: Graph, output: Partition, now: datetime, order: Order | None = None) -> Place:
+    """Return the place of an output in line, by default in the order of the settings."""
+    rules = settings().history if order is None else replace(settings().history, order=order)
+    return rules.place(end_of(graph.node(output.feed).partitions_def, output.key), now)
+
+
+def is_history(graph: Graph, output: Partition, now: datetime) -> bool:
+    """Return whether an output's window of time ended long ago."""
+    return place(graph, output, now)[0] > 0
+
+
+def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> Asked:
+    """Return the runs that a tick may request of these outputs, given in line with the bytes that each reads.
+
+    While a service is out, return one of a single output, to test it: further partitions of a run would not begin.
+    """
+    with ledger.read() as connection:
+        outputs = [*sizes][:1] if is_a_service_out(connection, graph.by_feed) else [*sizes]
+        old = [output for output in outputs if is_history(graph, output, now)]
+        spent = history_budget.spent(connection, now) if old and settings().history.is_limited else None
+    if spent is None:
+        return Asked(in_turn(graph, ledger, outputs, now)[: settings().max_requests])
+    aged = {*old}
+    free = grouped(graph, ledger, [output for output in outputs if output not in aged])[: settings().max_requests]
+    return _with_history(graph, ledger, free, {output: sizes[output] for output in old}, spent)
+
+
+def _with_history(graph: Graph, ledger: Ledger, free: Blocks, sizes: Mapping[Partition, int], spent: Spent) -> Asked:
+    """Return the runs with as much of history, in its order, as the tick and the day have room for."""
+    rules, outputs = settings().history, [*sizes]
+    room = _room(rules, spent)
+    within = [] if room == 0 else outputs[: fitting(rules, spent, sizes.values())]
+    today = grouped(graph, ledger, within)[:room]
+    counted = today[: settings().max_requests - len(free)]
+    after = spent.plus(len(counted), sum(sizes[output] for block in counted for output in block))
+    goes = {output for block in today for output in block}
+    left = [output for output in outputs if output not in goes]
+    after = after.filled(rules) if left else after
+    last = spent.plus(len(today), sum(sizes[output] for output in goes)).filled(rules)
+    held = {output: why for output in left if (why := why_not(rules, last, sizes[output]))}
+    return Asked(free, counted, held, (spent, after))
+
+
+def _room(rules: History, spent: Spent) -> int | None:
+    """Return how many more runs of history today has room for; None if there is no limit."""
+    return None if rules.runs is None else max(rules.runs - spent.runs, 0)
+
+
+def claimed(graph: Graph, ledger: Ledger, asked: Asked, listed: Mapping[Partition, Listed], now: datetime) -> Blocks:
+    """Claim on the list the runs to request now, and return them; what is beyond the day's limit waits there.
+
+    History is claimed as a whole or not: another process may have requested some, or spent of the limit, since then.
+    """
+    outputs = [output for block in asked.free for output in block]
+    mine = [item.partition for item in due.claim(ledger, [listed[output] for output in outputs], now)]
+    # Another process has requested the rest since: a range has no gaps.
+    free = asked.free if mine == outputs else in_turn(graph, ledger, mine, now)
+    ready = [listed[output] for block in asked.counted for output in block]
+    if asked.spent is None or not _counts(ledger, ready, asked.spent, now):
+        return free
+    # After a kill before this, the next tick decides about it again, and holds it.
+    due.hold(ledger, {listed[output]: why for output, why in asked.held.items()}, asked.spent[0].next_day)
+    return [*free, *asked.counted]
+
+
+def _counts(ledger: Ledger, ready: Sequence[Listed], spent: tuple[Spent, Spent], now: datetime) -> bool:
+    before, after = spent
+    return before == after or history_budget.claim(ledger, ready, before, after, now)
+
+
+def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: datetime) -> Blocks:
+    """Return outputs in blocks that one run each may build, what is new before history: no run has both."""
+    both: dict[bool, list[Partition]] = {False: [], True: []}
+    for output in outputs:
+        both[is_history(graph, output, now)].append(output)
+    return [block for some in both.values() for block in grouped(graph, ledger, some)]
+
+
+def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
+    """Return outputs in blocks that one run each may build, in the order of the first of each block.
+
+    An output whose last run lost its process is alone: if it ends its process (it may take too much memory), no other
+    output is lost with it.
+    """
+    if not outputs:
+        return []
+    with ledger.read() as connection:
+        alone = runs.ended_last(connection, outputs, ABANDONED, GONE)
+    by_feed: dict[Feed, list[str]] = {}
+    for output in (each for each in outputs if each not in alone):
+        by_feed.setdefault(output.feed, []).append(output.key)
+    found = [
+        [Partition(feed, path) for path in block]
+        for feed, paths in by_feed.items()
+        for block in in_blocks(graph.node(feed).partitions_def, paths, _most_in_a_run(graph.node(feed)))
+    ]
+    found += [[output] for output in outputs if output in alone]
+    order = {output: number for number, output in enumerate(outputs)}
+    return sorted(found, key=lambda block: min(order[output] for output in block))
+
+
+def _most_in_a_run(node: Node) -> int:
+    """Return how many partitions one run builds at most: by events one, as its configuration is for that alone."""
+    return 1 if node.by_events else settings().partitions_per_run
+
+
+def is_a_service_out(connection: "sa.Connection", feeds: Collection[Feed]) -> bool:
+    """Return whether a service that all runs need is out.
+
+    The run of this code location's feeds that ended last shows it: another location may lack what this one has.
+    """
+    last = runs.last_ended(connection, feeds)
+    return last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])

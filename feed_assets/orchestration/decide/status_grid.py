@@ -1,0 +1,301 @@
+"""The grid of all datasets of a code location: states, their reasons, and counts of what is not shown."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge, worst_first
+from feed_assets.core.readiness import Need, State
+from feed_assets.core.windows import WindowAddress, tiles, window_at, window_of
+from feed_assets.ledger import due_counts, expected_cursor, pauses, quality, status_facts
+from feed_assets.ledger.states.watermarks import Line, Watermarks, next_done, watermarks
+from feed_assets.ledger.status_facts import Asked, Stale
+from feed_assets.orchestration.decide.decisions import decide_needs
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.output_needs import deadline_said
+from feed_assets.orchestration.decide.overlapping_windows import own_grain, own_window
+from feed_assets.orchestration.decide.periods import (
+    PERIODS,
+    PERIODS_OF_ONE,
+    extents_within,
+    line_of,
+    newest_extents,
+)
+from feed_assets.orchestration.declare.declarations import (
+    CAUGHT_UP,
+    LOADED,
+    NOT_YET,
+    ON_TIME,
+    Dataset,
+    EventTable,
+    Rejects,
+)
+from feed_assets.orchestration.declare.partitions import Extent, end_of, times_of
+from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
+
+ROWS_EACH = 12
+"""Rows of one dataset: one for each key of its other dimensions, or all in one if there are more keys."""
+
+DECISIONS = 1000
+"""Maximum number of missing partitions of which the page says exactly what they lack."""
+
+STALE_SHOWN = 100
+"""Maximum number of stale partitions of which the page says why; `--stale` lists all."""
+
+
+_COMES_BY_ITSELF = (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One dataset, or its partitions of one key of its other dimensions; watermarks are ends of windows (UTC)."""
+
+    node: Node
+    of: str
+    shown: tuple[Shown, ...]
+    line: Line | None = None
+    """The key of its watermarks in the state store."""
+    marks: Watermarks = field(default_factory=Watermarks)
+
+
+@dataclass(frozen=True)
+class Status:
+    """The content of the page, as of one state of the ledger; times are UTC."""
+
+    now: datetime
+    slots: Slots | None
+    """The requested days. None means the newest periods of each dataset."""
+    rows: tuple[Row, ...]
+    holes: tuple[tuple[Row, Hole], ...]
+    stale: tuple[Stale, ...]
+    stale_in_all: int
+    elsewhere: tuple[due_counts.Group, ...]
+    """Partitions that are due and not shown, by dataset and verdict."""
+    notes: tuple[str, ...]
+    asked: tuple[Feed, ...] = ()
+    """The requested datasets; () means all."""
+
+
+def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
+    """Return the nodes that have rows: of these feeds, or of all. Rejects have none: a dataset's run writes them.
+
+    Raise InvalidName if no asset has one of the feeds.
+    """
+    mine = [graph.node(feed) for feed in feeds] or graph.by_feed.values()
+    return [node for node in mine if not isinstance(node.declaration, Rejects)]
+
+
+def status_of(
+    graph: Graph,
+    connection: sa.Connection,
+    nodes: Sequence[Node],
+    slots: Slots | None,
+    now: datetime,
+    asked_for: Sequence[Feed] = (),
+) -> Status:
+    """Return the status of some nodes: of the days of `slots`, or of the newest periods of each, the worst first.
+
+    A dataset that is requested alone has more periods.
+
+    The number of statements grows with the kinds of what is shown, never with its number or history.
+    """
+    notes = dict[str, str]()
+    due = due_counts.by_state(connection)
+    count = PERIODS_OF_ONE if len(asked_for) == 1 else PERIODS
+    asked = extents_within(nodes, slots, notes) if slots else newest_extents(connection, nodes, due, now, count, notes)
+    mine = [node for node in nodes if node.feed in asked]
+    shown, unbuilt = _shown(connection, [(node, asked[node.feed]) for node in mine], now)
+    shown |= _decided(graph, connection, shown, now)
+    shown |= _missed(graph, (shown[at] for at in unbuilt), now)
+    shown |= _expected(connection, [shown[at] for at in unbuilt])
+    shown = _with_stopped(connection, mine, shown)
+    rows = [row for node in mine for row in _rows(node, asked[node.feed], shown)]
+    if slots is None:
+        rows.sort(key=lambda row: worst_first(row.shown))
+    marked = tuple(_with_marks(connection, rows))
+    stale, in_all = status_facts.stale(connection, [node.feed for node in mine if _is_built(node)], STALE_SHOWN)
+    notes |= {str(feed): why for feed, why in pauses.paused(connection, [node.feed for node in mine]).items()}
+    said = tuple(f"{name}: {why}" for name, why in [*notes.items(), *_of_topics(connection, mine)])
+    elsewhere = tuple(_elsewhere(due, {node.feed for node in mine}, shown))
+    found = tuple(_holes(connection, marked))
+    return Status(now, slots, marked, found, tuple(stale), in_all, elsewhere, said, tuple(asked_for))
+
+
+def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
+    """Return what the sensor `watch` has found wrong with topics and their tables; by arrivals they are complete."""
+    return [(str(feed), why) for (feed, _), why in sorted(_warned(connection, nodes).items())]
+
+
+def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed, str], str]:
+    """Return what is wrong with topics and tables of warehouses, by table and check."""
+    declared = [(node.feed, node.declaration) for node in nodes]
+    tables = [feed for feed, each in declared if isinstance(each, EventTable) and (each.topic or each.loaded)]
+    known = quality.known(connection, [Partition(feed, "") for feed in tables]) if tables else {}
+    return {(at.feed, check): each.reason for (at, check), each in known.items() if each.reason}
+
+
+def _with_stopped(
+    connection: sa.Connection, nodes: Iterable[Node], shown: Mapping[Partition, Shown]
+) -> dict[Partition, Shown]:
+    """Show as an issue a table that has stopped or lacks rows; one that was never loaded only if that is late."""
+    warned = _warned(connection, nodes)
+    stopped = {feed: why for (feed, check), why in warned.items() if check == LOADED}
+    late = {feed for feed, check in warned if check in (CAUGHT_UP, ON_TIME)}
+    calm = {feed for feed, why in stopped.items() if why.startswith(NOT_YET) and feed not in late}
+    return {
+        at: replace(each, state=CellState.MISSING if at.feed in calm else CellState.ISSUE, why=stopped[at.feed])
+        if at.feed in stopped and each.state in (CellState.COMPLETE, CellState.MISSING)
+        else each
+        for at, each in shown.items()
+    }
+
+
+def _is_built(node: Node) -> bool:
+    return isinstance(node.declaration, Dataset)
+
+
+def _shown(
+    connection: sa.Connection, asked: Sequence[tuple[Node, Mapping[Partition, Extent]]], now: datetime
+) -> tuple[dict[Partition, Shown], list[Partition]]:
+    """Return the partitions as they are shown, and those of them that have no valid update."""
+    all_asked = [each for node, extents in asked for each in _asked(node, extents)]
+    known = status_facts.known(connection, all_asked)
+    found: dict[Partition, Shown] = {}
+    for _, extents in asked:
+        for at, extent in extents.items():
+            its = known[at]
+            state, why = judge(its, is_over=extent.end is None or extent.end <= now)
+            found[at] = Shown(at, extent.start, extent.end, state, why, its.verdict, its.since)
+    return found, [at for at in found if not known[at].published]
+
+
+def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Partition, Shown]:
+    """Return partitions that missed a deadline, with it in the reason. Those that a person must mend keep their own."""
+    found: dict[Partition, Shown] = {}
+    for each in unbuilt:
+        node = graph.by_feed[each.partition.feed]
+        is_late = _is_built(node) and each.state in _COMES_BY_ITSELF
+        if is_late and (said := deadline_said(node, each.partition, now, only_missed=True)):
+            found[each.partition] = replace(each, why="; ".join(filter(None, [each.why, said])))
+    return found
+
+
+def _expected(connection: sa.Connection, unbuilt: Sequence[Shown]) -> dict[Partition, Shown]:
+    """Return partitions that are late by a cadence, with the text of the alert: since when they are expected."""
+    by_itself = {each.partition: each for each in unbuilt if each.state in _COMES_BY_ITSELF}
+    said = expected_cursor.late(connection, by_itself)
+    return {
+        at: replace(by_itself[at], why="; ".join(filter(None, [by_itself[at].why, why]))) for at, why in said.items()
+    }
+
+
+def _decided(
+    graph: Graph, connection: sa.Connection, shown: Mapping[Partition, Shown], now: datetime
+) -> dict[Partition, Shown]:
+    """Return missing partitions of our datasets as they would be decided: what is not due has no verdict in the ledger.
+
+    Only the newest ones are decided. The error of a mapping that raises is reported when there is something to decide.
+    """
+    ours = {node.feed for node in graph.datasets()}
+    missing = [each for each in shown.values() if each.state is CellState.MISSING and each.partition.feed in ours]
+    missing.sort(key=lambda each: each.start or now, reverse=True)
+    needs: list[Need] = []
+    for each in missing[:DECISIONS]:
+        with suppress(Exception):
+            needs.append(graph.need(each.partition))
+    found: dict[Partition, Shown] = {}
+    for verdict in decide_needs(connection, needs, now):
+        each, known = shown[verdict.output], Known(verdict=verdict.state.value, reason=verdict.reason)
+        state = each.state if verdict.state is State.WAITS_FOR_INPUT else judge(known, is_over=True)[0]
+        found[verdict.output] = replace(each, state=state, verdict=verdict.state.value, why=verdict.reason)
+    return found
+
+
+def _asked(node: Node, extents: Mapping[Partition, Extent]) -> list[Asked]:
+    is_table = isinstance(node.declaration, EventTable)
+    grain = own_grain(node) if node.tracked else None
+    return [Asked(at, _windows(node, extent, grain), node.is_appendable, is_table) for at, extent in extents.items()]
+
+
+def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddress, ...]:
+    """Return the windows that a partition is: one of its own grain, or those that fill it."""
+    if node.tracked is None or extent.start is None or extent.end is None:
+        return ()
+    if own := own_window(node, extent, grain):
+        return (own,)
+    sub_partition = sub_partition_of(node.tracked, extent.values)
+    filled = tiles(extent.start, extent.end, node.tracked.grains, node.tracked.zone_of(sub_partition))
+    return tuple(WindowAddress(node.feed, sub_partition, each.grain, each.key) for each in filled)
+
+
+def _rows(node: Node, extents: Mapping[Partition, Extent], shown: Mapping[Partition, Shown]) -> list[Row]:
+    """Return one row for each key of the dimensions beside time, or one for all."""
+    by_key: dict[str, list[Partition]] = {}
+    for at in extents:
+        by_key.setdefault(at.key.partition("/")[2] if times_of(node.partitions_def) else at.key, []).append(at)
+    if len(by_key) > ROWS_EACH:
+        return [Row(node, f"{len(by_key)} keys", tuple(shown[at] for at in extents))]
+    found = [
+        Row(node, key, tuple(shown[at] for at in mine), line_of(node, extents[mine[0]])) for key, mine in by_key.items()
+    ]
+    return found or [Row(node, "", ())]
+
+
+def _with_marks(connection: sa.Connection, rows: Sequence[Row]) -> Iterable[Row]:
+    """Yield rows with their watermarks; without windows, only the end of the newest partition with data."""
+    marks = watermarks(connection, {row.line for row in rows if row.line})
+    latest = status_facts.latest_keys(connection, {row.node.feed for row in rows if not row.line})
+    for row in rows:
+        if row.line:
+            yield replace(row, marks=marks.get(row.line, Watermarks()))
+        else:
+            last = latest.get(row.node.feed)
+            yield replace(row, marks=Watermarks(latest=end_of(row.node.partitions_def, last) if last else None))
+
+
+def _holes(connection: sa.Connection, rows: Iterable[Row]) -> Iterable[tuple[Row, Hole]]:
+    """Yield the first hole of each line of the state store; of other rows, the holes among what is shown."""
+    lines = {row.line: at for row in rows if (at := _hole_of(row))}
+    said, behind = status_facts.said(connection, lines.values()), next_done(connection, lines.values())
+    for row in rows:
+        if row.line is None:
+            yield from ((row, each) for each in holes(row.shown))
+        elif row.line in lines and row.marks.latest:
+            at = lines[row.line]
+            end = _start(row, at, behind[at]) if at in behind else row.marks.latest
+            yield row, Hole(row.marks.contiguous, end, said[at])
+
+
+def _start(row: Row, at: WindowAddress, key: str) -> datetime:
+    zone = row.node.tracked.zone_of(at.sub_partition) if row.node.tracked else "UTC"
+    return window_at(at.grain, key, zone).start.astimezone(UTC)
+
+
+def _hole_of(row: Row) -> WindowAddress | None:
+    """Return the first incomplete window between complete ones, or None. One before all of these has no name."""
+    marks, tracked = row.marks, row.node.tracked
+    if row.line is None or tracked is None or not marks.latest or not marks.contiguous:
+        return None
+    feed, sub_partition, grain = row.line
+    if marks.contiguous >= marks.latest:
+        return None
+    zone = tracked.zone_of(sub_partition)
+    return WindowAddress(feed, sub_partition, grain, window_of(grain, marks.contiguous, zone).key)
+
+
+def _elsewhere(
+    due: Iterable[due_counts.Group], feeds: set[Feed], shown: Mapping[Partition, Shown]
+) -> Iterable[due_counts.Group]:
+    counts: dict[tuple[Feed, str | None], int] = {}
+    for at, each in shown.items():
+        counts[at.feed, each.verdict] = counts.get((at.feed, each.verdict), 0) + 1
+    for group in due:
+        left = group.count - counts.get((group.feed, status_facts.verdict_of(group.state)), 0)
+        if group.feed in feeds and left > 0:
+            others = (each for each in group.examples if Partition(group.feed, each.key) not in shown)
+            yield replace(group, count=left, examples=tuple(others))

@@ -1,0 +1,82 @@
+"""Feeds and partitions on the blackboard that belong to no declaration: a mistyped name waits there unread."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.message_words import some
+from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import subscriptions, updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.typed_keys import keys_of
+from feed_assets.orchestration.declare.partitions import Existence, by_dimension, existence, is_before_the_first
+from feed_assets.runs.services import Services
+
+NAMED = 3
+"""Maximum number of partitions that an alert names."""
+
+
+def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed, str]:
+    """Return the feeds of the blackboard that no code location on this ledger declares, with the text of the alert."""
+    declared = sorted(map(str, graph.by_feed))
+    found = [feed for feed in read.feeds(board) if feed not in graph.by_feed]
+    known = known_feeds(ledger, [*map(str, found)])
+    return {feed: _near(feed, declared) for feed in found if str(feed) not in known}
+
+
+def known_feeds(ledger: Ledger, feeds: Sequence[str]) -> set[str]:
+    """Return those of `feeds` that a code location on this ledger declares or did: it has their updates or readers."""
+    with ledger.read() as connection:
+        return subscriptions.feeds(connection).intersection(feeds) | updates.known_feeds(connection, feeds)
+
+
+def _near(feed: Feed, declared: Sequence[str]) -> str:
+    near = get_close_matches(str(feed), declared, 1)
+    return f"nobody declares this feed{f': is {near[0]} meant?' if near else ''}"
+
+
+def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[Partition, str]:
+    """Return keys of the blackboard that are no partitions of a feed and never will be, with what was expected.
+
+    A time window that is not over will be one later. A batch stands for the partition that holds it.
+    """
+    found, bare = {*keys}, set[str]()
+    if node.is_appendable:
+        bare = {key for key in found if len(key.split("/") if key else ()) == len(by_dimension(node.partitions_def))}
+        found = {key.rpartition("/")[0] for key in found - bare}
+    never = [key for key in sorted(found) if existence(node.partitions_def, key, now) is Existence.NEVER]
+    strange = {key: _expected(node, key, now) for key in never} | {key: _without_batch(key) for key in bare}
+    return {Partition(node.feed, key): why for key, why in strange.items()}
+
+
+def _without_batch(key: str) -> str:
+    return f"{key!r} names no batch, and an update belongs to one: expected {f'{key}/' if key else ''}NAME."
+
+
+def _expected(node: Node, key: str, now: datetime) -> str:
+    try:
+        return f"it is {keys_of(node, [key], now)}"
+    except InvalidName as error:
+        return str(error)
+
+
+def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
+    """Return the texts of alerts by feed: unknown feeds, and unknown partitions of foreign ones with updates.
+
+    Partitions before the first one are left out: a producer's history begins where it likes. So are feeds of intake,
+    which checks what it publishes.
+    """
+    found = {str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services.board, services.ledger).items()}
+    for node in (node for node in graph.foreign() if not node.by_intake):
+        with services.ledger.read() as connection:
+            keys = {*updates.published_keys(connection, node.feed)}
+        strange = unknown_partitions(node, keys, now)
+        late = [at for at in strange if not is_before_the_first(node.partitions_def, at.key)]
+        if late:
+            found[str(node.feed)] = f"nobody reads {some([*map(str, late)], NAMED)}: {strange[late[0]]}"
+    return found

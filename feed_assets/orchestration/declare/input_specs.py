@@ -1,0 +1,391 @@
+"""Inputs of datasets: foreign feeds as asset specs, our own as the assets that make them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlencode
+
+import dagster as dg
+
+from feed_assets.core.argument_types import BoardName, Name, Owner
+from feed_assets.core.cadence import Cadence
+from feed_assets.core.completeness import Completeness
+from feed_assets.core.csv_dialect import CsvDialect, Delimiter, Encoding, NullValue, Quote
+from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.examples import Example
+from feed_assets.core.feeds import Feed
+from feed_assets.core.file_checks import Format
+from feed_assets.core.lateness import Late
+from feed_assets.core.limits import check_feed, check_version
+from feed_assets.core.pulls import Pull
+from feed_assets.core.retention import Retention
+from feed_assets.core.schemas import check_event_time, check_schema
+from feed_assets.core.sub_partitions import Regions, Tracked
+from feed_assets.core.typed import typed, typed_with
+from feed_assets.orchestration.declare.cadences import check_cadence
+from feed_assets.orchestration.declare.declarations import (
+    Dataset,
+    Declaration,
+    EventTable,
+    Foreign,
+    Intake,
+    StateTable,
+    declaration_of,
+    metadata_of,
+)
+from feed_assets.orchestration.declare.lost_windows import check_windows
+from feed_assets.orchestration.declare.mappings import BySpan, Previous, Within
+from feed_assets.orchestration.declare.partitions import (
+    Partitions,
+    by_dimension,
+    is_daily,
+    is_hourly,
+    sources_beside_hours,
+    times_of,
+)
+from feed_assets.orchestration.declare.presentation import INSTEAD_OF_FOREIGN, Kinds, Presentation
+from feed_assets.orchestration.declare.sub_partitions import checked
+from feed_assets.runs.recipe import PREVIOUS, Source
+
+PARTITION = "partition"
+"""A function parameter of this name is the `Partition` that is built."""
+
+RUN_SPEC = "run_spec"
+"""A function parameter of this name is the `RunSpec` of a run by events."""
+
+_OTHERS = "foreign_feed() or event_table()"
+"""Declarations of what no dataset of ours makes."""
+
+
+def asset_key(feed: Feed, version_in_key: bool = False) -> dg.AssetKey:
+    """Return a feed's asset key: its name, and the version only if that is declared, beside an older one (ADR 101)."""
+    return dg.AssetKey((str(feed) if version_in_key else feed.name).split("/"))
+
+
+def page_of(key: dg.AssetKey, partition_key: str | None = None) -> str:
+    """Return the path of Dagster's page of an asset, or of a partition of it."""
+    asked = f"?{urlencode({'view': 'partitions', 'partition': partition_key})}" if partition_key else ""
+    return f"/assets/{'/'.join(map(quote, key.path))}{asked}"
+
+
+def group_of(feed: Feed) -> str:
+    """Return the group of a feed's asset: the first part of its name, as Dagster can hold it."""
+    return dg.AssetKey(asset_key(feed).path[0]).to_python_identifier()
+
+
+def declared_feed(text: str) -> Feed:
+    """Return the feed of a declaration. Raise InvalidName if it or its version is none, or Dagster cannot hold it."""
+    feed = check_feed(Feed.parse(text))
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", feed.name):
+        raise InvalidName(f"feed {text!r}: Dagster's names have letters, digits, '_', '-' and '.' alone. Rename it.")
+    return check_version(feed)
+
+
+@typed_with(INSTEAD_OF_FOREIGN)
+def foreign_feed(
+    feed: str,
+    *,
+    schema: Annotated[str, Example("'id string, price double'", "columns in Spark's DDL, as one text")],
+    partitions_def: Partitions = None,
+    format: Format = "csv",  # noqa: A002
+    appendable: bool = False,
+    description: str | None = None,
+    group_name: Name | None = None,
+    tags: Mapping[str, str] | None = None,
+    kinds: Kinds | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    owners: Sequence[Owner] | None = None,
+    retention: Retention | None = None,
+    cadence: Cadence | None = None,
+    completeness: Completeness | None = None,
+    regions: Regions | None = None,
+    event_time: str | None = None,
+    intake: Intake | None = None,
+    blackboard: BoardName | None = None,
+    version_in_key: bool = False,
+    delimiter: Delimiter = ",",
+    quote: Quote | None = '"',
+    encoding: Encoding = "UTF-8",
+    header: bool = True,
+    null_value: NullValue | None = None,
+) -> dg.AssetSpec:
+    r"""Declare a feed that somebody else writes, as an external asset.
+
+    It may be declared again in the same words, as where several files of a project read it.
+
+    Args:
+        feed: Name and version, such as `ads/shown/v1.0`; without a version if it has none on the blackboard.
+        schema: The records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`.
+        partitions_def: Dagster's partitions; without them the feed is one partition.
+        format: `csv` (RFC 4180, or as in the last five arguments), `json` (one object a line) or `parquet`.
+        appendable: True if a partition holds batches; its data are then the newest valid update of every batch.
+        description: A description for the UI.
+        group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
+        tags: Dagster's tags, by which assets are selected.
+        kinds: Up to three kinds for the UI; by default the format.
+        metadata: Metadata for the UI, by names that do not begin with `feed_assets/`.
+        owners: Owners for the UI, `team:ads`, or an address of e-mail. They get reports of what its late data have
+            changed.
+        retention: History that the job `prune` keeps, although the data are somebody else's; by default all of it.
+        cadence: Schedule of its updates; a missing one raises an alert.
+        completeness: Rules for complete windows: readers wait for a valid update and for these.
+        regions: The regions that its other dimension of partitions has, each with its own midnight.
+        event_time: A timestamp column of the schema. By it the first dataset that reads an update counts its records,
+            unless the producer reports them; without it only the producer's reports count.
+        intake: The way that our own intake publishes what others send, as batches: `push`, through the receiver (JSON,
+            with `event_time`, hourly partitions in UTC, by themselves or with a static dimension of sources), or a
+            `Pull` of their files (days or hours in UTC). It is not polled on the blackboard: the ledger records each
+            batch as it is published. Such a feed is appendable.
+        blackboard: The name of the blackboard that it is on, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
+            Nothing is ever written or removed there, so it has no retention.
+        version_in_key: True if its asset key has the version, as for a newer one beside an older, which keeps its key.
+        delimiter: The character between two fields of CSV, such as `;` or `\t`.
+        quote: The character around fields of CSV that hold delimiters or line breaks; None if there is none.
+        encoding: The encoding of CSV: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
+        header: True if the first record of each CSV file names the columns.
+        null_value: A text in CSV that means NULL, quoted or not, such as `\N`. An empty field always does.
+
+    Returns:
+        The spec of the external asset, to be an input of datasets.
+
+    Raises:
+        InvalidName: The name is no feed.
+        InvalidDefinition: A value is of a wrong type, the schema is none by which files of the format are read, a
+            feed on a blackboard of others has a retention or intake, or one that is no CSV has a CSV dialect.
+    """
+    found = declared_feed(feed)
+    dialect = CsvDialect(delimiter, quote, encoding, header, null_value).check(found, format)
+    check_schema(found, schema, format)
+    check_event_time(found, schema, event_time)
+    if intake == "push":
+        _check_pushed(found, format, partitions_def, event_time)
+    if isinstance(intake, Pull):
+        _check_pulled(found, intake, partitions_def)
+    check_cadence(found, cadence, partitions_def)
+    check_windows(found, partitions_def)
+    appendable = appendable or intake is not None
+    tracked = tracked_of(found, completeness, regions)
+    if blackboard:
+        _check_elsewhere(found, blackboard, retention, intake)
+    more = retention, cadence, tracked, event_time, intake, blackboard, dialect
+    declared = Foreign(found, format, schema, appendable, *more)
+    shown = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
+    return shown.spec(
+        found,
+        asset_key(found, version_in_key),
+        partitions_def=partitions_def,
+        description=f"Foreign feed {found}, {format}{f', on {blackboard}' if blackboard else ''}.",
+        group_name=group_of(found),
+        kinds={format},
+        metadata=metadata_of(declared),
+    )
+
+
+def _check_elsewhere(feed: Feed, blackboard: str, retention: Retention | None, intake: Intake | None) -> None:
+    """Raise InvalidDefinition for a feed on a blackboard of others that would be written there."""
+    if retention or intake:
+        what = "a retention" if retention else "intake"
+        raise InvalidDefinition(
+            f"{feed} is on the blackboard {blackboard!r} and has {what}: expected one of the two, as nothing is "
+            "written or removed there. Remove one."
+        )
+
+
+def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_time: str | None) -> None:
+    """Raise InvalidDefinition for a feed whose events the receiver cannot sort into partitions."""
+    found = f"{form}, event_time {event_time!r}, partitions {str(partitions_def).rstrip('.')}"
+    if form != "json" or event_time is None or not sources_beside_hours(partitions_def):
+        raise InvalidDefinition(
+            f"{feed} is pushed, and declared as {found}: expected format='json', the event_time that every event has, "
+            "and hourly partitions in UTC, such as HourlyPartitionsDefinition('2026-01-01-00:00'), alone or with a "
+            "static dimension of sources."
+        )
+
+
+def _check_pulled(feed: Feed, pull: Pull, partitions_def: Partitions) -> None:
+    """Raise InvalidDefinition for a feed whose partitions the names of files do not lead to."""
+    if not (is_daily(partitions_def) or (is_hourly(partitions_def) and pull.says_hour)):
+        found = str(partitions_def).rstrip(".")
+        raise InvalidDefinition(
+            f"{feed} is pulled by {pull.pattern!r}, with partitions {found}: expected days in UTC, or hours "
+            "and %H in the pattern, such as HourlyPartitionsDefinition('2026-01-01-00:00')."
+        )
+
+
+def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions | None) -> Tracked | None:
+    """Return how the windows of a feed are judged, if they are. Raise InvalidDefinition for regions alone."""
+    if regions and not completeness:
+        raise InvalidDefinition(f"{feed} has regions and no completeness: expected both. Add Completeness().")
+    return checked(Tracked.of(completeness, regions)) if completeness else None
+
+
+@typed
+@dataclass(frozen=True)
+class Watermark:
+    """The time that the data of an input must reach.
+
+    Args:
+        upto: `end of partition`: the end of the output's time.
+
+    Raises:
+        InvalidDefinition: It is something else.
+    """
+
+    upto: Literal["end of partition"] = "end of partition"
+
+
+@typed_with({"partition_mapping": "mapping= says which partitions of the input are read."})
+@dataclass(frozen=True)
+class Input:
+    """An input that is not the default: its own partition mapping, no gate, or records with their reasons.
+
+    `Input.previous_bucket()` is what the dataset itself made of the time window before: None for the first one.
+
+    Args:
+        feed: The asset that `foreign_feed`, `event_table`, `state_table` or `@feed_asset` gives.
+        mapping: The mapping to partitions of the input, if it is not Dagster's default: a mapping of Dagster's,
+            or across time zones `Within`, `BatchDate` or `DayToDate`. The rows then have a column `_partition`, the
+            path of the partition that each is from.
+        ignore_quality_issue: Go on although the input's last audit failed.
+        tagged: Hand the function every record of a foreign feed with the columns `_raw`, `_file` and `_reasons`, so
+            that it can add reasons.
+        required: `all` if every partition of the mapping must exist, `own` if only the output's own must; of the others
+            the existing ones are read.
+        optional: True if it is not waited for: the function gets None if there is nothing of it.
+        beyond: Wait until its data reach this time, by its watermark, the newest event time of its newest update, or a
+            table's last marker. Later data do not make an output stale.
+        checks: Names of the only checks that are waited for: for each partition or window that is read they must be
+            known, and must not have failed. By default any check that fails is waited for.
+        late: Late data of it that are worth a re-run, in place of the dataset's rules for all its inputs.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, `required="own"` has no mapping, or checks are named whose
+            failure is ignored.
+    """
+
+    feed: Annotated[
+        dg.AssetSpec | dg.AssetsDefinition,
+        Example("orders", "what @feed_asset, foreign_feed or another one gives", decorator="feed_asset"),
+    ]
+    mapping: (
+        Annotated[dg.PartitionMapping, Example("dg.AllPartitionMapping()", "a mapping of Dagster")] | BySpan | None
+    ) = None
+    ignore_quality_issue: bool = False
+    tagged: bool = False
+    required: Literal["all", "own"] = "all"
+    optional: bool = False
+    beyond: Watermark | None = None
+    checks: Sequence[str] = ()
+    late: Late | None = None
+
+    @classmethod
+    def previous_bucket(cls) -> "Input":
+        """Return the input that is what the dataset made of the time window before; None for the first one.
+
+        Returns:
+            The input, to be one of the dataset's.
+        """
+        return cls(dg.AssetSpec("previous_bucket"), mapping=Previous())
+
+    def __post_init__(self) -> None:
+        if self.required == "own" and self.mapping is None:
+            raise InvalidDefinition(
+                f"Input of {self.spec.key.to_user_string()} has required='own' and no mapping: expected one that leads "
+                "to several partitions. Without it an output reads its own partition anyway."
+            )
+
+        if self.checks and self.ignore_quality_issue:
+            raise InvalidDefinition(
+                f"Input of {self.spec.key.to_user_string()} names checks, and has ignore_quality_issue: expected one "
+                "of the two."
+            )
+
+    @property
+    def spec(self) -> dg.AssetSpec:
+        """Return the spec of the asset that is read."""
+        if isinstance(self.feed, dg.AssetSpec):
+            return self.feed
+        datasets = [spec for spec in self.feed.specs if isinstance(declaration_of(spec), Dataset)]
+        if len(datasets) != 1:
+            keys = ", ".join(sorted(key.to_user_string() for key in self.feed.keys))
+            raise InvalidDefinition(
+                f"{keys} is no feed asset: expected one made by @feed_asset. Declare what it writes, by {_OTHERS}."
+            )
+        return datasets[0]
+
+    @property
+    def declaration(self) -> Declaration:
+        """Return the declaration of the asset that is read."""
+        if declared := declaration_of(self.spec):
+            return declared
+        raise InvalidDefinition(f"{self.spec.key.to_user_string()} is no feed: declare it with {_OTHERS}.")
+
+    @property
+    def by_span(self) -> BySpan | None:
+        """Return its mapping if it is one of ours, otherwise None."""
+        if isinstance(self.mapping, BySpan):
+            return self.mapping
+        return Within() if isinstance(self.declaration, StateTable) else None
+
+    def source(self, name: str) -> Source:
+        """Return the input of this name, as a run reads it."""
+        declared = self.declaration
+        foreign = declared if isinstance(declared, Foreign) else None
+        return Source(
+            name,
+            declared.feed,
+            foreign.format if foreign else "parquet",
+            foreign.schema if foreign else None,
+            tagged=self.tagged,
+            is_appendable=isinstance(declared, Foreign | Dataset) and declared.appendable,
+            is_table=isinstance(declared, EventTable),
+            is_state=isinstance(declared, StateTable),
+            event_time=foreign.event_time if foreign else None,
+            grain=foreign.tracked.base if foreign and foreign.tracked else None,
+            fans_in=self.mapping is not None and not isinstance(self.mapping, Previous),
+            blackboard=foreign.blackboard if foreign else None,
+            dialect=foreign.dialect if foreign else None,
+        )
+
+    @property
+    def dep(self) -> dg.AssetDep:
+        """Return the dependency in Dagster's graph; for a mapping of ours it is only for the picture."""
+        if isinstance(self.mapping, Previous):
+            return dg.AssetDep(self.spec.key, partition_mapping=_one_before(self.spec.partitions_def))
+        mapping = None if isinstance(self.mapping, BySpan) else self.mapping
+        return dg.AssetDep(self.spec.key, partition_mapping=dg.AllPartitionMapping() if self.by_span else mapping)
+
+
+def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
+    """Return the edge of an asset to itself, which Dagster allows only to the window before."""
+    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+    if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return before
+    times, same = times_of(partitions_def), dg.IdentityPartitionMapping()
+    parts = by_dimension(partitions_def)
+    return dg.MultiPartitionMapping(
+        {name: dg.DimensionPartitionMapping(name, before if part is times else same) for name, part in parts.items()}
+    )
+
+
+def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
+    """Check that a function takes exactly these inputs, and return which further parameters it takes besides."""
+    parameters = signature(function).parameters
+    plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
+    keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
+    wanted = plain | keyword
+    if PREVIOUS in names:
+        raise InvalidDefinition(
+            f"{function.__qualname__}() has an input '{PREVIOUS}': a parameter of this name is what the dataset itself "
+            "published last. Call the input otherwise."
+        )
+    further = {PARTITION, RUN_SPEC, PREVIOUS} - names
+    if wanted - further != names or len(wanted) != len(parameters):
+        raise InvalidDefinition(
+            f"{function.__qualname__}() takes {', '.join(sorted(parameters)) or 'nothing'}, its inputs are "
+            f"{', '.join(sorted(names)) or 'none'}: expected one parameter for each input, by the same name (and "
+            f"'{PARTITION}', '{RUN_SPEC}' or '{PREVIOUS}' if it wants to know these)."
+        )
+    return wanted & further

@@ -1,0 +1,231 @@
+"""The run of a dataset: it builds each partition that the run names, and reports it to Dagster."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from threading import Event
+from typing import Any
+
+import dagster as dg
+
+from feed_assets.core.batch_names import set_version
+from feed_assets.core.errors import InvalidName, NoValidUpdate
+from feed_assets.core.feeds import Partition
+from feed_assets.core.inputs import AbsentInput
+from feed_assets.core.needs import Need
+from feed_assets.core.windows import WindowAddress, address_of
+from feed_assets.ledger import batch_sets, compacted, due
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.runs import Launch
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.overlapping_windows import windows_within
+from feed_assets.orchestration.decide.requests import WHY
+from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
+from feed_assets.orchestration.declare.baselines import baseline_of
+from feed_assets.orchestration.declare.input_specs import Input, page_of
+from feed_assets.orchestration.declare.partitions import extent_of
+from feed_assets.orchestration.execute.build_events import Result, failed_checks, materialized, standing
+from feed_assets.orchestration.execute.duration_chart import durations_metadata
+from feed_assets.orchestration.execute.joint_run import Many
+from feed_assets.orchestration.execute.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
+from feed_assets.orchestration.execute.patience import patience_of
+from feed_assets.orchestration.execute.rerun_metadata import effect_metadata
+from feed_assets.runs import slice_inputs
+from feed_assets.runs.build import build
+from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
+from feed_assets.runs.recipe import Recipe
+from feed_assets.runs.run_turn import Patience
+from feed_assets.runs.services import Services
+from feed_assets.settings import settings
+
+ASKED_BY = "feed_assets/asked_by"
+"""The tag of a run that was requested by hand: by whom."""
+
+BACKFILL = "dagster/backfill"
+"""Dagster's tag of the runs of a backfill: its id."""
+
+AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagster/schedule_name"}
+"""The tags of runs that were not requested by hand."""
+
+
+def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
+    """Return the function that Dagster calls in a run of a dataset."""
+    others = [given.feed for given in read.values() if given.declaration.feed != recipe.feed]
+
+    def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
+        own = {spec.key: spec for spec in context.assets_def.specs}  # A test may have changed what they declare.
+        known = [*(own.get(spec.key, spec) for spec in specs), *others]
+        graph, interrupted = Graph(dg.Definitions(assets=known).resolve_asset_graph()), Event()
+        body = _Body(recipe, graph, context, interrupted, patience_of(context, interrupted))
+        if body.node.partitions_def is not None and context.has_partition_key_range:
+            yield from body.build_many(config)
+        else:
+            yield from body.build_one(config)
+
+    return run
+
+
+@dataclass(frozen=True)
+class _Body:
+    """One Dagster run, whatever assets of the dataset it selects."""
+
+    recipe: Recipe
+    graph: Graph
+    context: dg.AssetExecutionContext
+    interrupted: Event
+    patience: Patience
+
+    @cached_property
+    def node(self) -> Node:
+        return self.graph.node(self.recipe.feed)
+
+    def build_one(self, config: RunConfig) -> Iterator[Any]:
+        """Build the partition that the run names. Raise dg.Failure if it is refused, InvalidName if none is named."""
+        if self.node.partitions_def is not None and not self.context.has_partition_key:
+            raise InvalidName(
+                f"{self.recipe.feed} is built partition by partition, and this run names none. Choose one."
+            )
+        key = self.context.partition_key if self.context.has_partition_key else None
+        outcome = self.build(config, key, waits=True)
+        yield from self.results(outcome)
+        if isinstance(outcome, Refused):
+            raise dg.Failure(
+                f"The audit failed, and nothing is published: {outcome.reason}. Readers keep "
+                "what they had. Mend the input, which builds it again; or the function, and materialize it.",
+                allow_retries=False,
+            )
+
+    def build_many(self, config: RunConfig) -> Iterator[Any]:
+        """Build all partitions that the run names: one after the other, in order, if one may be another's input.
+
+        They are built one after the other with a Spark profile, too, as it is the session's.
+        """
+        reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
+        one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags
+        at_a_time = 1 if one_by_one else settings().partitions_at_a_time
+        of_run = self.context, partial(self._build_of_many, config), self.results, self.standing
+        many = Many(*of_run, in_order=reads_itself, tells_unchanged=self._is_of_backfill)
+        return many.run(at_a_time, self.interrupted)
+
+    def _build_of_many(self, config: RunConfig, key: str, waits: bool) -> Outcome:
+        return self.build(config, key, waits=waits)
+
+    @property
+    def _is_of_backfill(self) -> bool:
+        """Return whether a backfill waits for a materialization: without one from its own run it fails."""
+        return BACKFILL in self.context.run.tags
+
+    def build(self, config: RunConfig, key: str | None, *, waits: bool) -> Outcome:
+        """Build the partition of one of Dagster's keys; with `waits`, once no other run builds it."""
+        need, windows = self._place(key)
+        inputs = {source.name: need.partitions_of(source.feed) for source in self.recipe.sources}
+        launch, told = self._launch(config, need), run_spec_in(config)
+        tables = {source.name: inputs[source.name] for source in self.recipe.sources if source.is_table}
+        slice_inputs.refuse_strange(open_ledger(settings().ledger), told, tables)
+        return build(
+            self.recipe,
+            need.output,
+            inputs,
+            self._services(need.output),
+            named_in(config, inputs),
+            told,
+            windows={source.name: need.windows_of(source.feed) for source in self.recipe.sources},
+            launch=launch,
+            optional=need.optional,
+            waits=need.waits,
+            absent=[each.partition for each in need.inputs if isinstance(each, AbsentInput)],
+            reprocess=need.reprocess,
+            baseline=baseline_of(self.node.partitions_def, self.recipe.profile, need.output),
+            made_again=windows if launch.asked_by else (),
+            patience=self.patience if waits else None,
+        )
+
+    def _place(self, key: str | None) -> tuple[Need, list[WindowAddress]]:
+        """Return what a partition needs, and the windows that it fills. Raise NoValidUpdate if an input is absent."""
+        with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
+            output = self.node.partition(key)
+            extent = extent_of(self.node.partitions_def, output.key)
+            need = self.graph.need(replace(output, start=extent.start, end=extent.end))
+            windows = windows_within(self.node, output)
+        absent = [str(each.partition) for each in need.inputs if isinstance(each, AbsentInput)]
+        if absent and need.waits.after is None:
+            raise NoValidUpdate(f"{output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
+        return need, windows
+
+    def _launch(self, config: RunConfig, need: Need) -> Launch:
+        run = self.context.run
+        cluster = cluster_of(run, self.context.instance, settings())
+        by_hand, why = asked_by(run), run.tags.get(WHY)
+        if by_hand is None and why is None:  # A run without the tag uses the verdict that was kept.
+            with open_ledger(settings().ledger).read() as connection:
+                why = due.reason_of(connection, need.output)
+        return Launch(run.run_id, by_hand, need.made_with, cluster, parameters_of(config), why)
+
+    def _services(self, output: Partition) -> Services:
+        """Return the services of a run, which are notified of each step."""
+        maker = maker_of(self.context.run, self.context.instance, settings())
+        services = Services.of(settings(), maker, elsewhere=self.graph.elsewhere)
+        return replace(services, on_step=partial(self._on_step, output))
+
+    def _on_step(self, output: Partition, step: str) -> None:
+        """Write a step to the run's own log, unless the run is in the user's process, where that is the terminal."""
+        if self.interrupted.is_set():
+            raise KeyboardInterrupt("the run that builds it was stopped")
+        if DRIVER not in self.context.run.tags:
+            sys.stdout.write(f"{output}: {step}\n")
+
+    def results(self, outcome: Outcome) -> Iterator[Result]:
+        """Yield what Dagster gets for the outcome of a partition."""
+        context = self.context
+        match outcome:
+            case Unchanged():
+                said = f"{outcome.output}: update {outcome.update_id} was built from these very inputs"
+                context.log.info(f"{said}: there is nothing to do.")
+                if self._is_of_backfill:
+                    yield from self.standing(self.node.key_of(outcome.output))
+            case Refused():
+                yield from failed_checks(outcome, self.node.key, context.selected_asset_check_keys)
+            case Published():
+                tables = [source.feed for source in self.recipe.sources] if self.recipe.is_by_events else []
+                ledger = open_ledger(settings().ledger)
+                more = durations_metadata(ledger, tables, self.recipe.feed) | effect_metadata(ledger, outcome)
+                asked = self.node.outputs, context.selected_asset_keys, context.selected_asset_check_keys
+                version, of_all = self._as_a_set(outcome)
+                yield from materialized(outcome, *asked, {**more, **of_all}, self._page_of, version)
+
+    def _page_of(self, read: Partition) -> str:
+        """Return Dagster's page of an input's partition; of windows, and of undeclared batches, the asset's page."""
+        at = self.graph.parent_partition(read)
+        node = self.graph.node(at.feed)
+        return page_of(node.key, node.key_of(at) if node.partitions_def and not address_of(at) else None)
+
+    def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
+        """Return the data version of the partition whose batch was written, and metadata of all its batches."""
+        main = published.outputs[-1]
+        if not self.recipe.is_appendable or main.partition.parent is None:
+            return None, {}
+        with open_ledger(settings().ledger).read() as connection:
+            pins = batch_sets.pins_of(connection, [main.partition.parent])[main.partition.parent]
+            rows = compacted.records(connection, pins)
+        of_batch = {"batch": main.partition.name, "rows of the batch": main.written.records, "batches": len(pins)}
+        return set_version(pins), of_batch | ({"dagster/row_count": rows} if rows is not None else {})
+
+    def standing(self, key: str | None) -> Iterator[Result]:
+        """Yield what Dagster gets for a partition that is left as it is: its newest update, whoever made it."""
+        nodes = [self.graph.by_key[asset] for asset in sorted(self.context.selected_asset_keys)]
+        outputs = {node.partition(key): node for node in nodes}
+        with open_ledger(settings().ledger).read() as connection:
+            newest = batch_sets.newest(connection, outputs)
+            of_batches = batch_sets.pins_of(connection, [at for at, row in newest.items() if row.partition != at])
+        versions = {output: set_version(pins) for output, pins in of_batches.items()}
+        for output, node in outputs.items():
+            if output in newest:
+                yield standing(node, newest[output], versions.get(output))
+
+
+def asked_by(run: dg.DagsterRun) -> str | None:
+    """Return who requested a run by hand; None if a sensor, a condition or a schedule did."""
+    by_hand = run.tags.get(ASKED_BY) or run.tags.get("user") or "somebody in Dagster"
+    return None if AUTOMATIC & run.tags.keys() else by_hand

@@ -1,0 +1,253 @@
+"""A YAML component: a dataset of ours that is declared without Python, except for its function."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import date
+from typing import Literal
+
+import dagster as dg
+from pydantic import Field
+
+from feed_assets.core.cadence import Cadence
+from feed_assets.core.completeness import Completeness
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed
+from feed_assets.core.lateness import Late
+from feed_assets.core.needs import Reprocess
+from feed_assets.core.profiles import Profile
+from feed_assets.core.retention import Retention
+from feed_assets.core.source_lines import declaring
+from feed_assets.core.sub_partitions import Regions
+from feed_assets.core.waits import Wait
+from feed_assets.core.windows import zone_of
+from feed_assets.orchestration.declare.by_events import ByEvents
+from feed_assets.orchestration.declare.declarations import specs_of
+from feed_assets.orchestration.declare.input_specs import Input, Watermark, asset_key
+from feed_assets.orchestration.declare.mappings import BatchDate, BySpan, DayToDate, Within
+from feed_assets.orchestration.declare.partitions import Partitions, windows_from
+from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
+from feed_assets.orchestration.execute.assets import feed_asset
+from feed_assets.orchestration.execute.yaml_models import (
+    CheckModel,
+    DeclaredComponent,
+    PresentationModel,
+    object_at,
+    placed,
+)
+
+_BY_SPAN = {"within": Within, "batch_date": BatchDate, "day_to_date": DayToDate}
+_BY_DAGSTER = {"all": dg.AllPartitionMapping, "last": dg.LastPartitionMapping}
+_LONG = {"week": dg.WeeklyPartitionsDefinition, "month": dg.MonthlyPartitionsDefinition}
+_DECLARED = "`at`, the folder of defs/ that declares it, or the path of what does, as my_project.defs.tables.foo"
+_BUILDING: ContextVar[tuple[str, ...]] = ContextVar("_BUILDING", default=())
+"""Folders whose components are being built, each of which is read by the one before it."""
+
+
+class PartitionsModel(dg.Model):
+    """Partitions: `{start: "2026-01-01", every: day, tz: Europe/Berlin}`, with `keys` beside these, or `keys` alone."""
+
+    start: date | None = None
+    """Their first day; without it they have no time."""
+    every: str = "day"
+    """`10min` or other minutes that divide an hour, `hour`, `day`, `week` or `month`."""
+    tz: str = "UTC"
+    keys: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
+    """The keys of another dimension, by its name: `{region: [apac, emea]}`."""
+
+    def value(self, regions: dict[str, str]) -> Partitions:
+        """Return Dagster's partitions; regions are a dimension. Raise InvalidDefinition unless there are 1 or 2."""
+        keys = self.keys | ({"region": sorted(regions)} if regions else {})
+        parts: dict[str, dg.PartitionsDefinition[str]] = {"time": self._windows(self.start)} if self.start else {}
+        parts |= {name: dg.StaticPartitionsDefinition(values) for name, values in keys.items()}
+        if len(parts) not in (1, 2):
+            raise InvalidDefinition(f"partitions have the dimensions {[*parts]}: expected start, keys of one, or both.")
+        return dg.MultiPartitionsDefinition(parts) if len(parts) == 2 else next(iter(parts.values()))
+
+    def _windows(self, start: date) -> dg.TimeWindowPartitionsDefinition:
+        zone, first = zone_of(self.tz), start.isoformat()
+        return _LONG[self.every](first, timezone=zone) if self.every in _LONG else windows_from(first, self.every, zone)
+
+
+class InputModel(dg.Model):
+    """An input: `{asset: web/foo, at: tables}`, and the arguments of `Input`."""
+
+    asset: str
+    """Its key; without `at` the path of what declares it: `my_project.defs.tables.foo`."""
+    at: str | None = None
+    """The folder or file of `defs/` that declares it."""
+    mapping: Literal["within", "batch_date", "day_to_date", "all", "last"] | tuple[int, int] | None = None
+    """A mapping of ours, Dagster's of all partitions or the last, or offsets of its `TimeWindowPartitionMapping`."""
+    only: dict[str, str] = Field(default_factory=dict[str, str])
+    ignore_quality_issue: bool = False
+    tagged: bool = False
+    required: Literal["all", "own"] = "all"
+    optional: bool = False
+    beyond: Literal["end of partition"] | None = None
+    checks: list[str] = Field(default_factory=list[str])
+    late: Late | None = None
+
+    def value(self, context: dg.ComponentLoadContext) -> Input:
+        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        return Input(
+            _asset_at(context, self.asset, self.at) if self.at else object_at("asset", self.asset, _DECLARED),
+            mapping=self._mapping,
+            ignore_quality_issue=self.ignore_quality_issue,
+            tagged=self.tagged,
+            required=self.required,
+            optional=self.optional,
+            beyond=Watermark(self.beyond) if self.beyond else None,
+            checks=self.checks,
+            late=self.late,
+        )
+
+    @property
+    def _mapping(self) -> dg.PartitionMapping | BySpan | None:
+        if isinstance(self.mapping, str) and self.mapping in _BY_SPAN:
+            return _BY_SPAN[self.mapping](self.only)
+        if self.only:
+            raise InvalidDefinition(f"{self.asset}: only is for the mappings {', '.join(_BY_SPAN)}: expected one.")
+        if isinstance(self.mapping, tuple):
+            first, last = self.mapping
+            return dg.TimeWindowPartitionMapping(start_offset=first, end_offset=last)
+        return _BY_DAGSTER[self.mapping]() if self.mapping else None
+
+
+class FeedAssetComponent(DeclaredComponent, PresentationModel):
+    """A dataset: what `@feed_asset` declares, with the path of its function.
+
+    Dataclasses of Python are given by their arguments, durations as in ISO 8601: `{deadline: PT6H}`.
+
+    Args:
+        feed: Name and version, such as `ads/effectiveness/v1.0`.
+        function: The path of a plain function from DataFrames to a DataFrame, such as `my_project.reports.report`.
+        inputs: The inputs, by the name of the function's parameter: `asset` and `at`, the folder of `defs/` that
+            declares it, and the arguments of `Input`; or `previous_bucket`.
+        deps: Inputs that are waited for and not read, each as one of `inputs`.
+        partitions: `start`, `every` and `tz` of its time, and `keys` of another dimension; without them it is one.
+        checks: Conditions on the written rows, each with `check` and its `arguments`, or an `aggregate` and the
+            numbers `within` which it passes.
+        profile: Measures of the written rows.
+        deep_checks: Checks that are run if the profile is off.
+        late: Late data that are worth a re-run.
+        retention: History that is kept.
+        by_events: Build when an update has reached all that is read.
+        cadence: Schedule of its updates.
+        completeness: Rules for complete windows.
+        regions: Time zones by region; its partitions then have the dimension `region`, too.
+        event_time: A timestamp column.
+        wait: Conditions of a partition beside its inputs.
+        reprocess: When it is built again after a backfill of windows that it has read.
+        figures: Key figures, SQL aggregates of the written rows by name.
+        chart: The path of a function from the written rows to Markdown.
+        description: A description for the UI; by default the function's docstring.
+        group_name: Dagster's group.
+        tags: Dagster's tags.
+        kinds: Up to three kinds for the UI.
+        metadata: Metadata for the UI.
+        owners: Owners for the UI.
+        code_version: The code's version, by default a digest of the function's source.
+        pool: Dagster's concurrency pool of its runs.
+        version_in_key: True if its asset key has the version, as for a newer one beside an older one.
+        warehouses: Warehouses that its rows are loaded into, each by a table called `<warehouse>/<name>`.
+    """
+
+    feed: str
+    function: str
+    inputs: dict[str, InputModel | Literal["previous_bucket"]]
+    deps: list[InputModel] = Field(default_factory=list[InputModel])
+    partitions: PartitionsModel | None = None
+    checks: list[CheckModel] = Field(default_factory=list[CheckModel])
+    profile: Profile | None = None
+    deep_checks: list[CheckModel] = Field(default_factory=list[CheckModel])
+    late: Late | None = None
+    retention: Retention | None = None
+    by_events: ByEvents | None = None
+    appendable: bool = False
+    cadence: Cadence | None = None
+    completeness: Completeness | None = None
+    regions: dict[str, str] = Field(default_factory=dict[str, str])
+    event_time: str | None = None
+    wait: Wait | None = None
+    reprocess: Reprocess = "if_data_changed"
+    figures: dict[str, str] = Field(default_factory=dict[str, str])
+    chart: str | None = None
+    code_version: str | None = None
+    pool: str | None = None
+    version_in_key: bool = False
+    warehouses: list[str] = Field(default_factory=list)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return the assets of the dataset, its rejects and its tables, and foreign feeds that it names by path."""
+        with placed(context), _once(context):
+            inputs = {name: _input(each, context) for name, each in self.inputs.items()}
+            deps = [each.value(context) for each in self.deps]
+            dataset = self._decorator(inputs, deps)(object_at("function", self.function))
+            name = asset_key(Feed.parse(self.feed), self.version_in_key).to_user_string()
+            tables = [warehouse_table(f"{each}/{name}", dataset=dataset, warehouse=each) for each in self.warehouses]
+        declared = zip([*self.inputs.values(), *self.deps], [*inputs.values(), *deps], strict=True)
+        by_path = [value.feed for each, value in declared if isinstance(each, InputModel) and not each.at]
+        foreign = [feed for feed in by_path if isinstance(feed, dg.AssetSpec)]
+        return dg.Definitions(
+            assets=[dataset, *tables, *foreign]
+        )  # Foreign feeds may be declared again in the same words, datasets may not.
+
+    def _decorator(self, inputs: dict[str, Input], deps: list[Input]) -> Callable[..., dg.AssetsDefinition]:
+        return feed_asset(
+            self.feed,
+            inputs=inputs,
+            deps=deps,
+            partitions_def=self.partitions.value(self.regions) if self.partitions else None,
+            checks=[each.value for each in self.checks],
+            profile=self.profile,
+            deep_checks=[each.value for each in self.deep_checks],
+            late=self.late,
+            retention=self.retention,
+            by_events=self.by_events,
+            appendable=self.appendable,
+            cadence=self.cadence,
+            completeness=self.completeness,
+            regions=Regions(self.regions) if self.regions else None,
+            event_time=self.event_time,
+            wait=self.wait,
+            reprocess=self.reprocess,
+            figures=self.figures,
+            chart=object_at("chart", self.chart) if self.chart else None,
+            code_version=self.code_version,
+            pool=self.pool,
+            version_in_key=self.version_in_key,
+            **self.presentation,
+        )
+
+
+def _input(given: InputModel | Literal["previous_bucket"], context: dg.ComponentLoadContext) -> Input:
+    return given.value(context) if isinstance(given, InputModel) else Input.previous_bucket()
+
+
+@contextmanager
+def _once(context: dg.ComponentLoadContext) -> Generator[None]:
+    """Raise InvalidDefinition for a folder that is being built already: Dagster would recurse without end."""
+    folder, outer = context.component_loc.get_display_key(context.defs_module_path), _BUILDING.get()
+    if folder in outer:
+        raise InvalidDefinition(
+            f"its inputs lead back to itself, {' -> '.join([*outer, folder])}: expected `at` without it. Declare what "
+            "it reads in a folder of its own."
+        )
+    token = _BUILDING.set((*outer, folder))
+    try:
+        yield
+    finally:
+        _BUILDING.reset(token)
+
+
+def _asset_at(context: dg.ComponentLoadContext, key: str, folder: str) -> dg.AssetSpec:
+    """Return a key's asset in a folder of `defs/`, which Dagster notes as read. Raise InvalidDefinition if absent."""
+    root = context.defs_module_path
+    if not (root / folder).exists():
+        known = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))
+        raise InvalidDefinition(f"{key} at {folder!r}: expected a folder or file of {root.name}/: {', '.join(known)}.")
+    with declaring(None):  # It may be a file of Python's.
+        found = {spec.key.to_user_string(): spec for spec in specs_of(context.build_defs(folder))}
+    if key not in found:
+        raise InvalidDefinition(f"{key} at {folder!r}: there is no such asset: expected one of {', '.join(found)}.")
+    return found[key]

@@ -1,0 +1,64 @@
+"""Durations of the last updates to a dataset, as a chart in its metadata: a bar for each, a shade by code version."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape
+
+import dagster as dg
+
+from feed_assets.core.durations import Duration, Trend, trend
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.update_durations import durations
+
+LAST = 30
+"""Maximum number of updates in a chart."""
+
+_WIDTH, _HEIGHT, _BAR = 560, 120, 16
+_SHADES = ("#4f43dd", "#9a93f0")
+
+
+def durations_metadata(ledger: Ledger, inputs: Sequence[Feed], dataset: Feed) -> dict[str, dg.MetadataValue]:
+    """Return, for each input of a dataset by events, durations of the last updates, as Markdown with an SVG image."""
+    found: dict[str, dg.MetadataValue] = {}
+    for first in inputs:
+        with ledger.read() as connection:
+            last = durations(connection, first, dataset, LAST)
+        if last:
+            found[f"duration from {first}"] = dg.MetadataValue.md(f"{_chart(last)}\n\n{_table(trend(last))}")
+    return found
+
+
+def _table(trends: Sequence[Trend]) -> str:
+    rows = [
+        f"| {each.code_version or '-'} | {each.count} | {each.median:.1f} s | {each.p95:.1f} s | {_change(each)} |"
+        for each in trends
+    ]
+    head = ["| code | updates | median | p95 | change |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *rows])
+
+
+def _change(each: Trend) -> str:
+    return "" if each.change is None else f"{each.change:+.0%}"
+
+
+def _chart(last: Sequence[Duration]) -> str:
+    longest = max(each.seconds for each in last) or 1
+    versions = list(dict.fromkeys(each.code_version for each in last))
+    bars = "".join(
+        _bar(at, each, each.seconds / longest, _SHADES[versions.index(each.code_version) % len(_SHADES)])
+        for at, each in enumerate(last)
+    )
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" '
+        f'font-size="11"><rect width="100%" height="100%" fill="white"/><text x="4" y="12">{longest:.1f} s</text>'
+        f"{bars}</svg>"
+    )
+    return f"![durations](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
+
+
+def _bar(at: int, each: Duration, share: float, shade: str) -> str:
+    height = max(1, round(share * (_HEIGHT - 24)))
+    said = escape(f"{each.correlation} {each.partition_key}: {each.seconds:.1f} s")
+    left, top = 8 + at * (_BAR + 2), _HEIGHT - 4 - height
+    return f'<rect x="{left}" y="{top}" width="{_BAR}" height="{height}" fill="{shade}"><title>{said}</title></rect>'

@@ -1,0 +1,65 @@
+"""Metadata of an update for Dagster's UI: its URL, its inputs, its columns, its rejects."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import dagster as dg
+
+from feed_assets.core.events import in_words
+from feed_assets.core.feeds import Partition
+from feed_assets.core.pins import Pin
+from feed_assets.core.secrets import shown
+from feed_assets.runs.maker import Output
+from feed_assets.settings import settings
+
+INPUTS_SHOWN = 100
+"""Maximum number of inputs in the table: a partition may be made of thousands."""
+
+VERSION_DIGITS = 12
+"""Number of digits of a data version in the table: enough to tell two apart."""
+
+PageOf = Callable[[Partition], str]
+"""The function that returns the path of Dagster's page of an input's partition."""
+
+
+def url_of(partition: Partition, update_id: str = "", blackboard: str | None = None) -> dg.UrlMetadataValue:
+    """Return the URL of an update, or of a partition, on our blackboard or that of others with this name."""
+    path = "/".join([partition.path, update_id] if update_id else [partition.path])
+    return dg.MetadataValue.url(f"{shown(settings().place(blackboard).url).rstrip('/')}/{quote(path, safe='/~=@:')}")
+
+
+def inputs_of(pins: Sequence[Pin], page_of: PageOf) -> dg.MarkdownMetadataValue:
+    """Return what was read of each input, as a table whose names link to its partition's page."""
+    head = "| input | partition | read | data version | files | bytes |\n| --- | --- | --- | --- | --- | --- |"
+    rows = [f"| {' | '.join([*_named(pin, page_of), *_read(pin)])} |" for pin in pins[:INPUTS_SHOWN]]
+    more = [f"\nand {len(pins) - INPUTS_SHOWN} more"] if len(pins) > INPUTS_SHOWN else []
+    return dg.MetadataValue.md("\n".join([head, *rows, *more]))
+
+
+def _named(pin: Pin, page_of: PageOf) -> tuple[str, str]:
+    at = pin.partition
+    return f"[{at.feed}]({page_of(at)})", at.key.replace("|", "\\|")
+
+
+def _read(pin: Pin) -> tuple[str, str, str, str]:
+    """Return the update that was read, or the slice of an event table, which has no files."""
+    if pin.files:
+        return pin.update_id, pin.version[:VERSION_DIGITS], str(pin.files), str(pin.size)
+    return f"after {in_words(pin.start)} up to {in_words(pin.update_id)}", "", "", ""
+
+
+def columns_of(output: Output) -> Mapping[str, Any]:
+    """Return the columns that were written, as Dagster's page shows them; {} if the engine knows none."""
+    columns = [dg.TableColumn(name, kind) for name, kind in output.written.columns]
+    return {"dagster/column_schema": dg.TableSchema(columns)} if columns else {}
+
+
+def rejected_of(outputs: Sequence[Output]) -> Mapping[str, Any]:
+    """Return the number of rejected records, and their share of these and the written rows, to be plotted."""
+    *rejects, main = outputs
+    if not rejects:
+        return {}
+    rejected = sum(each.written.records for each in rejects)
+    whole = rejected + main.written.records
+    return {"rejected": rejected, "rejected share": rejected / whole if whole else 0.0}

@@ -1,0 +1,49 @@
+"""Rules for a Dagster run that waits for another run of the same partition."""
+
+import logging
+import sys
+from functools import partial
+from threading import Event
+
+import dagster as dg
+
+from feed_assets.ledger.runs import Run
+from feed_assets.orchestration.execute.makers import DRIVER
+from feed_assets.runs.run_turn import Patience
+from feed_assets.runs.services import is_dead
+from feed_assets.settings import settings
+
+_logger = logging.getLogger(__name__)
+
+
+def patience_of(context: dg.AssetExecutionContext, interrupted: Event) -> Patience:
+    """Return the patience of a run, which ends when `interrupted` is set, and writes to the run's log."""
+    return Patience(
+        settings().run_wait_seconds,
+        partial(_pause, interrupted),
+        partial(_tell, context),
+        partial(has_ended, context.instance),
+    )
+
+
+def _pause(interrupted: Event, seconds: float) -> None:
+    """Wait. Raise KeyboardInterrupt once the run is stopped: threads beside the run's own get no signal."""
+    if interrupted.wait(seconds):
+        raise KeyboardInterrupt("the run that builds it was stopped")
+
+
+def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
+    """Write a reason to the run's log and output; in the user's process, where nobody reads these, to the terminal."""
+    context.log.info(reason)
+    if DRIVER in context.run.tags:
+        _logger.warning(reason)
+    else:
+        sys.stdout.write(f"{reason}\n")
+
+
+def has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
+    """Return whether a run is over that the ledger has as running; Dagster covers processes on other hosts."""
+    if is_dead(run.process):
+        return True
+    found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
+    return found is not None and found.is_finished

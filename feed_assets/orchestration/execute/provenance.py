@@ -1,0 +1,48 @@
+"""Provenance of one partition of many for Dagster's UI: the tags that Dagster itself puts on a yielded result."""
+
+from collections.abc import Mapping
+
+import dagster as dg
+
+from feed_assets.orchestration.execute.build_events import DATA_VERSION_TAG
+
+Tags = Mapping[str, str]
+MadeOf = Mapping[dg.AssetKey, Tags]
+
+CODE_VERSION_TAG, IS_OURS_TAG = "dagster/code_version", "dagster/data_version_is_user_provided"
+INPUT_VERSION_TAG, INPUT_EVENT_TAG = "dagster/input_data_version", "dagster/input_event_pointer"
+NO_VERSION, NO_EVENT = "INITIAL", "NULL"
+"""Dagster's names for the version and the event of an input that it has no record of."""
+
+
+def provenance(context: dg.AssetExecutionContext) -> MadeOf:
+    """Return the tags by which each selected asset is stale or not: its code, and the position of its inputs' log.
+
+    They are as of now, so call this before a partition pins its inputs: later reports of these make it stale.
+    """
+    specs = [spec for spec in context.assets_def.specs if spec.key in context.selected_asset_keys]
+    inputs = sorted({dep.asset_key for spec in specs for dep in spec.deps})
+    entries = [record.asset_entry for record in context.instance.get_asset_records(inputs)]
+    known = {entry.asset_key: _input(entry.last_materialization_record) for entry in entries}
+    return {spec.key: {**_own(spec, context.run.run_id), **_of_inputs(spec, known)} for spec in specs}
+
+
+def _own(spec: dg.AssetSpec, run_id: str) -> Tags:
+    return {CODE_VERSION_TAG: spec.code_version or run_id, IS_OURS_TAG: "true"}
+
+
+def _input(record: dg.EventLogRecord | None) -> tuple[str, str]:
+    """Return number and data version of an input's newest materialization of any partition."""
+    found = record.asset_materialization if record else None
+    if record is None or found is None:
+        return NO_EVENT, NO_VERSION
+    return str(record.storage_id), (found.tags or {}).get(DATA_VERSION_TAG, NO_VERSION)
+
+
+def _of_inputs(spec: dg.AssetSpec, known: Mapping[dg.AssetKey, tuple[str, str]]) -> Tags:
+    tags = dict[str, str]()
+    for name in sorted(dep.asset_key for dep in spec.deps):
+        event, version = known.get(name, (NO_EVENT, NO_VERSION))
+        tags |= {f"{INPUT_EVENT_TAG}/{name.to_user_string()}": event}
+        tags |= {f"{INPUT_VERSION_TAG}/{name.to_user_string()}": version}
+    return tags

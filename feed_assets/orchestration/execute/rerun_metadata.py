@@ -1,0 +1,16 @@
+"""Effects of a re-run, in the metadata of its materialization."""
+
+import dagster as dg
+
+from feed_assets.core.rerun_report import as_markdown
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.rerun_effects import effect
+from feed_assets.runs.phases import Published
+
+
+def effect_metadata(ledger: Ledger, published: Published) -> dict[str, dg.MetadataValue]:
+    """Return inputs and output before and after, as a table and a chart; {} for a partition's first update."""
+    main = published.outputs[-1]
+    with ledger.read() as connection:
+        found = effect(connection, main.partition, main.id)
+    return {"before and after": dg.MetadataValue.md(as_markdown(found))} if found else {}

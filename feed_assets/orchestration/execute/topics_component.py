@@ -1,0 +1,57 @@
+"""A YAML component: Kafka topics that become chunks and tables. A new one needs a few lines of `defs.yaml`, no code."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+from pydantic import BaseModel, ConfigDict, Field
+
+from feed_assets.core.cadence import Cadence
+from feed_assets.orchestration.declare.topic_tables import kafka_topic
+from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
+from feed_assets.orchestration.execute.yaml_models import DeclaredComponent, placed
+from feed_assets.sources.declared import TopicCounts
+
+
+class TopicModel(BaseModel):
+    """One topic: the arguments of `kafka_topic`, with its name as `table`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    table: str
+    topic: str
+    key: list[str]
+    messages: int = 10_000
+    seconds: float = 60
+    operation: str | None = None
+    gzip: bool = False
+    lag: int | None = None
+    counts: TopicCounts | None = None
+    cadence: Cadence | None = None
+    description: str | None = None
+    owners: list[str] | None = None
+    warehouses: list[str] = Field(default_factory=list)
+
+
+class TopicsComponent(DeclaredComponent):
+    """Kafka topics that become chunks, each as an external asset: what `kafka_topic` and `warehouse_table` declare.
+
+    Args:
+        topics: The topics, each with `table`, `topic`, `key`, and what else `kafka_topic` takes; it is loaded into its
+            `warehouses`, each by a table called `<warehouse>/<table>` with the topic's lag and cadence.
+    """
+
+    topics: list[TopicModel]
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return one external asset for each topic, and for each of its tables."""
+        with placed(context):
+            return dg.Definitions(assets=[spec for each in self.topics for spec in _specs(each)])
+
+
+def _specs(declared: TopicModel) -> Iterator[dg.AssetSpec]:
+    given = {name: getattr(declared, name) for name in declared.model_fields_set - {"table", "warehouses"}}
+    topic = kafka_topic(declared.table, **given)
+    yield topic
+    for warehouse in declared.warehouses:
+        name = f"{warehouse}/{declared.table}"
+        yield warehouse_table(name, topic=topic, warehouse=warehouse, lag=declared.lag, cadence=declared.cadence)

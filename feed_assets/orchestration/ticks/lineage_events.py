@@ -1,0 +1,204 @@
+"""Runs as events of OpenLineage: what each read and wrote, to the very update, and what its checks found.
+
+A dataset is a feed by its place on the blackboard; a partition is a subset of it, and an update a version. Lineage of
+columns is left out: what a function does with them is not known, and a guess would be taken for a fact.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import UUID
+
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState, set_producer
+from openlineage.client.facet_v2 import (
+    base_subset_dataset,
+    data_quality_assertions_dataset,
+    dataset_version_dataset,
+    error_message_run,
+    input_statistics_input_dataset,
+    job_type_job,
+    nominal_time_run,
+    output_statistics_output_dataset,
+    parent_run,
+    schema_dataset,
+    test_run,
+)
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.pins import Pin
+from feed_assets.core.schemas import column_types
+from feed_assets.ledger import quality, runs, updates
+from feed_assets.ledger.run_changes import Finding, RunChange
+from feed_assets.ledger.updates import INVALIDATED, PRUNED, PUBLISHED, Row
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.declare.declarations import Foreign
+from feed_assets.orchestration.declare.partitions import Extent, by_dimension, extent_of
+
+set_producer("urn:feed-assets")
+
+TABLES = "feed_assets"
+"""The namespace of tables that are on no blackboard, and known only by events or reports."""
+
+_STATES = {
+    runs.RUNNING: RunState.START,
+    updates.PUBLISHED: RunState.COMPLETE,
+    runs.UNCHANGED: RunState.COMPLETE,
+    updates.REFUSED: RunState.FAIL,
+    runs.FAILED: RunState.FAIL,
+    updates.ABANDONED: RunState.ABORT,
+}
+_WAS_VALID = {PUBLISHED, INVALIDATED, PRUNED}
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The maker of events for runs of a blackboard; `jobs` are the names of Dagster's jobs by its runs."""
+
+    graph: Graph
+    board: str
+    jobs: Mapping[str, str]
+    others: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
+    """URLs of others' blackboards by feeds that are on them."""
+
+    def event(self, each: RunChange) -> RunEvent:
+        """Return the event of a run that began or ended."""
+        return RunEvent(
+            eventType=_STATES[each.state],
+            eventTime=each.at.isoformat(),
+            run=Run(str(UUID(each.run.id)), self._run_facets(each)),
+            job=Job(self.board, str(each.run.output.feed), {"jobType": _JOB_TYPE}),
+            inputs=self._inputs(each),
+            outputs=self._outputs(each),
+        )
+
+    def _run_facets(self, each: RunChange) -> dict[str, Any]:
+        extent, parent = self._extent(each.run.output), each.run.dagster_run or ""
+        own = [_test(found) for found in each.found]
+        facets = {
+            "nominalTime": extent
+            and extent.start
+            and extent.end
+            and nominal_time_run.NominalTimeRunFacet(extent.start.isoformat(), extent.end.isoformat()),
+            "parent": parent in self.jobs
+            and parent_run.ParentRunFacet(parent_run.Run(parent), parent_run.Job("dagster", self.jobs[parent])),
+            "errorMessage": each.why and error_message_run.ErrorMessageRunFacet(each.why, "PYTHON"),
+            "test": own and test_run.TestRunFacet(own),
+        }
+        return {name: facet for name, facet in facets.items() if facet}
+
+    def _inputs(self, each: RunChange) -> list[InputDataset]:
+        """Return one dataset for each feed, with the partitions that were read as a subset."""
+        by_feed: dict[Feed, list[Pin]] = {}
+        for pin in each.read:
+            by_feed.setdefault(pin.partition.feed, []).append(pin)
+        return [self._input(feed, pins, each) for feed, pins in by_feed.items()]
+
+    def _input(self, feed: Feed, pins: list[Pin], each: RunChange) -> InputDataset:
+        checks = [_assertion(one) for one in each.known if one.partition in {pin.partition for pin in pins}]
+        files, size = sum(pin.files for pin in pins), sum(pin.size for pin in pins)
+        facets: dict[str, Any] = {
+            "subset": base_subset_dataset.InputSubsetInputDatasetFacet(
+                self._subset((p.partition, p.update_id) for p in pins)
+            )
+        }
+        if files:
+            facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
+                size=size, fileCount=files
+            )
+        if checks:
+            facets["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(checks)
+        about = self._facets(feed, [(pin.partition, pin.update_id) for pin in pins], each)
+        return InputDataset(*self._name(feed, on_board=bool(files)), facets, facets=about)
+
+    def _outputs(self, each: RunChange) -> list[OutputDataset]:
+        """Return what it wrote; if it did not publish its dataset, also that, without a version."""
+        valid = [row for row in each.written if row.state in _WAS_VALID]
+        if any(row.partition == each.run.output for row in valid):
+            return [self._output(row.partition, row, each) for row in valid]
+        return [*(self._output(row.partition, row, each) for row in valid), self._output(each.run.output, None, each)]
+
+    def _output(self, partition: Partition, row: Row | None, each: RunChange) -> OutputDataset:
+        at = [(partition, row.id if row else None)]
+        facets: dict[str, Any] = {"subset": base_subset_dataset.OutputSubsetOutputDatasetFacet(self._subset(at))}
+        if row:
+            facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+                rowCount=row.records, size=row.size, fileCount=row.files
+            )
+        about = self._facets(partition.feed, [(partition, row.id)] if row else [], each)
+        return OutputDataset(*self._name(partition.feed, on_board=True), facets, facets=about)
+
+    def _facets(self, feed: Feed, updates: list[tuple[Partition, str]], each: RunChange) -> dict[str, Any]:
+        """Return the version, if it is one, and the columns: as written, or as declared for a foreign feed."""
+        facets: dict[str, Any] = {}
+        if len(updates) == 1:
+            version = "/".join(part for part in (updates[0][0].key, updates[0][1]) if part)
+            facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version)
+        if columns := self._columns(feed, updates, each):
+            fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in columns]
+            facets["schema"] = schema_dataset.SchemaDatasetFacet(fields)
+        return facets
+
+    def _columns(self, feed: Feed, updates: list[tuple[Partition, str]], each: RunChange) -> Sequence[tuple[str, str]]:
+        node = self.graph.by_feed.get(feed)
+        if node and isinstance(node.declaration, Foreign):
+            return column_types(node.declaration.schema)
+        return next((each.columns[update] for update in reversed(updates) if update in each.columns), ())
+
+    def _subset(self, places: Iterable[tuple[Partition, str | None]]) -> base_subset_dataset.PartitionSubsetCondition:
+        named = [base_subset_dataset.Partition(self._dimensions(at), update_id) for at, update_id in places]
+        return base_subset_dataset.PartitionSubsetCondition(named)
+
+    def _dimensions(self, partition: Partition) -> dict[str, str]:
+        """Return a partition's keys by dimension; the whole path if its definition has none such, as for a batch."""
+        node = self.graph.by_feed.get(partition.feed)
+        names, keys = [*by_dimension(node.partitions_def)] if node else [], partition.key.split("/")
+        return dict(zip(names, keys, strict=True)) if len(names) == len(keys) else {"partition": partition.key}
+
+    def _extent(self, partition: Partition) -> Extent | None:
+        node = self.graph.by_feed.get(partition.feed)
+        try:
+            return extent_of(node.partitions_def, partition.key) if node else None
+        except InvalidName:  # Its definition has changed since.
+            return None
+
+    def _name(self, feed: Feed, *, on_board: bool) -> tuple[str, str]:
+        """Return namespace and name of a dataset, as OpenLineage names places."""
+        if not on_board:
+            return TABLES, str(feed)
+        namespace, prefix = _place(self.others.get(feed, self.board))
+        return namespace, "/".join(part for part in (prefix, str(feed)) if part)
+
+
+@cache
+def _place(url: str) -> tuple[str, str]:
+    """Return namespace and prefix of what is on a blackboard."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return "file", unquote(parts.path).rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}", unquote(parts.path).strip("/")
+
+
+_JOB_TYPE = job_type_job.JobTypeJobFacet("BATCH", "FEED_ASSETS", "DATASET")
+
+
+def _test(found: Finding) -> test_run.TestExecution:
+    """Return a check of what the run wrote itself."""
+    is_good = found.state == quality.PASSED
+    return test_run.TestExecution(
+        found.check, "pass" if is_good else "fail", _severity(found), description=found.reason
+    )
+
+
+def _assertion(found: Finding) -> data_quality_assertions_dataset.Assertion:
+    """Return a check of what the run read."""
+    is_good = found.state == quality.PASSED
+    return data_quality_assertions_dataset.Assertion(
+        found.check, is_good, severity=_severity(found), name=found.check, description=found.reason
+    )
+
+
+def _severity(found: Finding) -> str:
+    return "warn" if found.state == quality.WARNED else "error"

@@ -1,0 +1,145 @@
+"""The slow sensor: once an hour it sweeps what attempts left, and searches for what nobody reads.
+
+Once a day it prunes the ledger, and reads some newest updates of ours to the last byte.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from feed_assets.ledger import alerts
+from feed_assets.ledger.database import Ledger, get_cursor, get_cursors, put_cursors
+from feed_assets.ledger.old_rows import PrunedLog, prune_log
+from feed_assets.orchestration.decide.alert_owner import Ours
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.undeclared import unread
+from feed_assets.runs.orphan_sweep import Swept, sweep
+from feed_assets.runs.services import Services
+from feed_assets.settings import settings
+from feed_assets.spark.scratch import sweep_scratch
+
+if TYPE_CHECKING:
+    from feed_assets.runs.bit_rot import Rotten
+
+PAUSE = timedelta(hours=1)
+"""Time from one complete sweep to the next, whoever drives the sensor: `feed-assets run` evaluates it at every tick."""
+
+PRUNE_PAUSE = timedelta(days=1)
+"""Time from one complete pruning of the ledger to the next: each reads every old row that stays."""
+
+UNKNOWN = "unknown"
+"""The kind of alerts for what nobody reads on the blackboard: `unknown:<feed>`."""
+
+DAMAGED = "damaged"
+"""The kind of alerts that name a published update whose bytes changed: `damaged:<feed>|<partition>/<update>`."""
+
+LINES_PER_MESSAGE = 20
+"""Maximum number of actions in a tick's message; all of them are in its log."""
+
+_LOOKED, _STOPPED = "looked for orphans", "stopped looking for orphans"
+_PRUNED, _PRUNED_UPTO = "pruned the ledger", "stopped pruning the ledger"
+
+
+def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """Sweep until the time is over, and return what was done as the tick's message, which the UI shows."""
+    if context.repository_def is None:
+        raise dg.DagsterInvariantViolationError("The sensor 'orphans' needs definitions: build its context with them.")
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
+        now = loading.effective_dt
+    graph = Graph(context.repository_def.asset_graph)
+    services = replace(Services.of(settings(), elsewhere=graph.elsewhere), now=lambda: now)
+    looked, stopped = _cursors(services.ledger)
+    if looked and now < (again := datetime.fromisoformat(looked) + PAUSE):
+        return dg.SkipReason(f"The next look for orphans is at {again:%Y-%m-%d %H:%M} UTC.")
+    deadline = monotonic() + settings().tick_seconds
+    swept = sweep(services, graph.claiming(), lambda: monotonic() > deadline, stopped)
+    for done in swept.done:
+        context.log.info(str(done))
+    pruned = _prune(services.ledger, now, lambda: monotonic() > deadline)
+    ours = Ours(graph, services.ledger, now)
+    alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now, ours.has)
+    left = sweep_scratch(settings().spark_conf.get_secret_value())
+    rotten = _look_for_bit_rot(services, graph, ours)
+    for line in rotten.problems.values() if rotten else ():
+        context.log.warning(line)
+    _put_cursors(services.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
+    return dg.SkipReason(_message(swept, pruned, rotten, left))
+
+
+orphans_sensor = dg.SensorDefinition(
+    name="orphans",
+    evaluation_fn=sweep_orphans,
+    minimum_interval_seconds=300,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    asset_selection=dg.AssetSelection.all(),
+    description=(
+        "Once an hour: removes what dead and refused attempts left on the blackboard a day before, old claims, and "
+        "scratch files of a Spark that was killed; opens alerts for feeds and partitions that belong to no "
+        "declaration; once a day: removes what is old in the ledger, and reads some newest updates to the last byte. "
+        "Requests nothing; a tick's message says what was done."
+    ),
+)
+
+
+def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> PrunedLog | None:
+    """Prune the ledger until the time is over, from where the last tick stopped; None if it was done today.
+
+    After a kill before the cursors move, the next tick reads once more what stays.
+    """
+    with ledger.read() as connection:
+        known = get_cursors(connection, [_PRUNED, _PRUNED_UPTO])
+    after, done = known.get(_PRUNED_UPTO, ""), known.get(_PRUNED)
+    if done and not after and now < datetime.fromisoformat(done) + PRUNE_PAUSE:
+        return None
+    days = settings().log_days
+    pruned = prune_log(ledger, now, days, None, apply=True, out_of_time=out_of_time, after=after)
+    with ledger.write() as connection:
+        put_cursors(connection, {_PRUNED: now.isoformat(), _PRUNED_UPTO: pruned.stopped})
+    return pruned
+
+
+def _look_for_bit_rot(services: Services, graph: Graph, ours: Ours) -> "Rotten | None":
+    """Read some newest updates, within time of its own: otherwise slow ones would have no turn at all."""
+    from feed_assets.runs.bit_rot import look_in_turn  # With pyarrow and numpy, a third of importing feed_assets.
+
+    with services.ledger.read() as connection:
+        known = {alert.name: alert.reason for alert in alerts.open_alerts(connection)}
+    names = {name.removeprefix(f"{DAMAGED}:"): why for name, why in known.items() if name.startswith(f"{DAMAGED}:")}
+    mine = {name: why for name, why in names.items() if ours.has_feed(name.partition("|")[0])}
+    deadline = monotonic() + settings().tick_seconds / 2
+    rotten = look_in_turn(services, graph.own(), mine, ours.now, lambda: monotonic() > deadline)
+    if rotten:
+        alerts.keep(services.ledger, DAMAGED, rotten.damaged, ours.now, ours.has_feed)
+    return rotten
+
+
+def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None", left: Sequence[Path]) -> str:
+    lines = [str(each) for each in swept.done[:LINES_PER_MESSAGE]]
+    if len(swept.done) > LINES_PER_MESSAGE:
+        lines.append(f"and {len(swept.done) - LINES_PER_MESSAGE} more, see the log")
+    lines += rotten.damaged.values() if rotten else ()
+    lines += [f"{name} was not read to its end: the time was over" for name in rotten.unfinished] if rotten else ()
+    if swept.claims:
+        lines.append(f"{swept.claims} old claims removed")
+    if pruned and pruned.total:
+        lines.append(f"{pruned.total} old rows of the ledger removed")
+    lines += [f"removed {each}: scratch files of a Spark that was killed" for each in left]
+    if swept.stopped:
+        lines.append("the time was over: the next tick goes on")
+    return "\n".join(lines) or "No orphans."
+
+
+def _cursors(ledger: Ledger) -> tuple[str, str]:
+    """Return when the last sweep was complete ('' if one is under way), and the claim after which it continues."""
+    with ledger.read() as connection:
+        return get_cursor(connection, _LOOKED) or "", get_cursor(connection, _STOPPED) or ""
+
+
+def _put_cursors(ledger: Ledger, looked: str, stopped: str) -> None:
+    with ledger.write() as connection:
+        put_cursors(connection, {_LOOKED: looked, _STOPPED: stopped})

@@ -1,0 +1,175 @@
+"""Partitions and events that are late by a cadence: they should exist, and do not.
+
+A check continues where the last one ended, in the log and in time, and repeats what was missing: so its work does not
+grow with history. Its findings are kept before its alerts: after a kill in between, the next check begins there.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.cadence import Cadence, missing
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.events import Recorded
+from feed_assets.core.expected_partitions import (
+    MISSING_AT_MOST,
+    Expected,
+    begin,
+    due_upto,
+    expected_since,
+    has_come,
+    looked,
+    not_there,
+)
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import closures, event_store, expected_cursor, log, status_facts
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.status_facts import Asked
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.declarations import EventTable
+from feed_assets.orchestration.declare.partitions import ended_within, extent_of, still_partitions
+
+CHANGES_PER_LOOK = 10_000
+"""Maximum number of changes of the log that one check reads; the next one reads those after them."""
+
+
+def with_cadence(graph: Graph) -> list[Node]:
+    """Return the nodes that have a cadence."""
+    return [node for node in graph.by_feed.values() if node.cadence]
+
+
+def by_events_alone(graph: Graph) -> list[Node]:
+    """Return the nodes whose cadence is about their events, and not about partitions."""
+    return [node for node in with_cadence(graph) if not node.expects_partitions]
+
+
+def late(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
+    """Return what is late, by feed. `since` is when the watch of each feed with expected events began."""
+    return late_events(graph, ledger, since, now) | late_partitions(graph, ledger, now)
+
+
+def late_events(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
+    """Return reasons by feed if no event arrived for the cron's last tick, for those without expected partitions."""
+    nodes = by_events_alone(graph)
+    with ledger.read() as connection:
+        last = event_store.newest_of(connection, [node.feed for node in nodes])
+    reasons = {str(node.feed): _why_late(node, last.get(node.feed), since[str(node.feed)], now) for node in nodes}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _why_late(node: Node, last: Recorded | None, since: datetime, now: datetime) -> str | None:
+    cadence = node.cadence
+    expected_at = missing(cadence, last.time if last else None, since, now) if cadence else None
+    if not expected_at or not cadence:
+        return None
+    came = f"the last one came {last.time:%Y-%m-%d %H:%M} UTC" if last else "none has ever come"
+    return (
+        f"no event of {node.feed} for {expected_at:%Y-%m-%d %H:%M} UTC ({cadence.cron}, tolerance "
+        f"{cadence.tolerance}): {came}. Ask its owner; `feed-assets events ls {node.feed}` lists them."
+    )
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One check of a feed: the partitions whose existence is to be checked."""
+
+    node: Node
+    cadence: Cadence
+    expected: Expected
+    ends: Mapping[str, datetime]
+    """Ends by key of partitions that were missing, are expected now, or may be missing again."""
+    reached: datetime
+    due: datetime
+
+    @property
+    def asked(self) -> list[Asked]:
+        """Return the partitions as the ledger is queried for them."""
+        is_table = isinstance(self.node.declaration, EventTable)
+        return [Asked(Partition(self.node.feed, key), (), self.node.is_appendable, is_table) for key in self.ends]
+
+
+def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, str]:
+    """Return reasons by feed for partitions that should exist and do not, after a check of what is new. Repeatable."""
+    watched = {node.feed: (node, cadence) for node in with_cadence(graph) if (cadence := _of_partitions(node))}
+    with ledger.read() as connection:
+        retired = closures.retired(connection) if watched else ()
+        watched = {feed: each for feed, each in watched.items() if feed not in retired}
+        if not watched:
+            return {}
+        before, last = expected_cursor.known(connection, watched), log.last(connection)
+        known = {at: before.get(at) or begin(cadence, now, last) for at, (_, cadence) in watched.items()}
+        changes, upto = _changes(connection, min(each.position for each in known.values()), last)
+        looks = [
+            _look(graph, node, cadence, known[feed], changes.get(feed, ()), now)
+            for feed, (node, cadence) in watched.items()
+        ]
+        there = _there(connection, looks)
+    found = {look.node.feed: _found(look, there, max(upto, look.expected.position)) for look in looks}
+    if changed := {feed: each for feed, each in found.items() if before.get(feed) != each}:
+        with ledger.write() as connection:
+            expected_cursor.keep(connection, changed)
+    told = [(str(look.node.feed), found[look.node.feed], look.reached == look.due) for look in looks]
+    return {feed: not_there(feed, each, is_all=is_all) for feed, each, is_all in told if each.missing}
+
+
+def _of_partitions(node: Node) -> Cadence | None:
+    return node.cadence if node.expects_partitions else None
+
+
+def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[Feed, list[log.Numbered]], int]:
+    """Return changes after a position that may add or remove partitions, by feed, and the position they reach."""
+    changes = log.after(connection, position, last, CHANGES_PER_LOOK) if position < last else ()
+    found: dict[Feed, list[log.Numbered]] = {}
+    for change in changes:
+        if change.kind in (log.UPDATE, log.EVENT, log.CLOSED) and change.after not in (log.PRUNED, "closed"):
+            found.setdefault(change.partition.feed, []).append(change)
+    return found, changes[-1].sequence if len(changes) == CHANGES_PER_LOOK else last
+
+
+def _look(
+    graph: Graph, node: Node, cadence: Cadence, known: Expected, changes: Iterable[log.Numbered], now: datetime
+) -> _Look:
+    again: dict[str, datetime] = {}
+    for change in changes:
+        key = graph.parent_partition(change.partition).key
+        if change.sequence <= known.position or not (time := _time_of(node, key)):
+            continue
+        if change.after in (log.INVALIDATED, "open"):
+            again |= {key: time[1]} if known.since < time[1] <= known.upto else {}
+        elif cadence.cron is None:
+            known = has_come(known, *time, now)
+    due, room = due_upto(cadence, known, now), MISSING_AT_MOST - len(known.missing)
+    new, reached = ended_within(node.partitions_def, known.upto, due, room) if room > 0 else ({}, known.upto)
+    still = still_partitions(node.partitions_def, {**known.missing, **again})
+    ends = {key: time[1] for key in still if (time := _time_of(node, key))}
+    return _Look(node, cadence, known, ends | new, reached, due)
+
+
+def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
+    """Return the time of a partition; None if it was one of other definitions only."""
+    with suppress(InvalidName):
+        extent = extent_of(node.partitions_def, key)
+        return (extent.start, extent.end) if extent.start and extent.end else None
+    return None
+
+
+def _there(connection: sa.Connection, looks: Iterable[_Look]) -> Collection[Partition]:
+    """Return the partitions that exist, or are not expected any more because somebody closed them."""
+    asked = [each for look in looks for each in look.asked]
+    if not asked:
+        return ()
+    return (
+        status_facts.there(connection, asked) | closures.closed(connection, [each.partition for each in asked]).keys()
+    )
+
+
+def _found(look: _Look, there: Collection[Partition], position: int) -> Expected:
+    feed, known = look.node.feed, look.expected
+    not_in = [key for key in look.ends if Partition(feed, key) not in there]
+    since = {key: expected_since(look.cadence, known, look.ends[key]) for key in not_in if key not in known.missing}
+    kept = {key: known.missing[key] for key in not_in if key in known.missing}
+    return looked(known, max(known.upto, look.reached), position, kept | since)

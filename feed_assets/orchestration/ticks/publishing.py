@@ -1,0 +1,201 @@
+"""The log, published also where the team chooses: our events and transitions, or lineage for a catalog."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import dagster as dg
+
+from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent, decode
+from feed_assets.core.isolation import failing_alone
+from feed_assets.core.message_words import some
+from feed_assets.core.readiness import NAMED
+from feed_assets.core.secrets import shown
+from feed_assets.core.setting_types import GLUE, KAFKA, LINEAGE
+from feed_assets.kafka import check_installed
+from feed_assets.ledger import closures, event_store, subscriptions
+from feed_assets.ledger.run_changes import run_changes
+from feed_assets.ledger.states.state_views import Transition, transitions
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.pipeline_tables import published
+from feed_assets.runs.services import Services
+from feed_assets.settings import expand, settings
+from feed_assets.sources.pipeline_sink import pipelines_beside
+from feed_assets.sources.sinks import Sink, open_sink
+
+if TYPE_CHECKING:
+    from feed_assets.sources.glue import Registered
+
+EVENTS_PER_WRITE = 1000
+"""Events that are published at a time."""
+
+CHANGES_PER_WRITE = 10
+"""Changes of runs that are sent at a time: an endpoint takes one after the other, and a kill repeats so many."""
+
+BATCHES_PER_WRITE = 100
+"""Changes whose batches are registered at a time: Glue takes one after the other."""
+
+_Event = TypeVar("_Event")
+
+
+@dataclass(frozen=True)
+class _Outlet(Generic[_Event]):
+    """A sink, and what it takes of the log: `after` returns up to `limit` events after a number, in order."""
+
+    name: str
+    sink: Sink[_Event]
+    after: Callable[[int], list[tuple[int, _Event]]]
+    limit: int
+
+
+def publish_events(
+    services: Services, graph: Graph, instance: dg.DagsterInstance, out_of_time: Callable[[], bool]
+) -> dict[str, str]:
+    """Publish to every sink what it lacks, until the time is over, and return the problems by sink."""
+    problems: dict[str, str] = {}
+    for url in (each.get_secret_value() for each in settings().events_to):
+        with failing_alone(problems, shown(url)):
+            opened = next((each for start, each in _BY_START.items() if url.startswith(start)), _events)
+            outlet = opened(url, services, graph, instance)
+            with failing_alone(problems, shown(url)):
+                _publish_pipelines(outlet.sink, graph, services)
+            if foreign := _publish(services, outlet, out_of_time):
+                problems[shown(url)] = (
+                    f"{some(foreign, NAMED)} not written by us, and left as found. Our events are beside it, and who "
+                    "reads the files by name may have passed them over: remove it, and let nobody else write there."
+                )
+    return problems
+
+
+def _publish_pipelines(sink: Sink[Any], graph: Graph, services: Services) -> None:
+    """Publish pipelines before events, so that a reader of a new table's event finds the others to wait for.
+
+    Events do not wait for this: a failure is reported, and readers continue with the version before.
+    """
+    if beside := pipelines_beside(sink):
+        with services.ledger.read() as connection:
+            retired = closures.retired(connection)
+        beside.publish(published(graph, retired), services.now())
+
+
+def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
+    """Return the outlet of our write events and transitions of windows. No sink may be in a feed of the blackboard."""
+    sink = open_sink(expand(url), services.board, graph.on_blackboard())
+    return _Outlet(_name(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
+
+
+def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterInstance) -> _Outlet[Any]:
+    """Return the outlet of what runs read and wrote. Its client is imported only for such a sink."""
+    from feed_assets.orchestration.ticks.lineage_events import Lineage
+    from feed_assets.sources.openlineage import OpenLineageSink
+
+    def after(last: int) -> list[tuple[int, Any]]:
+        with services.ledger.read() as connection:
+            found = run_changes(connection, last, CHANGES_PER_WRITE)
+        asked = [each.run.dagster_run for each in found if each.run.dagster_run]
+        jobs = {run.run_id: run.job_name for run in instance.get_runs(dg.RunsFilter(run_ids=asked))} if asked else {}
+        others = {feed: settings().place(name).url for feed, name in graph.elsewhere.items()}
+        lineage = Lineage(graph, services.board.url, jobs, others)
+        return [(each.sequence, lineage.event(each)) for each in found]
+
+    return _Outlet(_name(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)
+
+
+def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> "_Outlet[Registered | None]":
+    """Return the outlet of batches that changed, as they are now. Its client is imported only for such a sink."""
+    from feed_assets.orchestration.ticks.catalog import Catalog
+    from feed_assets.sources.glue import GlueSink
+
+    catalog = Catalog(graph, services.ledger, services.board.url)
+    limit = BATCHES_PER_WRITE
+    return _Outlet(_name(url), GlueSink(url.removeprefix(GLUE)), lambda last: catalog.after(last, limit), limit)
+
+
+def _topic(url: str, services: Services, _graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
+    """Return the outlet of our events as messages. Its client is imported only for such a sink."""
+    check_installed()
+    from feed_assets.sources.topic_sink import topic_sink
+
+    sink = topic_sink(url.removeprefix(KAFKA))
+    return _Outlet(_name(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
+
+
+_BY_START: Mapping[str, Callable[..., _Outlet[Any]]] = {LINEAGE: _lineage, GLUE: _glue, KAFKA: _topic}
+
+
+def _name(url: str) -> str:
+    return f"published to {shown(url)}"
+
+
+def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
+    """Publish until there is nothing left or the time is over, and return what others wrote there.
+
+    It is searched for before, too: between two numbers of ours it would not be found afterwards.
+    """
+    found = _strangers(services, outlet)
+    published = 0
+    while count := _publish_some(services, outlet, found):
+        published += count
+        if count < outlet.limit or out_of_time():
+            break
+    after = _strangers(services, outlet) if published else ()  # Otherwise it would be the same search again.
+    return sorted({*found, *after})
+
+
+def _strangers(services: Services, outlet: _Outlet[_Event]) -> list[str]:
+    with services.ledger.read() as connection:
+        last = subscriptions.position(connection, outlet.name)
+    return [*outlet.sink.strangers(last, lambda: {number for number, _ in outlet.after(last)})]
+
+
+def _publish_some(services: Services, outlet: _Outlet[_Event], taken: list[str]) -> int:
+    """Publish some events, and return how many. The cursor moves last: a sink drops what a kill repeats."""
+    with services.ledger.read() as connection:
+        last = subscriptions.position(connection, outlet.name)
+    found = outlet.after(last)
+    if found:
+        taken += outlet.sink.publish(found)
+        with services.ledger.write() as connection:
+            subscriptions.advance(connection, outlet.name, found[-1][0])
+    return len(found)
+
+
+def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
+    """Return the first events and transitions of windows after a number, in order, up to the limit of a write."""
+    with services.ledger.read() as connection:
+        written = [
+            (each.sequence, _as_written(each)) for each in event_store.ours(connection, sequence, EVENTS_PER_WRITE)
+        ]
+        crossed = [
+            (each.sequence, _as_event(each)) for each in transitions(connection, sequence, None, EVENTS_PER_WRITE)
+        ]
+    return sorted([*written, *crossed], key=lambda numbered: numbered[0])[:EVENTS_PER_WRITE]
+
+
+def _as_event(transition: Transition) -> WriteEvent:
+    """Return a transition as an event of its dataset: it wrote no data, and its context has both states."""
+    at, bounds = transition.address, {"start": transition.start, "end": transition.end}
+    said = {name: getattr(transition, name) for name in ("why", "who") if getattr(transition, name)}
+    states = {"grain": at.grain, "sub_partition": at.sub_partition, "from": transition.before, "to": transition.after}
+    times = {name: moment.isoformat() for name, moment in bounds.items()}
+    return WriteEvent(
+        str(at.dataset),
+        transition.at,
+        transition.at,
+        f"{at.partition.path}#{transition.sequence}",
+        Operation.UPDATE,
+        at.partition.key,
+        {NO_NEW_DATA: True, "transition": {**states, **times, **said}},
+    )
+
+
+def _as_written(event: Recorded) -> WriteEvent:
+    return WriteEvent(
+        str(event.partition.feed),
+        decode(event.marker),
+        decode(event.event_marker),
+        event.correlation,
+        event.operation,
+        event.partition.key,
+        event.context,
+    )

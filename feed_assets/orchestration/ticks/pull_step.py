@@ -1,0 +1,69 @@
+"""Pull the files of partners: a step of its own sensor, as a copy may take longer than others can wait."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+
+from filelock import FileLock, Timeout
+
+from feed_assets.core.isolation import failing_alone
+from feed_assets.core.message_words import some
+from feed_assets.core.pulls import Pull
+from feed_assets.core.readiness import NAMED
+from feed_assets.home import OWNED, home
+from feed_assets.intake.pull import Source, due, pull
+from feed_assets.ledger import intake_files
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.declarations import Foreign
+from feed_assets.orchestration.declare.partitions import Existence, existence, times_of
+from feed_assets.orchestration.declare.time_windows import key_at
+from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
+
+
+def pull_files(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Pull what is due until the time is over, one source at least; problems with files are reported at each tick.
+
+    One process of a home pulls at a time. Dagster may give up a tick over a long copy, which continues all the same:
+    the ticks after it have nothing to do until it has ended.
+    """
+    sources = pulled(tick.graph, tick.now)
+    try:
+        with FileLock(home() / ".pull.lock", timeout=0, mode=OWNED):
+            _pull_due(tick, sources, out_of_time)
+    except Timeout:
+        tick.context.log.info("files are being pulled by another tick or process of this home")
+    since = {source.feed: source.pull.told_since(tick.now) for source in sources}
+    with tick.ledger.read() as connection:
+        wrong = intake_files.wrong(connection, since)
+    for feed, files in wrong.items():
+        said = some([f"{each.file.key}: {each.reason}" for each in files], NAMED)
+        tick.problems.setdefault(str(feed), f"not pulled: {said}. Ask the partner.")
+
+
+def _pull_due(tick: Tick, sources: Iterable[Source], out_of_time: OutOfTime) -> None:
+    for number, source in enumerate(due(tick.services, [*sources], tick.now)):
+        if number and out_of_time():
+            tick.is_complete = False
+            return
+        with failing_alone(tick.problems, str(source.feed)):
+            tick.is_complete &= pull(tick.services, source, tick.now, out_of_time)
+
+
+def pulled(graph: Graph, now: datetime) -> list[Source]:
+    """Return the sources that are pulled into the feeds of a code location."""
+    found = [(node, node.declaration) for node in graph.foreign()]
+    return [
+        Source(node.feed, declared.intake, partial(_key_of, node, now=now))
+        for node, declared in found
+        if isinstance(declared, Foreign) and isinstance(declared.intake, Pull)
+    ]
+
+
+def _key_of(node: Node, moment: datetime, *, now: datetime) -> str | None:
+    """Return the partition that a moment is in, also one that is not over; None if the feed will never have it."""
+    times = times_of(node.partitions_def)
+    key = key_at(times, moment) if times else None
+    if key is None or existence(node.partitions_def, key, now) is Existence.NEVER:
+        return None
+    return key

@@ -1,0 +1,206 @@
+"""Checks by ticks of Kafka topics and their tables: new partitions, lag of chunks and rows, problems."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import TypeAdapter
+
+from feed_assets.core.errors import SourceBusy
+from feed_assets.core.isolation import failing_alone
+from feed_assets.core.message_words import some
+from feed_assets.core.readiness import NAMED
+from feed_assets.kafka import check_installed
+from feed_assets.ledger import alerts
+from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
+from feed_assets.orchestration.decide.alert_owner import Ours
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.declarations import NOT_YET, EventTable, LoadedDataset, LoadedTopic
+from feed_assets.orchestration.declare.topic_tables import declared_topics
+from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
+
+if TYPE_CHECKING:
+    from feed_assets.warehouse.load_state import TableState
+
+StatesOf = Callable[[str], "list[TableState]"]
+"""A function that returns the states of a warehouse's tables; within a tick each warehouse is queried once."""
+
+BEHIND, DEAD_LETTERS, NOT_LOADED = KINDS = "behind", "dead_letters", "not_loaded"
+"""Kinds of alerts: the name goes on with the table's."""
+
+LETTERS_PER_TICK = 5000
+"""Maximum number of dead letters of a topic that a tick counts; the rest follow in the next ones."""
+
+ANSWER_SECONDS = 10
+"""Seconds within which the broker must answer a tick."""
+
+
+def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
+    """Return requests to add the partitions of a topic that Dagster does not have yet. Raise SourceUnavailable."""
+    topic, parts = node.partitioned_as, node.partitions_def
+    if not topic or not isinstance(parts, dg.DynamicPartitionsDefinition):
+        return []
+    check_installed()
+    from feed_assets.sources.signal_events import partitions_of
+
+    there = {*parts.get_partition_keys()}
+    new = [each for each in partitions_of(topic, ANSWER_SECONDS) if each not in there]
+    return [parts.build_add_request(new)] if new else []
+
+
+def topics_of(graph: Graph) -> dict[str, EventTable]:
+    """Return the Kafka topics of a code location, by the topic's name."""
+    return declared_topics(node.declaration for node in graph.tables())
+
+
+def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Keep the alerts of topics and tables. Alerts of what cannot be checked now stay as they were: it is a problem."""
+    tables, states_of = followers_of(tick.graph), _states_once()
+    with tick.ledger.read() as connection:
+        opened = alerts.open_alerts(connection)
+    known = {each.name: each.reason for each in opened if each.name.partition(":")[0] in KINDS}
+    if not tables and not known:
+        return
+    found = {alert: known[alert] for table in tables for alert in _alerts_of(table) if alert in known}
+    for table in tables:
+        if out_of_time():
+            break
+        with failing_alone(tick.problems, str(table.feed)), suppress(SourceBusy):  # Its sensor says if that lasts.
+            _look(tick.ledger, table, states_of, known, found)
+    ours = Ours(tick.graph, tick.ledger, tick.now)
+    for kind in KINDS:
+        mine = {name.removeprefix(f"{kind}:"): why for name, why in found.items() if name.startswith(f"{kind}:")}
+        alerts.keep(tick.ledger, kind, {key: why for key, why in mine.items() if why}, tick.now, ours.has_feed)
+
+
+def followers_of(graph: Graph) -> list[EventTable]:
+    """Return the Kafka topics, and the tables of warehouses, of a code location."""
+    tables = [node.declaration for node in graph.tables()]
+    return [each for each in tables if isinstance(each, EventTable) and (each.topic or each.loaded)]
+
+
+def _alerts_of(table: EventTable) -> list[str]:
+    kinds = (NOT_LOADED if table.loaded else DEAD_LETTERS, *([BEHIND] if table.lag else []))
+    return [f"{kind}:{table.feed}" for kind in kinds]
+
+
+def _look(
+    ledger: Ledger, table: EventTable, states_of: StatesOf, known: Mapping[str, str], found: dict[str, str]
+) -> None:
+    """Put what is wrong with a topic or a table into `found`, by the names of alerts; '' if nothing is."""
+    if not isinstance(table.loaded, LoadedDataset):
+        check_installed()
+    if table.loaded:
+        found[f"{NOT_LOADED}:{table.feed}"] = _not_loaded(table.loaded, states_of)
+    else:
+        found[f"{DEAD_LETTERS}:{table.feed}"] = _dead(ledger, table.table_name)
+    if table.lag is not None:
+        alert = f"{BEHIND}:{table.feed}"
+        loaded = table.loaded if isinstance(table.loaded, LoadedTopic) else None
+        why = _unloaded(loaded, table.lag, states_of) if loaded else _behind(table.table_name, table.lag)
+        found[alert] = (known.get(alert) or why) if why else ""  # Its numbers are those of when it began.
+
+
+def _states_once() -> StatesOf:
+    """Return a function that queries each warehouse once: a busy one is waited for once, not for each of its tables."""
+    from feed_assets.sources.warehouse_events import states
+
+    busy: dict[str, SourceBusy] = {}
+    look = cache(states)
+
+    def states_of(warehouse: str) -> "list[TableState]":
+        if warehouse in busy:
+            raise busy[warehouse]
+        try:
+            return look(warehouse)
+        except SourceBusy as error:
+            busy[warehouse] = error
+            raise
+
+    return states_of
+
+
+def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str:
+    """Return why nothing is loaded yet, why a table has stopped, or how many rows its warehouse could not hold."""
+    mine = [each for each in states_of(loaded.warehouse) if each.topic == loaded.name]
+    if not mine:
+        return f"{NOT_YET}{_why_nothing(loaded)}"
+    if mine[0].problem:
+        return f"{loaded.name} is not loaded into {loaded.warehouse} any more: {mine[0].problem}"
+    if not (refused := sum(each.refused for each in mine)):
+        return ""
+    return (
+        f"{refused:,} rows of {loaded.name} are none that {loaded.warehouse} can hold. Its table feed_assets.refused "
+        "has the offset and the reason of each; delete them there once they are dealt with."
+    )
+
+
+def _why_nothing(loaded: LoadedTopic | LoadedDataset) -> str:
+    why = f"`feed-assets warehouse load {loaded.warehouse}` loads {loaded.name}. Look whether it runs."
+    if isinstance(loaded, LoadedDataset):
+        return why
+    from feed_assets.kafka.lag import why_unsignalled
+    from feed_assets.sources.topic_events import clients_for, translated
+
+    with translated():
+        unsignalled = why_unsignalled(clients_for(loaded.topic), loaded.topic)
+    return unsignalled or why
+
+
+def _unloaded(loaded: LoadedTopic, most: int, states_of: StatesOf) -> str:
+    from feed_assets.kafka.lag import ends
+    from feed_assets.sources.topic_events import clients_for, translated
+
+    with translated():
+        found = ends(clients_for(loaded.topic), loaded.topic)
+    nexts = {each.partition: each.next_offset for each in states_of(loaded.warehouse) if each.topic == loaded.topic}
+    behind = {each: end - (nexts.get(each) or 0) for each, end in sorted(found.items())}
+    said = [f"{loaded.topic}/{each} {count:,}" for each, count in behind.items() if count > most]
+    if not said:
+        return ""
+    return (
+        f"messages without a row: {some(said, NAMED)}. Expected at most {most:,} of a partition (lag). Look whether "
+        f"`feed-assets warehouse load {loaded.warehouse}` runs; `feed-assets warehouse state {loaded.warehouse}` says "
+        "how far it is."
+    )
+
+
+def _behind(name: str, most: int) -> str:
+    from feed_assets.kafka.lag import lag
+    from feed_assets.sources.topic_events import clients_for, translated
+
+    with translated():
+        late = [each for each in lag(clients_for(name), name) if each.behind > most]
+    said = [f"{name}/{each.partition} {each.behind:,} since {each.since:%Y-%m-%d %H:%M:%S} UTC" for each in late]
+    if not said:
+        return ""
+    return (
+        f"messages without a chunk: {some(said, NAMED)}. Expected at most {most:,} of a partition (lag). Look whether "
+        f"`feed-assets connector run` runs; `feed-assets kafka lag {name}` says how far it is."
+    )
+
+
+def _dead(ledger: Ledger, name: str) -> str:
+    """Count dead letters since the last tick; return a text if any are open. Count and position move together."""
+    from feed_assets.kafka.dead_letters import Open, opened
+    from feed_assets.sources.topic_events import clients_for, translated
+
+    cursor, adapter = f"dead letters of {name}", TypeAdapter(Open)
+    with ledger.read() as connection:
+        kept = get_cursor(connection, cursor)
+    known = adapter.validate_json(kept) if kept else Open({})
+    with translated():
+        found = opened(clients_for(name), name, known, LETTERS_PER_TICK, ANSWER_SECONDS)
+    if found != known:
+        with ledger.write() as connection:
+            if get_cursor(connection, cursor) == kept:  # Else another process has counted.
+                put_cursors(connection, {cursor: adapter.dump_json(found).decode()})
+    if found.count <= 0:
+        return ""
+    return (
+        f"{found.count:,} messages of {name} are no records, the last one {found.last}. "
+        f"`feed-assets kafka dead-letters {name}` lists them; with --replay or --drop they are dealt with."
+    )

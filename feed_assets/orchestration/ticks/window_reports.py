@@ -1,0 +1,115 @@
+"""Reports to Dagster of windows and quality: a materialization of complete data, or an observation.
+
+A partitioned check result that no run made is never reported: Dagster stores only the first one of a partition.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import dagster as dg
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE, WindowState
+from feed_assets.core.feeds import Partition
+from feed_assets.core.windows import address_of
+from feed_assets.ledger import log, quality, runs
+from feed_assets.ledger.log import Numbered
+from feed_assets.ledger.states import window_queries
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.overlapping_windows import asset_partition
+from feed_assets.orchestration.declare.declarations import STALE, WATCHED, StateTable
+from feed_assets.orchestration.execute.build_events import DATA_VERSION_TAG
+from feed_assets.orchestration.ticks.staleness import stale_metadata
+
+Report = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+
+_ORDINARY = {WindowState.OPEN, WindowState.COMPLETE}
+
+
+def partition_of(graph: Graph, change: Numbered) -> Partition | None:
+    """Return the asset's partition that a change is of; for a window that of its time, if there is one."""
+    node = graph.node(change.partition.feed)
+    if address_of(change.partition):
+        return asset_partition(node, change.partition)
+    return graph.parent_partition(change.partition)
+
+
+def unsaid(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> set[Numbered]:
+    """Return the changes that are not reported: results of runs, which report them, and ordinary windows of feeds.
+
+    Windows of tables are reported, as tables have nothing else to report.
+    """
+    who = {each.who for each in changes if each.who and each.kind == log.QUALITY}
+    ours = runs.in_dagster(connection, sorted(who))
+    return {each for each in changes if _is_unsaid(graph, each, ours)}
+
+
+def _is_unsaid(graph: Graph, change: Numbered, ours: Mapping[str, str]) -> bool:
+    if change.kind == log.QUALITY:
+        return change.who in ours
+    node = graph.by_feed.get(change.partition.feed)
+    is_of_feed = change.kind == log.WINDOW and node is not None and not isinstance(node.declaration, StateTable)
+    return is_of_feed and {change.before, change.after} <= _ORDINARY
+
+
+def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+    """Return one event for each transition; the data version of a table's partition is a digest of its content."""
+    addresses = [at for each in changes if (at := address_of(each.partition))]
+    data = (
+        {at.partition: row.data for at, row in window_queries.known(connection, addresses).items()} if addresses else {}
+    )
+    nodes = {change: graph.node(change.partition.feed) for change in changes}
+    return [
+        _window(nodes[each], each, at, data.get(each.partition))
+        for each in changes
+        if (at := asset_partition(nodes[each], each.partition))
+    ]
+
+
+def _window(
+    node: Node, change: Numbered, at: Partition, data: int | None
+) -> dg.AssetMaterialization | dg.AssetObservation:
+    """Return a transition's event. A window that opens again keeps its materialization: only the description shows it.
+
+    A window of a feed is observed: its materializations are its updates.
+    """
+    told = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
+    told |= {"why": change.why or "", "who": change.who or ""}
+    state = "open again" if change.after == WindowState.OPEN else (change.after or "").replace("_", " ")
+    said = f"{state}: {change.why}" if change.why else state
+    if change.after not in DONE or not isinstance(node.declaration, StateTable):
+        return dg.AssetObservation(node.key, said, told, node.key_of(at))
+    return dg.AssetMaterialization(
+        node.key, said, told, node.key_of(at), {DATA_VERSION_TAG: str(data or change.sequence)}
+    )
+
+
+def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+    """Return the newest result of each asset check, and an observation for each other check, mark and waiver."""
+    known = quality.known(connection, [each.partition for each in changes if each.subject in WATCHED])
+    results = [
+        dg.AssetCheckEvaluation(
+            asset_key=graph.node(partition.feed).key,
+            check_name=check,
+            passed=found.state == quality.PASSED,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=found.reason,
+            metadata=stale_metadata(connection, partition.feed) if check == STALE else {},
+        )
+        for (partition, check), found in known.items()
+        if check in WATCHED
+    ]
+    return [*results, *_observations(graph, (each for each in changes if each.subject not in WATCHED))]
+
+
+def _observations(graph: Graph, changes: Iterable[Numbered]) -> list[dg.AssetObservation]:
+    found = [(each, at) for each in changes if (at := partition_of(graph, each))]
+    return [_observation(graph.node(at.feed), each, at) for each, at in found]
+
+
+def _observation(node: Node, change: Numbered, at: Partition) -> dg.AssetObservation:
+    state = (change.after or "over").replace("_", " ")
+    said = f"{change.subject} {state}: {change.why}" if change.why else f"{change.subject} {state}"
+    told = {"check": change.subject, "state": state, "why": change.why or "", "who": change.who or ""}
+    told |= {"window": change.partition.key} if address_of(change.partition) else {}
+    return dg.AssetObservation(node.key, said, told, node.key_of(at))

@@ -1,0 +1,53 @@
+"""Reports of a companion's findings in rows that others wrote, about what it has read: windows, or a partition."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from feed_assets.core.errors import PartitionClosed, UpdateChanged
+from feed_assets.core.feeds import Partition
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import quality
+from feed_assets.ledger.states import window_queries
+from feed_assets.runs.outcomes import CheckResult
+from feed_assets.runs.phases import Pinned
+from feed_assets.runs.pinning import Order, pin_inputs
+from feed_assets.runs.services import Services
+
+
+def report(services: Services, order: Order, pinned: Pinned, results: Sequence[CheckResult], run_id: str) -> None:
+    """Report the outcome of each check. Repeatable: after a kill the next run reports all of them again.
+
+    Raise UpdateChanged if what was read has changed since: nothing is known about its present rows.
+    """
+    if pin_inputs(order, services).pins != pinned.pins:
+        raise UpdateChanged(f"{order.output}: what it reads has changed while it was measured. Run it again.")
+    for address in _windows(pinned):
+        for each in results:
+            found, check, now = each.state, each.check.name, services.now()
+            with suppress(PartitionClosed):  # No finding changes what is final.
+                window_queries.report_quality(services.ledger, address, check, found.state, found.reason, run_id, now)
+    if not pinned.spans:
+        _report_partitions(services, order, pinned, results, run_id)
+
+
+def judged(order: Order, pinned: Pinned) -> list[Partition]:
+    """Return what the checks of a run judge: the partitions that a companion has read, or the output of another run."""
+    if not order.recipe.is_companion:
+        return [order.output]
+    return [at.partition for at in _windows(pinned)] or [at for some in order.inputs.values() for at in some]
+
+
+def _windows(pinned: Pinned) -> list[WindowAddress]:
+    """Return the windows of state tables that were read."""
+    spans = [span for span in pinned.spans.values() if span]
+    return [WindowAddress(each.dataset, each.sub_partition, at.grain, at.key) for each in spans for at in each.windows]
+
+
+def _report_partitions(
+    services: Services, order: Order, pinned: Pinned, results: Sequence[CheckResult], run_id: str
+) -> None:
+    with services.ledger.change() as connection:
+        for partition in judged(order, pinned):
+            for each in results:
+                found, now = each.state, services.now()
+                quality.report(connection, partition, each.check.name, found.state, found.reason, run_id, now)

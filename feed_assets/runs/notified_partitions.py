@@ -1,0 +1,126 @@
+"""Visit the partitions in which a store reports a write or removal, and record what is there: as the listing would.
+
+A message is deleted once the ledger has what was found; after a kill before that it is delivered again. It may arrive
+twice, late, never, or in another order: what is recorded is what the store has at the moment of the visit.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Self
+from urllib.parse import urlsplit
+
+from feed_assets.core.errors import InvalidNotification, InvalidSetting
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.isolation import failing_alone
+from feed_assets.core.s3_events import Told, partition_of, told
+from feed_assets.feeds.queues import Message, Queue
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
+from feed_assets.settings import Settings
+
+MESSAGES_PER_LOOK = 500
+"""Messages that are received before their partitions are visited, each once: those of a large update are many."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """A bucket, or a prefix of one, that is a blackboard, and the feeds on it by name."""
+
+    bucket: str
+    prefix: str
+    feeds: Mapping[str, Feed]
+
+    def partition(self, found: Told) -> Partition | None:
+        """Return the partition of a feed on it that an object belongs to; None if there is none."""
+        is_below = found.bucket == self.bucket and found.key.startswith(self.prefix)
+        return partition_of(found.key.removeprefix(self.prefix), self.feeds) if is_below else None
+
+
+@dataclass(frozen=True)
+class Notified:
+    """The queues of the blackboards that some feeds are on, each with the first of these, and their buckets."""
+
+    services: Services
+    queues: Mapping[Queue, Feed]
+    buckets: Sequence[_Bucket]
+    appendable: Collection[Feed]
+
+    @classmethod
+    def of(cls, services: Services, settings: Settings, feeds: Iterable[Feed], appendable: Collection[Feed]) -> Self:
+        """Return what the settings name for the blackboards of these feeds; the listing reports what is not set."""
+        queues, buckets = dict[Queue, Feed](), list[_Bucket]()
+        for name, mine in groupby(sorted(feeds, key=_board_of(services)), key=_board_of(services)):
+            by_name = {str(feed): feed for feed in mine}
+            with suppress(InvalidSetting):
+                place = settings.place(name or None)
+                parts = urlsplit(place.url)
+                prefix = parts.path.strip("/")
+                buckets.append(_Bucket(parts.netloc, f"{prefix}/" if prefix else "", by_name))
+                if place.queue:
+                    queues.setdefault(Queue(place.queue, place.profile), min(by_name.values()))
+        return cls(services, queues, buckets, appendable)
+
+    def hear(self, queue: Queue, out_of_time: Callable[[], bool]) -> bool:
+        """Visit all that a queue reports now; return whether there was time for it. May raise QueueUnavailable."""
+        messages, is_all = received(queue, out_of_time)
+        self.look(queue, messages, out_of_time)
+        return is_all and not out_of_time()
+
+    def look(self, queue: Queue, messages: Sequence[Message], out_of_time: Callable[[], bool]) -> None:
+        """Visit the partitions that messages are about, each once, and delete these. May raise QueueUnavailable.
+
+        Messages of a feed that cannot be read, or for which there was no time, are delivered again.
+        """
+        concerned = {each: of for each in messages if (of := self._concerned(queue, each)) is not None}
+        looked = self._sync({partition for of in concerned.values() for partition in of}, out_of_time)
+        queue.delete([each for each, of in concerned.items() if of <= looked])
+
+    def _concerned(self, queue: Queue, message: Message) -> set[Partition] | None:
+        """Return the partitions of our feeds that a message is about; None for a message that no store has written.
+
+        Such a message stays on the queue: with a mistyped URL another team's messages would be deleted here.
+        """
+        try:
+            objects = told(message.body)
+        except InvalidNotification as error:
+            _log.warning("%s: the message %s is left there: %s", queue.url, message.id, error)
+            return None
+        found = {bucket.partition(each) for each in objects for bucket in self.buckets}
+        return {partition for partition in found if partition}
+
+    def _sync(self, partitions: Collection[Partition], out_of_time: Callable[[], bool]) -> set[Partition]:
+        """Visit partitions until the time is over, and return those that were read: one at least, if any can be."""
+        looked, failed = set[Partition](), dict[str, str]()
+        for partition in sorted(partitions):
+            feed = partition.feed
+            if str(feed) in failed:
+                continue
+            if looked and out_of_time():
+                break
+            with failing_alone(failed, str(feed)):
+                board, now = self.services.board_of(feed), self.services.now()
+                sync(board, self.services.ledger, partition, now, is_batch=feed in self.appendable)
+                looked.add(partition)
+        for feed, why in failed.items():
+            _log.warning("%s could not be read where its store has told of it: %s", feed, why)
+        return looked
+
+
+def _board_of(services: Services) -> Callable[[Feed], str]:
+    return lambda feed: services.elsewhere.get(feed) or ""
+
+
+def received(queue: Queue, out_of_time: Callable[[], bool], seconds: int = 0) -> tuple[list[Message], bool]:
+    """Return what is on a queue, or arrives first within `seconds`, and whether there was no more then."""
+    found = more = queue.receive(seconds)
+    while more:
+        if len(found) >= MESSAGES_PER_LOOK or out_of_time():
+            return found, False
+        more = queue.receive()
+        found = [*found, *more]
+    return found, True

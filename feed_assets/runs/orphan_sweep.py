@@ -1,0 +1,219 @@
+"""Find leftovers of attempts on the blackboard, and treat them by the table of `core/orphans.py`.
+
+An attempt's parts are removed before its claim: an interrupted removal is found again by that claim, and to repeat it
+changes nothing. So any step may be killed at any instruction.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from feed_assets.core.errors import FeedAssetsError, InvalidName, NoValidUpdate
+from feed_assets.core.feeds import MANIFEST, Feed, Partition, is_update_id
+from feed_assets.core.orphans import RULES, Contents, Fate, KnownAttempt, Status, is_old, must_look
+from feed_assets.feeds import read
+from feed_assets.feeds.local_disk import HALF_WRITTEN
+from feed_assets.feeds.write import CLAIMS, INTAKE
+from feed_assets.ledger import claimed_attempts
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
+
+_log = logging.getLogger(__name__)
+
+FINISHED, SWEPT, LEFT = "finished", "swept", "left"
+
+_INTAKE_KILLED = "intake was killed before it told the ledger"
+
+
+@dataclass(frozen=True)
+class Done:
+    """One id that was treated (`finished`, `swept`), or that a person decides about (`left`)."""
+
+    what: str
+    partition: Partition
+    update_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.partition} {self.update_id}: {self.why}"
+
+
+@dataclass
+class Swept:
+    """Result of one sweep: what it did, how many claims it removed, and where it stopped ('': all were seen)."""
+
+    done: tuple[Done, ...] = ()
+    claims: int = 0
+    stopped: str = ""
+
+
+@dataclass(frozen=True)
+class _Orphan:
+    """An old id, the leftovers of its attempt, and what is to be done; `problem`: why it cannot be read."""
+
+    partition: Partition
+    update_id: str
+    attempt: KnownAttempt
+    fate: Fate
+    objects: int = 0
+    problem: str = ""
+
+    @property
+    def is_batch(self) -> bool:
+        """Return whether intake has begun it, which publishes batches alone."""
+        return self.attempt.reason == _INTAKE_KILLED
+
+    def done(self, what: str, why: str) -> Done:
+        done = Done(what, self.partition, self.update_id, why)
+        _log.info("%s", done)
+        return done
+
+
+def never() -> bool:
+    """Return False: a call with it has no limit of time."""
+    return False
+
+
+def contents_of(services: Services, partition: Partition, update_id: str) -> tuple[Contents, int]:
+    """Return what lies under an id, and how many objects.
+
+    They are listed first and judged afterwards: a manifest that is written in between is seen.
+    """
+    path = f"{partition.path}/{update_id}"
+    files = services.board.files(path)
+    try:
+        read.named(services.board, partition, update_id)
+        return Contents.VALID, len(files)
+    except NoValidUpdate:
+        has_manifest = any(file.key == f"{path}/{MANIFEST}" for file in files)
+    return (Contents.MISCOUNTED if has_manifest else Contents.PARTS if files else Contents.NOTHING), len(files)
+
+
+def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool] = never, after: str = "") -> Swept:
+    """Finish or sweep what old claims on our own feeds lead to, until the time is over.
+
+    `after` is where the call before stopped. It costs a listing of each feed's claims; then a read and two listings for
+    each attempt that was given up. A feed that cannot be read does not hold up the others; if none can, the first
+    error is raised.
+    """
+    swept, failed = Swept(), list[FeedAssetsError]()
+    for feed in sorted(feeds, key=lambda feed: f"{feed}/"):
+        try:
+            if f"{CLAIMS}/{feed}0" > after and not swept.stopped:  # `0` follows the slash: some claims may be after.
+                _sweep_feed(services, feed, out_of_time, after, swept)
+        except FeedAssetsError as error:
+            _log.warning("orphans of %s could not be swept: %s", feed, error)
+            failed.append(error)
+    if feeds and len(failed) == len(feeds):
+        raise failed[0]
+    return swept
+
+
+def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool], after: str, swept: Swept) -> None:
+    """Sweep what one feed's claims lead to, and remove those that lead to nothing more."""
+    forgotten: list[str] = []
+    try:
+        for key, partition, update_id in _claims(services, Partition(feed)):
+            if key > after:
+                orphan = _orphan(services, partition, update_id)
+                swept.done += _carry_out(services, orphan)
+                if orphan and orphan.fate not in (Fate.KEEP, Fate.ASK):
+                    forgotten.append(key)
+                if out_of_time():  # One claim at least is done, or the last ones would starve.
+                    swept.stopped = key
+                    break
+    finally:
+        services.board.delete(forgotten)
+        swept.claims += len(forgotten)
+
+
+def forget_claims(services: Services, partition: Partition) -> None:
+    """Remove the old claims on a partition that lead to nothing more; `sweep` uses those that stay."""
+    claims = [(key, update_id) for key, at, update_id in _claims(services, partition) if at == partition]
+    orphans = [(key, _orphan(services, partition, update_id)) for key, update_id in claims]
+    services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Fate.FORGET])
+
+
+def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[Done, ...]:
+    """Walk all of our own feeds for old parts that have no claim any more, or that the ledger does not know.
+
+    The latter are reported as `left`, unless `unknown`: without the ledger the parts of a dead attempt look like an
+    update whose manifest was removed to invalidate it. It costs a listing for each partition, then three requests for
+    each id that the ledger does not have as published or invalidated.
+    """
+    done: tuple[Done, ...] = ()
+    for feed in sorted(feeds):
+        for partition in read.partitions(services.board, feed):
+            for update_id in filter(is_update_id, services.board.children(partition.path)):
+                done += _carry_out(services, _orphan(services, partition, update_id), unknown=unknown, asks=True)
+    return done
+
+
+def _carry_out(
+    services: Services, orphan: _Orphan | None, *, unknown: bool = False, asks: bool = False
+) -> tuple[Done, ...]:
+    """Treat an id by its fate, but for its claim; return what was done, if anything."""
+    if orphan is None:
+        return ()
+    if orphan.problem:
+        return (orphan.done(LEFT, orphan.problem),)
+    if orphan.fate is Fate.FINISH:
+        sync(services.board, services.ledger, orphan.partition, services.now(), is_batch=orphan.is_batch)
+        return (orphan.done(FINISHED, "it is valid, though its attempt was given up"),)
+    if orphan.fate is Fate.SWEEP or (orphan.fate is Fate.ASK and unknown):
+        services.board.sweep(f"{orphan.partition.path}/{orphan.update_id}")
+        why = orphan.attempt.reason or "the ledger does not know it"
+        return (orphan.done(SWEPT, f"{orphan.objects} objects without a valid manifest: {why}"),)
+    if orphan.fate is Fate.ASK and asks:
+        why = f"{orphan.objects} objects without a manifest that the ledger does not know; --unknown sweeps them"
+        return (orphan.done(LEFT, why),)
+    return ()
+
+
+def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan | None:
+    """Return an id with what ledger and blackboard have of it; None while it, or the end of its run, is too young."""
+    if not is_old(update_id, services.now()):  # This costs nothing: most are young.
+        return None
+    attempt = _attempt(services, partition, update_id)
+    if not is_old(update_id, services.now(), attempt.ended):
+        return None
+    try:
+        looked = must_look(attempt.status)
+        contents, objects = contents_of(services, partition, update_id) if looked else (Contents.NOTHING, 0)
+    except InvalidName as error:  # A key that no store can share, under this id alone.
+        return _Orphan(partition, update_id, attempt, Fate.ASK, problem=str(error))
+    return _Orphan(partition, update_id, attempt, RULES[attempt.status][contents], objects)
+
+
+def _attempt(services: Services, partition: Partition, update_id: str) -> KnownAttempt:
+    """Return the ledger's facts about an id; if it has none, the claim itself names the run, or intake.
+
+    Intake records a batch in the ledger in the call that publishes it: if it claimed one a day ago and never recorded
+    it, it was killed.
+    """
+    with services.ledger.read() as connection:
+        found = claimed_attempts.attempt(connection, partition, update_id)
+    if found != KnownAttempt(Status.UNKNOWN):
+        return found
+    token = (services.board.get(f"{CLAIMS}/{partition.path}/{update_id}", 100) or b"").decode(errors="replace")
+    if token.startswith(INTAKE):
+        return KnownAttempt(Status.GIVEN_UP, reason=_INTAKE_KILLED)
+    with services.ledger.read() as connection:
+        return claimed_attempts.claimed_by(connection, token)
+
+
+def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partition, str]]:
+    """Yield key, partition and update id of each claim on a partition and those below it, by key.
+
+    Claims that a killed writer left half-written on disk are among them.
+    """
+    for file in services.board.files(f"{CLAIMS}/{below.path}"):
+        path, _, name = file.key.removeprefix(f"{CLAIMS}/{below.feed}").strip("/").rpartition("/")
+        update_id = HALF_WRITTEN.sub("", name)
+        try:
+            partition = Partition(below.feed, path)
+        except InvalidName as error:
+            _log.warning("claim %s is skipped: %s", file.key, error)
+            continue
+        if is_update_id(update_id):
+            yield file.key, partition, update_id

@@ -1,0 +1,97 @@
+"""Slices of event tables that a run reads, and their form in the lineage."""
+
+from collections.abc import Mapping, Sequence
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.events import Operation, in_words
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.message_words import some
+from feed_assets.core.pins import Pin
+from feed_assets.core.plans import RunSpec
+from feed_assets.core.readiness import NAMED
+from feed_assets.core.slices import Slice
+from feed_assets.ledger import batch_sets, event_store, inbox, updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.runs.recipe import Recipe
+
+Cut = Mapping[str, Sequence[Slice]]
+"""The slices of each input, by its name."""
+
+
+def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequence[Partition]) -> list[Slice]:
+    """Return the slices of an event table: those of the run spec, or all there is, up to the last marker.
+
+    A plan that reloads begins at the beginning, and reads a table without new data up to where it was read.
+    """
+    new = [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
+    is_told = bool(run_spec.slices) or run_spec.consumes
+    if is_told and run_spec.plan.kind == "incremental":
+        return new
+    upto = _read_upto(ledger, output)
+    if not is_told:  # A run by hand may have read a table ahead of its events.
+        upto |= _upto_the_last(ledger, partitions)
+    for each in new:  # A late one may end before what was read.
+        upto[each.partition] = max(each.end, upto.get(each.partition, ""))
+    return [Slice(each, None, upto[each], _ALL) for each in partitions if each in upto]
+
+
+def refuse_strange(ledger: Ledger, told: RunSpec, tables: Mapping[str, Sequence[Partition]]) -> None:
+    """Raise InvalidDefinition for a slice by hand of a table that is not read, or one that ends after its last event.
+
+    No event covers what lies beyond: rows may still arrive there, and would be taken for late ones.
+    """
+    if told.consumes or not told.slices:
+        return
+    known = {partition for each in tables.values() for partition in each}
+    last = _upto_the_last(ledger, [*known])
+    for partition, piece in told.slices.items():
+        if partition not in known:
+            there = some([str(each) for each in sorted(known)], NAMED) or "no event table"
+            raise InvalidDefinition(
+                f"{partition} is to be read: expected a slice of {there}. Correct table and partition."
+            )
+        upto = last.get(partition)
+        if upto is None or upto.isdigit() != piece.end.isdigit() or piece.end > upto:
+            most = f"at most {in_words(upto)}, its last marker" if upto else "an event of it, and there is none"
+            raise InvalidDefinition(
+                f"{partition} is to be read up to {in_words(piece.end)}: expected {most}. Correct upto, or wait until "
+                "that event has come."
+            )
+
+
+_ALL = frozenset({Operation.OVERWRITE})
+
+
+def _upto_the_last(ledger: Ledger, partitions: Sequence[Partition]) -> dict[Partition, str]:
+    with ledger.read() as connection:
+        last = {partition: event_store.last_marker(connection, partition) for partition in partitions}
+    return {partition: marker for partition, marker in last.items() if marker}
+
+
+def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
+    """Return up to where an output has read each table: its markers, and what its newest update has read by hand."""
+    with ledger.read() as connection:
+        known = inbox.markers(connection, output.feed, output.key)
+        pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
+    upto = {Partition(Feed.parse(row["input_feed"]), row["input_partition"]): row["marker"] for row in known}
+    for pin in pins:
+        upto[pin.partition] = max(pin.update_id, upto.get(pin.partition, ""))
+    return upto
+
+
+def pins_of(found: Cut) -> set[Pin]:
+    """Return slices as the positions that are recorded in the lineage."""
+    return {Pin(each.partition, each.end, each.version, start=each.start) for some in found.values() for each in some}
+
+
+def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:
+    """Return the published positions of event tables with nothing new: lineage records how far each was read.
+
+    The positions of a batch are its own alone.
+    """
+    tables = {source.feed for source in recipe.sources if source.is_table and not recipe.is_appendable}
+    read = {pin.partition for pin in pinned}
+    with ledger.read() as connection:
+        published = updates.newest(connection, [output]).get(output) if tables else None
+        known = updates.consumed_by(connection, output, published.id) if published else ()
+    return {pin for pin in known if pin.partition.feed in tables and pin.partition not in read}

@@ -1,0 +1,134 @@
+"""The pipelines of our events, published beside them: a table and its view, or JSON lines in a folder.
+
+Each change is a version of its own, and written at once: nobody reads half of one. Versions before it stay.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import SinkUnavailable
+from feed_assets.core.pipelines import PipelineTable, together
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.sources.databases import answering, translated
+from feed_assets.sources.lineage_table import rows_of_file
+from feed_assets.sources.sinks import PIPELINES, FileSink, Sink, SqlSink, engine_to, text_of
+
+PIPELINE_SECONDS = 5
+"""Seconds in which a database takes a version: its events are published after that, whatever the outcome."""
+
+LOG = "_log"
+"""The suffix that makes the view's name that of the table, which has all versions."""
+
+NEWEST = "newest.jsonl"
+"""The file with the newest version; each version has one of its own, too, by the moment of its publication."""
+
+_PUBLISHED_AT = "published_at"
+_NAMES = tuple(each.name for each in fields(PipelineTable))
+_COLUMNS = (_PUBLISHED_AT, *_NAMES)
+
+
+class PipelineSink(Protocol):
+    """A place that pipelines are published to."""
+
+    def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
+        """Publish a version with these tables of ours, if the newest one has others; return whether one was published.
+
+        A kill at any moment leaves the version before, or this one. Failures are SinkUnavailable or Blackboard*.
+        """
+        ...
+
+
+def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
+    """Return where the pipelines of a sink's events are published; None unless it is a table or folder of events."""
+    if isinstance(sink, SqlSink):
+        return SqlPipelines(sink.url, f"{sink.table}{PIPELINES}", schema=sink.schema)
+    if isinstance(sink, FileSink):
+        return FilePipelines(sink.board, f"{sink.prefix}{PIPELINES}")
+    return None
+
+
+@dataclass(frozen=True)
+class SqlPipelines:
+    """A table on SQLite or PostgreSQL with all versions, and a view of the newest; made if they are not there.
+
+    Columns: those of `PipelineTable`, and `published_at`, a text that sorts as the markers of events do (UTC).
+    """
+
+    url: str = field(repr=False)
+    view: str
+    schema: str | None = field(default=None, kw_only=True)
+
+    def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
+        """Publish a version in one transaction: see PipelineSink."""
+        with (
+            translated(self.url, SinkUnavailable),
+            engine_to(self.url).begin() as connection,
+            answering(connection, PIPELINE_SECONDS),
+        ):
+            self._make(connection)
+            if connection.dialect.name == "postgresql":  # The second process sees what the first has written.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(self.view))))
+            there = connection.execute(sa.select(*self._view.c)).all()
+            rows = _next([dict(zip(_COLUMNS, row, strict=True)) for row in there], ours, now)
+            if rows:
+                connection.execute(sa.insert(self._log), rows)
+        return bool(rows)
+
+    def _make(self, connection: sa.Connection) -> None:
+        log = self._log
+        log.create(connection, checkfirst=True)
+        if not sa.inspect(connection).has_table(self.view, self.schema):
+            newest = sa.select(sa.func.max(log.alias("every").c[_PUBLISHED_AT])).scalar_subquery()
+            rows = sa.select(log).where(log.c[_PUBLISHED_AT] == newest)
+            connection.execute(sa.CreateView(rows, self.view, schema=self.schema))
+
+    @property
+    def _view(self) -> sa.TableClause:
+        return sa.table(self.view, *map(sa.column, _COLUMNS), schema=self.schema)
+
+    @property
+    def _log(self) -> sa.Table:
+        return sa.Table(
+            f"{self.view}{LOG}",
+            sa.MetaData(schema=self.schema),
+            *(sa.Column(name, sa.Text, nullable=False) for name in _COLUMNS),
+            sa.PrimaryKeyConstraint(_PUBLISHED_AT, "code_location", "table_name"),
+        )
+
+
+@dataclass(frozen=True)
+class FilePipelines:
+    """JSON lines in a folder of the blackboard: a file for each version, and one that has the newest.
+
+    A kill between the two leaves a version that was never the newest: the next tick publishes it again.
+    """
+
+    board: Blackboard
+    prefix: str
+
+    def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
+        """Publish a version, each file in one put: see PipelineSink."""
+        there = rows_of_file(self.board, f"{self.prefix}/{NEWEST}", _COLUMNS)
+        rows = _next(there or (), ours, now)
+        if rows:
+            lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+            self.board.put(f"{self.prefix}/{rows[0][_PUBLISHED_AT]}.jsonl", lines)
+            self.board.put(f"{self.prefix}/{NEWEST}", lines)
+        return bool(rows)
+
+
+def _next(there: Iterable[Mapping[str, str]], ours: Collection[PipelineTable], now: datetime) -> list[dict[str, str]]:
+    """Return the rows of the version after the newest, whatever the clock says; [] if the newest has them already."""
+    there = [*there]
+    known = sorted(PipelineTable(**{name: row[name] for name in _NAMES}) for row in there)
+    wanted = together(known, ours)
+    if [*wanted] == known:
+        return []
+    last = max((datetime.fromisoformat(row[_PUBLISHED_AT]) for row in there), default=None)
+    at = now if last is None or last < now else last + timedelta(microseconds=1)
+    return [{_PUBLISHED_AT: text_of(at), **asdict(row)} for row in wanted]

@@ -1,0 +1,124 @@
+"""The signals of a topic as write events of its chunks, one for each."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from feed_assets.core.errors import InvalidEvent, InvalidName, NoTopic, SourceUnavailable
+from feed_assets.core.events import NO_NEW_DATA, Operation, Rejected, WriteEvent, check_event
+from feed_assets.core.limits import REJECT_BYTES, excerpt
+from feed_assets.core.topics import signals_of
+from feed_assets.kafka import signal_checks, topic_reader
+from feed_assets.kafka.clients import SECONDS
+from feed_assets.kafka.lag import ends
+from feed_assets.kafka.message_counts import EPOCH, moment_of
+from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.topic_reader import Placed
+from feed_assets.sources.contract import Batch, Positions
+from feed_assets.sources.topic_events import Messages, clients_for, translated
+
+_NAMED = ("topic", "partition", "minutes")
+"""Fields that are not in the context: the event's table and partition have them, or reports to the state store."""
+
+
+@dataclass(frozen=True)
+class TopicSignals(Messages):
+    """The signals of an upstream topic. The same signal is the same event, however often it is read.
+
+    Its marker is the offset behind its chunk, so it covers the offsets from the marker before on.
+    """
+
+    upstream: str
+    reported: tuple[str, timedelta] | None = None
+    """The dataset that the chunks are reported to as parts, and the length of its windows."""
+
+    def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
+        """Return up to `limit` signals after a position, none before the first. Raise SourceUnavailable on failure."""
+        try:
+            found = super().read(after, limit, seconds)
+        except SourceUnavailable as error:
+            if after is None and isinstance(error.__cause__, NoTopic):
+                return Batch((), (), None, is_complete=True)
+            raise
+        return replace(found, events=self._with_lag(found.events)) if found.events else found
+
+    def _with_lag(self, events: Sequence[WriteEvent]) -> tuple[WriteEvent, ...]:
+        """Return the events, each with how many offsets of its partition were behind its chunk as its signal was read.
+
+        Each has the number of partitions, too: a page that shows the last event shows one of them.
+        """
+        with translated():
+            found = ends(self.clients, self.upstream)
+        lags = [max(0, found.get(int(each.partition_key), 0) - cast(int, each.marker)) for each in events]
+        return tuple(
+            replace(each, context={**each.context, "lag": lag, "partitions": len(found)})
+            for each, lag in zip(events, lags, strict=True)
+        )
+
+    def _row(self, placed: Placed) -> WriteEvent | Rejected:
+        partition, message = placed
+        try:
+            return self._event(partition, Signal.of(message.value or b""), moment_of(message))
+        except (InvalidEvent, InvalidName) as error:
+            raw = excerpt(repr(message.value), REJECT_BYTES)
+            return Rejected(raw, f"{self.topic}/{partition} offset {message.offset}: {error}")
+
+    def _reports(self, messages: Sequence[Placed], /) -> Iterator[Mapping[str, Any]]:
+        """Yield the records of each chunk by window. A chunk is a part that never changes: repetition is harmless."""
+        if self.reported is None:
+            return
+        for partition, message in messages:
+            with suppress(InvalidEvent, InvalidName):  # Its event is rejected.
+                signal = Signal.of(message.value or b"")
+                self._event(partition, signal, moment_of(message))
+                if signal.minutes:
+                    yield _report(signal, *self.reported)
+
+    def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
+        signal_checks.check_place(signal, self.upstream, partition)
+        said = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
+        said["bytes"] = said.pop("size")  # All events call it so, and rules read it.
+        event = WriteEvent(
+            table_name=signal.topic,
+            marker=signal.next_offset,
+            event_marker=moment,
+            correlation_id=f"{signal.topic}/{partition}/{signal.first_offset}@{signal.topic_id}",
+            write_operation=Operation.INSERT,
+            partition_key=str(partition),
+            context=said if signal.records else {**said, NO_NEW_DATA: True},
+        )
+        check_event(event)
+        return event
+
+    @property
+    def _positions(self) -> Positions:
+        return Positions(self.topic, self.reported)
+
+
+def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
+    counts = Counter[datetime]()
+    for minute, count in signal.minutes.items():
+        moment = datetime.fromisoformat(minute)
+        counts[moment - (moment - EPOCH) % step] += count
+    return {
+        "kind": "part",
+        "dataset": dataset,
+        "part": f"{signal.topic}/{signal.partition}/{signal.first_offset}@{signal.topic_id}",
+        "windows": [{"start": start, "records": count} for start, count in sorted(counts.items())],
+        "offsets": {str(signal.partition): [signal.first_offset, signal.last_offset]},
+        "records": signal.records,
+    }
+
+
+def partitions_of(topic: str, seconds: float) -> list[str]:
+    """Return a topic's partitions as its signals' events name them. Failures are SourceUnavailable, InvalidSetting."""
+    with translated():
+        return [str(each) for each in sorted(topic_reader.partitions(clients_for(topic).admin(), topic, seconds))]
+
+
+def topic_signals(topic: str, reported: tuple[str, timedelta] | None) -> TopicSignals:
+    """Return the signals of a topic at the broker of the settings. Raise InvalidSetting if that is not set."""
+    return TopicSignals(clients_for(topic), signals_of(topic), topic, reported)

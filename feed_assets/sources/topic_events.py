@@ -1,0 +1,127 @@
+"""Events in a Kafka topic, one in each message."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal
+
+from feed_assets.core.errors import InvalidSetting, KafkaUnavailable, LogTrimmed, SourceUnavailable
+from feed_assets.core.events import Rejected, WriteEvent
+from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, excerpt
+from feed_assets.kafka import topic_reader
+from feed_assets.kafka.clients import SECONDS, Clients
+from feed_assets.kafka.decode import record
+from feed_assets.kafka.registry_schemas import Poison, Schemas
+from feed_assets.kafka.topic_reader import Placed
+from feed_assets.settings import settings
+from feed_assets.sources.contract import Batch, Positions, batch_of
+from feed_assets.sources.event_rows import Columns
+from feed_assets.sources.text_rows import json_object
+
+
+@dataclass(frozen=True)
+class Messages(ABC):
+    """The messages of a topic as events, in the order of their partition, without those of aborted transactions."""
+
+    clients: Clients = field(repr=False)
+    topic: str
+
+    def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
+        """Return up to `limit` messages after a position. Raise SourceUnavailable if they cannot be read."""
+        place = self._positions.load(after) or {}
+        begins = {int(partition): offset for partition, offset in place.get("next", {}).items()}
+        with translated():
+            found = topic_reader.read(self.clients, self.topic, begins, limit, READ_BYTES, seconds)
+            rows = [self._row(each) for each in found.messages]
+        position = self._positions.dump({"next": dict(sorted(found.after.items()))}) if found.after else after
+        held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(found.held))
+        waits = f"a transaction in {held} has not ended: it, and what came after, waits" if held else None
+        batch = batch_of(rows, position, found.is_complete, waits)
+        return replace(batch, reports=tuple(self._reports(found.messages)))
+
+    def _reports(self, _: Sequence[Placed], /) -> Iterable[Mapping[str, Any]]:
+        """Return the messages' reports to the state store."""
+        return ()
+
+    @abstractmethod
+    def _row(self, placed: Placed) -> WriteEvent | Rejected: ...
+
+    @property
+    @abstractmethod
+    def _positions(self) -> Positions: ...
+
+
+@dataclass(frozen=True)
+class TopicEvents(Messages):
+    """The events in the messages of a topic, as one JSON object each, or Avro by the registry's schemas.
+
+    `_partition`, `_offset` and `_timestamp` (milliseconds since 1970) are columns, too.
+    """
+
+    format: Literal["json", "avro"]
+    columns: Columns = field(default_factory=Columns)
+    schemas: Schemas | None = field(default=None, repr=False)
+
+    def _row(self, placed: Placed) -> WriteEvent | Rejected:
+        partition, message = placed
+        value = message.value or b""
+        found = self._fields(value) if len(value) <= ROW_BYTES else f"it has more than {ROW_BYTES} bytes"
+        if isinstance(found, str):
+            row = Rejected(excerpt(json.dumps(value.decode(errors="surrogateescape")), REJECT_BYTES), found)
+        else:
+            more = {"_partition": partition, "_offset": message.offset, "_timestamp": message.timestamp}
+            row = self.columns.read({**more, **found})
+        if isinstance(row, Rejected):
+            return Rejected(row.raw, f"{self.topic}/{partition} offset {message.offset}: {row.reason}")
+        return row
+
+    def _fields(self, value: bytes) -> Mapping[str, Any] | str:
+        """Return the fields of a message, or why it has none."""
+        if self.schemas is None:
+            return json_object(value.decode(errors="surrogateescape"))
+        try:
+            return record(value, "value", self.schemas)[1]
+        except Poison as error:
+            return str(error)
+
+    @property
+    def _positions(self) -> Positions:
+        return Positions(self.topic, self.format, self.columns)
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Raise the errors of an event source for Kafka's."""
+    try:
+        yield
+    except (KafkaUnavailable, LogTrimmed) as error:
+        raise SourceUnavailable(str(error)) from error
+
+
+def topic_events(topic: str, form: Literal["json", "avro"], columns: Columns) -> TopicEvents:
+    """Return the events in a topic at the settings' broker. Raise InvalidSetting if it or Avro's registry is unset."""
+    registry = settings().kafka_registry if form == "avro" else None
+    if form == "avro" and registry is None:
+        raise InvalidSetting(f"{topic} is of Avro: expected the registry's URL in FEED_ASSETS_KAFKA_REGISTRY. Set it.")
+    schemas = _schemas(registry.get_secret_value()) if registry else None
+    return TopicEvents(clients_for(topic), topic, form, columns, schemas)
+
+
+def clients_for(topic: str) -> Clients:
+    """Return the clients of the settings' broker, which has `topic`. Raise InvalidSetting if it is not set."""
+    conf = settings().kafka.get_secret_value()
+    if "bootstrap.servers" not in conf:
+        raise InvalidSetting(
+            f"{topic} is a topic, and FEED_ASSETS_KAFKA names no broker: expected a JSON object such as "
+            '{"bootstrap.servers": "kafka:9092"}. Set it.'
+        )
+    return Clients(conf)
+
+
+@cache
+def _schemas(url: str) -> Schemas:
+    """Return the schemas of a registry, kept for the process: each schema is requested once."""
+    return Schemas(url)

@@ -1,0 +1,190 @@
+"""The tables of a warehouse as event tables: one event for each partition of which something was loaded."""
+
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from feed_assets.core.errors import (
+    LoadFailed,
+    NoTopic,
+    SourceBusy,
+    SourceUnavailable,
+    WarehouseBusy,
+    WarehouseUnavailable,
+)
+from feed_assets.core.events import UPDATE_ID, Operation, WriteEvent, check_event
+from feed_assets.settings import settings
+from feed_assets.sources.contract import Batch, Positions
+from feed_assets.sources.declared import COLUMNS, table_of
+from feed_assets.warehouse import dataset_state, load_state
+from feed_assets.warehouse.dataset_state import Held
+from feed_assets.warehouse.engines import Connection, Engine, engine_of
+from feed_assets.warehouse.load_state import TableState
+from feed_assets.warehouse.shapes import Column
+
+OWNERS = "owners"
+"""The key of the owners in the context of an event, beside the columns: those that the topic's schema names."""
+
+
+class Loaded(NamedTuple):
+    """A topic partition, the offset up to which its table has it, and when (UTC) it was last loaded."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    loaded_at: datetime
+    schema_id: int | None
+    refused: int
+
+    @property
+    def name(self) -> str:
+        """Return its name in positions."""
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True)
+class TableLoads:
+    """The loads of a warehouse's tables, as its state tables have them: these change in the transaction of the rows.
+
+    Several loads between two reads are one event. For a topic its marker is the first offset that is not loaded, so it
+    covers the offsets from the marker before on. For a dataset, whose partitions are replaced, it is the moment of the
+    load.
+    """
+
+    warehouse: str
+    engine: Engine = field(repr=False)
+
+    def read(self, after: str | None, limit: int, _seconds: float, /) -> Batch:
+        """Return events of up to `limit` partitions whose load is not a position's. Failures are SourceUnavailable."""
+        if self.engine.absence():
+            return Batch((), (), after, True)
+        place = self._positions.load(after) or {}
+        nexts, schemas, last = dict(place.get("next", {})), dict(place.get("schemas", {})), place.get("loaded_at")
+        with looking(self.engine) as connection:
+            moved = [each for each in _loaded(connection) if nexts.get(each.name) != each.next_offset]
+            new = moved[:limit]
+            room = limit - len(new)
+            replaced = dataset_state.loads(connection, datetime.fromisoformat(last) if last else None, room)
+            known = {each: load_state.read(connection, each) for each in {each.dataset for each in replaced}}
+            ids = {each.topic: each.schema_id for each in new} | {name: each.schema_id for name, each in known.items()}
+            told = self._told(connection, [name for name, each in ids.items() if each != schemas.get(name)])
+        events = *self._events(new, told), *self._replacements(replaced, ids, told)
+        nexts |= {each.name: each.next_offset for each in new}
+        last = replaced[-1].loaded_at.isoformat() if replaced else last
+        position = self._positions.dump({"next": nexts, "schemas": schemas | ids, "loaded_at": last})
+        is_complete = len(new) == len(moved) and len(replaced) < room
+        return Batch(events, (), position if events else after, is_complete)
+
+    def _told(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Return what the schemas of tables declare, for Dagster to show: columns, and owners as one text."""
+        shapes = {each: load_state.read(connection, each).shape for each in tables}
+        return {
+            table: {COLUMNS: [*map(self._column, shape.columns)], OWNERS: ", ".join(shape.owners) or None}
+            for table, shape in shapes.items()
+            if shape
+        }
+
+    def _column(self, column: Column) -> dict[str, Any]:
+        return {
+            "name": column.name,
+            "type": self.engine.type_of(column.kind),
+            "description": column.comment,
+            "nullable": column.is_nullable,
+        }
+
+    def _events(self, new: Sequence[Loaded], told: Mapping[str, Mapping[str, Any]]) -> Iterator[WriteEvent]:
+        found = {each: _ends(each) for each in {each.topic for each in new}}
+        for each in new:
+            lag = max(0, found[each.topic].get(each.partition, 0) - each.next_offset)
+            said = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, **told.get(each.topic, {})}
+            yield _event(
+                table_name=table_of(self.warehouse, each.topic),
+                marker=each.next_offset,
+                event_marker=each.loaded_at,
+                correlation_id=f"{self.warehouse}/{each.name}/{each.next_offset}@{each.loaded_at.isoformat()}",
+                write_operation=Operation.UPSERT,
+                partition_key=str(each.partition),
+                context=said,
+            )
+
+    def _replacements(
+        self, loads: Sequence[Held], schemas: Mapping[str, int | None], told: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[WriteEvent]:
+        for each in loads:
+            said = {UPDATE_ID: each.update_id, "data_version": each.version, "records": each.records}
+            said |= {"schema_id": schemas[each.dataset], **told.get(each.dataset, {})}
+            yield _event(
+                table_name=table_of(self.warehouse, each.dataset),
+                marker=each.loaded_at,
+                event_marker=each.loaded_at,
+                correlation_id=f"{self.warehouse}/{each.dataset}/{each.partition}@{each.loaded_at.isoformat()}",
+                write_operation=Operation.OVERWRITE if each.update_id else Operation.DELETE,
+                partition_key=each.partition,
+                context=said,
+            )
+
+    @property
+    def _positions(self) -> Positions:
+        return Positions(self.warehouse)
+
+
+def _event(context: Mapping[str, Any], **values: Any) -> WriteEvent:
+    """Return an event with the known values of its context."""
+    event = WriteEvent(**values, context={name: value for name, value in context.items() if value is not None})
+    check_event(event)
+    return event
+
+
+def table_loads(warehouse: str) -> TableLoads:
+    """Return the loads of a warehouse of the settings. Raise InvalidSetting if it is not set."""
+    return TableLoads(warehouse, _engine(warehouse))
+
+
+def states(warehouse: str) -> list[TableState]:
+    """Return the tables of a warehouse of the settings, by its state tables. Raise SourceUnavailable on failure."""
+    engine = _engine(warehouse)
+    if engine.absence():
+        return []
+    with looking(engine) as connection:
+        return load_state.tables(connection) if load_state.exists(connection) else []
+
+
+@contextmanager
+def looking(engine: Engine) -> Generator[Connection]:
+    """Open a connection to a warehouse. Raise SourceBusy or SourceUnavailable for what it raises."""
+    try:
+        with engine.open() as connection:
+            yield connection
+    except WarehouseBusy as error:
+        raise SourceBusy(str(error)) from error
+    except (WarehouseUnavailable, LoadFailed) as error:
+        raise SourceUnavailable(str(error)) from error
+
+
+def _engine(warehouse: str) -> Engine:
+    found = settings().warehouse(warehouse)
+    return engine_of(found.url.get_secret_value(), found.iam_role, warehouse)
+
+
+def _ends(topic: str) -> dict[int, int]:
+    """Return where the partitions of a topic end; {} for one that is gone while its table stays."""
+    from feed_assets.kafka.lag import ends  # This needs Kafka's packages, which a dataset's table does without.
+    from feed_assets.sources.topic_events import clients_for, translated
+
+    with translated():
+        try:
+            return ends(clients_for(topic), topic)
+        except NoTopic:
+            return {}
+
+
+def _loaded(connection: Connection) -> list[Loaded]:
+    """Return the partitions of which anything is loaded."""
+    found = load_state.tables(connection) if load_state.exists(connection) else []
+    return [
+        Loaded(each.topic, each.partition, each.next_offset, each.loaded_at, each.schema_id, each.refused)
+        for each in found
+        if each.partition is not None and each.next_offset is not None and each.loaded_at is not None
+    ]

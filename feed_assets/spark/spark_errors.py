@@ -1,0 +1,182 @@
+"""Translate what Spark raises when it cannot read into our errors."""
+
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from urllib.parse import unquote
+
+from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    PySparkException,
+    PythonException,
+    SparkRuntimeException,
+)
+
+from feed_assets.core import errors
+from feed_assets.core.attempts import NO_ATTEMPT
+from feed_assets.core.errors import (
+    BlackboardRefused,
+    BlackboardUnavailable,
+    FeedAssetsError,
+    FunctionFailed,
+    FunctionWrong,
+    NotAsDeclared,
+    UnreadableUpdate,
+    UpdateChanged,
+)
+from feed_assets.core.feeds import Update
+from feed_assets.core.message_words import excerpt, text_of
+from feed_assets.core.source_lines import raised_at, users_place, with_notes
+
+SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
+"""Errors of an action: a job that failed on a classic session raises a bare Py4JJavaError."""
+
+_LASTING = (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+"""Errors of an expression that Spark cannot resolve, or compute from these rows: they are the same each time."""
+
+_MAY_PASS = re.compile(
+    r"\[(?:TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND|USER_RAISED_EXCEPTION"
+    r"|UNABLE_TO_INFER_SCHEMA|FAILED_JDBC|UNABLE_TO_FETCH_HIVE_TABLES)|HiveException|MetaException"
+)
+"""Errors about what a function reads elsewhere, or judges by itself: they may be over the next time.
+
+A folder of another team has no files yet, or a database or a metastore does not answer.
+"""
+
+UNREADABLE = "feed_assets cannot read "
+"""Beginning of the text with which an action fails on a value that it cannot read; the file's key follows."""
+
+_OURS = re.compile(rf"\[USER_RAISED_EXCEPTION\] {UNREADABLE}(.+?) SQLSTATE")
+_REFUSED = re.compile(r"AccessDenied|Status Code: 40[13]\b|Permission denied")
+_DOWN = re.compile(r"SdkClientException|(?:Connect|Socket\w*|UnknownHost)Exception|Status Code: 5\d\d\b")
+_GONE = re.compile(r"\[PATH_NOT_FOUND\]|FAILED_READ_FILE\.FILE_NOT_EXIST|RemoteFileChangedException")
+_HEADER = re.compile(r"CSV header does not conform to the schema|Number of column in CSV header is not equal")
+_UNREADABLE = re.compile(r"FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|PARQUET_TYPE|CANNOT_READ_FILE|PARQUET_CONVERSION")
+_DAMAGED = re.compile(r"CRC checksum verification failed")
+_RAISED = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<module>(?:\w+\.)*)(?P<error>\w+.*)"
+    r"|(?P<end>Python worker exited[^.\n]*)"
+)
+_PYTHON_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_CALL_SITE = re.compile(r"was called from\n(?P<file>[^\n]+):(?P<line>\d+)")
+_CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
+
+
+@contextmanager
+def reading(updates: Sequence[Update]) -> Generator[None]:
+    """Wrap every action on frames that `read` made: Spark reads when an action runs.
+
+    Raise UpdateChanged for a file that is gone, UnreadableUpdate for another header, a damaged file or a wrong format.
+    Raise BlackboardRefused or BlackboardUnavailable for a store that refuses access or does not answer. Other errors
+    pass unchanged.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if (known := _translated(text_of(error), updates)) is None:
+            raise
+        raise known from error
+
+
+def of_function(error: Exception, declared_at: str | None) -> Exception | None:
+    """Return an error of Spark's with the line of the user's code that it is about; None if it is about no line.
+
+    `declared_at` is the line of the function itself: Spark computes its result after it has returned. An error of a
+    Python worker that counts as no attempt is returned as itself, as if the driver had raised it.
+    """
+    text = text_of(error)
+    if not_counted := _not_counted(text):
+        return not_counted
+    lines = [users_place(each["file"], each["line"]) for each in _PYTHON_LINE.finditer(text)]
+    lines += [users_place(each["file"], each["line"]) for each in _CALL_SITE.finditer(text)]
+    place = raised_at(error) or next(filter(None, reversed(lines)), None)
+    stays = is_lasting(error)
+    place = place or (declared_at if stays else None)
+    if place is None:
+        return None
+    is_pythons = isinstance(error, PythonException) or bool(_RAISED.search(text))
+    what = cause(text) if is_pythons else f"{type(error).__name__}: {excerpt(text)}"
+    return (FunctionWrong if stays else FunctionFailed)(f"{with_notes(place, error)}: {what}")
+
+
+def _not_counted(text: str) -> Exception | None:
+    """Return our error that a Python worker raised, if it counts as no attempt; else None."""
+    raised = [*_RAISED.finditer(text)]
+    if not raised or raised[-1]["module"] != f"{errors.__name__}.":
+        return None
+    name, _, message = raised[-1]["error"].partition(": ")
+    kind = getattr(errors, name)
+    return kind(message) if issubclass(kind, NO_ATTEMPT) else None
+
+
+def is_lasting(error: Exception) -> bool:
+    """Return whether Spark fails each time to resolve an expression, or to compute it from these rows."""
+    return isinstance(error, _LASTING) and not _MAY_PASS.search(text_of(error))
+
+
+def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
+    if ours := _OURS.search(said):
+        return UnreadableUpdate(ours[1])
+    named = _named(said, updates)
+    file = named or f"A file of {', '.join(update.path for update in updates)}"
+    # First, because Spark reports these, too, as a file that cannot be read or is not there.
+    if _REFUSED.search(said):
+        return BlackboardRefused(f"{file}: Spark is refused access ({cause(said)}). Check the credentials it finds.")
+    if _DOWN.search(said):
+        return BlackboardUnavailable(f"{file}: the store does not answer ({cause(said)}). Check it, then try again.")
+    if named is None and not _HEADER.search(said):
+        return None  # It is about what a function reads by itself: no input is to be blamed, and invalidated.
+    return _of_file(said, file)
+
+
+def _of_file(said: str, file: str) -> FeedAssetsError | None:
+    """Return what is wrong with a file of an input; None if the text names no such problem."""
+    if _GONE.search(said):
+        return UpdateChanged(f"{file} is gone or altered since it was listed: pin the newest and read again.")
+    if _HEADER.search(said):
+        return NotAsDeclared(
+            f"{file} has another header than the schema: {_header(said)}. "
+            "Correct the schema, or invalidate the update (`feed-assets feed invalidate`) and have the producer send "
+            "it right: a file that is pulled under another name."
+        )
+    if _DAMAGED.search(said):
+        return UnreadableUpdate(
+            f"{file} is damaged: a page has other bytes than its writer's checksum was made of ({cause(said)}). "
+            "Invalidate the update, and have it published or built again."
+        )
+    if _UNREADABLE.search(said):
+        return UnreadableUpdate(f"{file} cannot be read: {cause(said)}. Invalidate it, or correct the format.")
+    return None
+
+
+def _named(said: str, updates: Sequence[Update]) -> str | None:
+    """Return the key of the file that Spark names, as a URL or a path; None if it is in none of these updates."""
+    texts = (said, unquote(said))
+    named = [file.key for update in updates for file in update.files if any(file.key in text for text in texts)]
+    return max(named, key=len, default=None)
+
+
+def _header(said: str) -> str:
+    """Return Spark's lines about the header in one: what it expected and what it found."""
+    wanted = re.findall(r"^\s*(Header(?: length)?:.*|Schema:.*|Expected:.*)$", said, re.MULTILINE)
+    return "; ".join(dict.fromkeys(line.strip() for line in wanted)) or cause(said)
+
+
+def cause(said: str) -> str:
+    """Return the first cause that a text of Spark's names: the line of a Python function's error, or of Java's."""
+    if raised := [*_RAISED.finditer(said)]:
+        return str(raised[-1]["error"] or raised[-1]["end"]).rstrip(".")
+    causes: list[str] = _CAUSE.findall(said)
+    return causes[-1].strip() if causes else said.strip().splitlines()[0]

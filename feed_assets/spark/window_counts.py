@@ -1,0 +1,99 @@
+"""Counts of rows by window of event time, in a pass that runs anyway."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as sf
+
+from feed_assets.core.windows import step_of
+from feed_assets.core.write_result import Counts
+from feed_assets.spark.parse import column
+
+SPAN = 1000
+"""Most windows, from the first to the last, that are counted in passing, such as three days of five minutes."""
+
+MOST_PARTS = 50
+"""Most parts whose rows are counted apart in passing."""
+
+_MICROS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A count of rows by an event time, in windows of one length, on the grid of UTC."""
+
+    event_time: str
+    length: timedelta
+
+    def histogram(self, part: Column | None = None, parts: int = 1) -> Column:
+        """Return the rows of each window as one value, which an observation can take; `exact` reads it.
+
+        With `part`, a number below `parts`, the rows of each part are counted apart; rows without one are not counted.
+        A histogram merges its nearest bins once it has more than a maximum. Numbered round a ring, there are never more
+        windows than that, so it merges only the counts that several tasks have of one window.
+        """
+        position = sf.pmod(sf.unix_seconds(column(self.event_time)), sf.lit(SPAN * self._seconds))
+        number = sf.call_function("div", position, sf.lit(self._seconds))
+        if part is not None:
+            number = number + part * sf.lit(SPAN)
+        return sf.histogram_numeric(number.cast("double"), sf.lit(SPAN * parts))
+
+    def by_part(self, part: Column, parts: int) -> dict[str, Column]:
+        """Return the aggregates that `exact_by_part` reads, by the names of its arguments."""
+        micros = sf.when(part.isNotNull(), sf.unix_micros(column(self.event_time)))
+        found = {"bins": self.histogram(part, parts), "first": sf.min(micros), "last": sf.max(micros)}
+        return {name: each.alias(name) for name, each in found.items()}
+
+    def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
+        """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).
+
+        Return None if these are too far apart: then two windows may have one number.
+        """
+        found = self.exact_by_part(bins, first, last)
+        return None if found is None else found.get(0, ())
+
+    def exact_by_part(
+        self, bins: Iterable[Row] | None, first: int | None, last: int | None
+    ) -> dict[int, Counts] | None:
+        """Return the same for each part that has rows."""
+        if first is None or last is None:
+            return {}
+        lowest, highest = (moment // _MICROS // self._seconds for moment in (first, last))
+        if highest - lowest >= SPAN:
+            return None
+        found: dict[int, list[tuple[int, int]]] = {}
+        for each in bins or ():
+            part, place = divmod(round(each["x"]), SPAN)
+            start = (lowest + (place - lowest) % SPAN) * self._seconds
+            found.setdefault(part, []).append((start, int(each["y"])))
+        return {part: _summed(counts) for part, counts in found.items()}
+
+    def counted(self, frame: DataFrame, key: Column) -> dict[str, Counts]:
+        """Return the number of a frame's rows in each window, by the text `key`, in a job of its own."""
+        seconds = sf.unix_seconds(column(self.event_time))
+        start = seconds - sf.pmod(seconds, sf.lit(self._seconds))
+        rows = frame.groupBy(key.alias("key"), start.alias("start")).count().where("start is not null").collect()
+        found: dict[str, list[tuple[int, int]]] = {}
+        for row in rows:
+            found.setdefault(row["key"], []).append((row["start"], row["count"]))
+        return {each: _summed(counts) for each, counts in found.items()}
+
+    @property
+    def _seconds(self) -> int:
+        return int(self.length.total_seconds())
+
+
+def counting_of(event_time: str | None, grain: str | None) -> Counting | None:
+    """Return how rows are counted by windows of a grain; None without an event time or a grain."""
+    return Counting(event_time, step_of(grain)) if event_time and grain else None
+
+
+def _summed(counts: Iterable[tuple[int, int]]) -> Counts:
+    """Return counts by the start of their windows, given in seconds since 1970; each window once, in order."""
+    total: Counter[int] = Counter()
+    for seconds, records in counts:
+        total[seconds] += records
+    return tuple((datetime.fromtimestamp(each, UTC), total[each]) for each in sorted(total))

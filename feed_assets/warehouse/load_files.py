@@ -1,0 +1,174 @@
+"""The files of a load: local copies of chunks, checked by their signals, and the manifests that name the chunks."""
+
+import gzip
+import json
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
+from itertools import chain, groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from feed_assets.core.errors import ChunkBroken, DiskFull
+from feed_assets.core.feeds import File
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka import dialect
+from feed_assets.kafka.chunk_files import packed
+from feed_assets.kafka.signal_checks import chunk_key
+from feed_assets.warehouse.shapes import OFFSET
+
+if TYPE_CHECKING:
+    from feed_assets.kafka.signals import Signal
+
+FOLDER = "manifests"
+"""Prefix of the keys of manifests on the blackboard."""
+
+_AT_ONCE = 8
+"""Chunks that are copied or checked at a time: a store takes a while to answer."""
+
+
+class Copy(NamedTuple):
+    """The lines of a chunk, without that of the names, in a file of this machine; `file` is the object as it was."""
+
+    partition: int
+    columns: tuple[str, ...]
+    path: Path
+    file: File
+
+    @property
+    def is_packed(self) -> bool:
+        """Return whether the object is compressed; the copy never is."""
+        return self.file.key.endswith(".gz")
+
+
+class Batch(NamedTuple):
+    """Input of one statement: chunks of a partition with the same columns, and the URL of the manifest of them."""
+
+    partition: int
+    columns: tuple[str, ...]
+    copies: tuple[Copy, ...]
+    manifest: str
+
+    @property
+    def is_packed(self) -> bool:
+        """Return whether its objects are compressed."""
+        return self.copies[0].is_packed
+
+
+@contextmanager
+def room() -> Generator[Path]:
+    """Yield a folder of this machine for what a load copies, until the block ends. Raise DiskFull."""
+    try:
+        with TemporaryDirectory(prefix="feed-assets-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        said = f"cannot keep the copies of a load on this machine: {error.strerror or error}"
+        more = "It needs room for all that is loaded at once: make some, set TMPDIR, or let fewer chunks be loaded"
+        raise DiskFull(f"{said}. {more}.") from error
+
+
+def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[Batch]:
+    """Write a manifest for each statement of a load, under a key that no other has."""
+    found = list[Batch]()
+    for (partition, columns, _), group in groupby(copies, lambda each: (each.partition, each.columns, each.is_packed)):
+        chunks, key = tuple(group), f"{FOLDER}/{topic}/{uuid4().hex}.json"
+        board.put(key, manifest(board, chunks))
+        found.append(Batch(partition, columns, chunks, f"{board.url}/{key}"))
+    return found
+
+
+def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
+    """Return the manifest of some copies, as Redshift's COPY reads it: a missing file fails the load."""
+    entries = [
+        {"url": f"{board.url}/{each.file.key}", "mandatory": True, "meta": {"content_length": each.file.size}}
+        for each in copies
+    ]
+    return json.dumps({"entries": entries}, indent=1).encode()
+
+
+def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[Copy]:
+    """Copy chunks to a folder. Raise ChunkBroken for one that differs from its signal."""
+    with_files = [each for each in signals if each.path]
+    targets = [folder / f"{number}.csv" for number in range(len(with_files))]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [*pool.map(partial(_fetched, board), with_files, targets)]
+
+
+def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:
+    """Return a chunk without the rows of some offsets, written beside the manifests."""
+    names = dialect.line(copy.columns)
+    at = copy.columns.index(OFFSET)  # No comma is in what stands before it.
+    kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
+    content = b"".join([names, *kept])
+    data, key = packed(content) if copy.is_packed else content, f"{FOLDER}/{topic}/{uuid4().hex}{_ending(copy)}"
+    board.put(key, data)
+    return copy._replace(file=File(key, len(data)))
+
+
+def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
+    """Raise ChunkBroken for a chunk whose object has changed since it was copied.
+
+    The warehouse has read it since: only if it is the same before and after, the content that was read is known.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = [*pool.map(board.file, [each.file.key for each in copies])]
+    for was, now in zip([each.file for each in copies], found, strict=True):
+        if now != was:
+            told = "is not there any more" if now is None else f"has {now.size} bytes and the ETag {now.etag}"
+            expected = f"expected {was.size} and {was.etag}, as before the load"
+            raise ChunkBroken(f"{board.url}/{was.key} {told}: {expected}. Put it back as it was.")
+
+
+def _ending(copy: Copy) -> str:
+    return ".csv.gz" if copy.is_packed else ".csv"
+
+
+def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
+    file, served = _served(board, signal)
+    parts = _checked(signal, served)
+    if str(signal.path).endswith(".gz"):  # As a whole: the digest is to detect what is no gzip.
+        parts = iter([gzip.decompress(b"".join(parts))])
+    head, begin = _head(parts)
+    with target.open("wb") as lines:
+        lines.writelines(chain([begin], parts))
+    (columns,) = dialect.read(head + b"\n")
+    return Copy(signal.partition, tuple(map(str, columns)), target, file)
+
+
+def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
+    """Return the first line, and what else is in the part in which it ends."""
+    head = b""
+    for part in parts:
+        more, end, begin = part.partition(b"\n")
+        head += more
+        if end:
+            return head, begin
+    return head, b""
+
+
+def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]:
+    """Return a chunk's object, and its content in parts. Raise ChunkBroken if it is elsewhere, or missing."""
+    path, key = str(signal.path), chunk_key(signal)
+    if signal.dialect != dialect.NAME or path != f"{board.url}/{key}":
+        expected = f"expected {dialect.NAME} at {board.url}/{key}"
+        raise ChunkBroken(f"{path} is a chunk of the dialect {signal.dialect}: {expected}. Correct the settings.")
+    served = board.stream(key)
+    if served is None:
+        raise ChunkBroken(f"{path} is not there: expected {signal.size} bytes, as signalled. Put it back as it was.")
+    return served
+
+
+def _checked(signal: "Signal", parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the parts of a chunk. Raise ChunkBroken behind the last one if they are not what was signalled."""
+    size, digest = 0, sha256()
+    for part in parts:
+        size += len(part)
+        digest.update(part)
+        yield part
+    if (found := digest.hexdigest()) != signal.sha256 or size != signal.size:
+        expected = f"expected {signal.size} and {signal.sha256}, as signalled"
+        raise ChunkBroken(f"{signal.path} has {size} bytes and the digest {found}: {expected}. Put it back as it was.")

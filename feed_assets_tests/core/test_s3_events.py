@@ -1,0 +1,93 @@
+"""What S3 tells, in each form in which it comes, and whose partition an object is."""
+
+import json
+
+import pytest
+
+from feed_assets.core.errors import InvalidNotification
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.s3_events import Told, partition_of, told
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.s3_notifications import by_event_bridge, by_sns
+
+RECORD = {"eventSource": "aws:s3", "s3": {"bucket": {"name": "b"}, "object": {"key": "lake/a+b%3D1%2Fc", "size": 1}}}
+PLAIN = json.dumps({"Records": [RECORD, {**RECORD, "eventName": "ObjectRemoved:Delete"}]})
+TEST = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})
+FEEDS = {str(feed): feed for feed in map(Feed.parse, ("ads/shown", "ads/shown/v1.0", "ads/clicked/v2.3"))}
+AT = "20260101.000000"
+
+
+@each_case(
+    ("body", "keys"),
+    [
+        (PLAIN, ["lake/a b=1/c"] * 2),
+        (by_sns(PLAIN), ["lake/a b=1/c"] * 2),
+        (by_event_bridge("b", "lake/a+b/c"), ["lake/a+b/c"]),
+        (by_sns(by_event_bridge("b", "lake/c")), ["lake/c"]),
+        (json.dumps({"EventName": "s3:ObjectCreated:Put", "Key": "b/c", "Records": [RECORD]}), ["lake/a b=1/c"]),
+        (TEST, []),
+        (by_sns(TEST), []),
+        ('{"Records": []}', []),
+    ],
+)
+def test_each_form_says_which_objects_it_is_about(body, keys):
+    assert told(body) == tuple(Told("b", key) for key in keys)
+
+
+@each_case(
+    "body",
+    [
+        "",
+        "a job of somebody else",
+        "null",
+        "[]",
+        "3",
+        "[" * 100_000,
+        '{"Records": 3}',
+        '{"Records": [{"s3": {"bucket": {"name": "b"}}}]}',
+        '{"Records": [{"eventSource": "aws:ses", "ses": {}}]}',
+        by_sns("hello"),
+        by_sns(by_sns(PLAIN)),
+        json.dumps({"source": "aws.ec2", "detail": {"bucket": {"name": "b"}, "object": {"key": "k"}}}),
+        json.dumps({"Event": "s3:Other"}),
+        '{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": null}}}]}',
+    ],
+)
+def test_what_s3_has_not_written_is_refused_with_its_beginning(body):
+    with pytest.raises(InvalidNotification, match="expected a notification of S3") as refused:
+        told(body)
+    assert len(str(refused.value)) < 300
+
+
+@each_case(
+    ("key", "feed", "partition"),
+    [
+        (f"ads/shown/v1.0/2026-01-01/men/{AT}/_SUCCESS", "ads/shown/v1.0", "2026-01-01/men"),
+        (f"ads/shown/v1.0/{AT}/_SUCCESS", "ads/shown/v1.0", ""),
+        (f"ads/shown/v1.0/2026-01-01/{AT}/deep/part-1.csv", "ads/shown/v1.0", "2026-01-01"),
+        (f"ads/shown/2026-01-01/{AT}/_SUCCESS", "ads/shown", "2026-01-01"),
+    ],
+)
+def test_an_object_below_an_update_is_of_its_partition(key, feed, partition):
+    assert partition_of(key, FEEDS) == Partition(Feed.parse(feed), partition)
+
+
+@each_case(
+    "key",
+    [
+        f"ads/shown/v2.0/2026-01-01/{AT}/_SUCCESS",  # a version below a feed without one is another feed's
+        f"ads/clicked/2026-01-01/{AT}/_SUCCESS",
+        f"ads/shown/v1.0/2026-01-01/{AT}",  # an object that is called like an update
+        "ads/shown/v1.0/2026-01-01/_SUCCESS",
+        "ads/shown/v1.0",
+        f"ads/shown/v1.0/a\N{REPLACEMENT CHARACTER}b/{AT}/_SUCCESS",
+        f"ads/shown/v1.0/../{AT}/_SUCCESS",
+        f"ads/shown/v1.0//{AT}/_SUCCESS",
+        f"ads/shown/v1.0/{'/'.join('abcdefghijk')}/{AT}/_SUCCESS",
+        f"_feed_assets/claims/ads/shown/v1.0/2026-01-01/{AT}",
+        "",
+        "/",
+    ],
+)
+def test_what_is_no_partition_of_these_feeds_is_none(key):
+    assert partition_of(key, FEEDS) is None

@@ -1,0 +1,63 @@
+"""The schemas of a real registry: references, what is no Avro, what it does not know yet."""
+
+import json
+from contextlib import closing
+from uuid import uuid4
+
+import pytest
+import requests
+
+from feed_assets.core.errors import KafkaUnavailable
+from feed_assets.kafka import avro, registry_schemas
+from feed_assets.kafka.registry_schemas import Poison, Schemas
+
+PLACE = {"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}
+CLICK = {"type": "record", "name": "Click", "fields": [{"name": "at", "type": "Place"}]}
+
+JSON = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
+
+
+@pytest.fixture
+def found(registry):
+    with closing(Schemas(registry.url)) as made:
+        yield made
+
+
+def register(registry, schema, **more) -> tuple[str, int]:
+    """Register a schema under a fresh name: that, and its id."""
+    name = uuid4().hex
+    body = {"schema": json.dumps(schema), **more}
+    done = requests.post(f"{registry.url}/subjects/{name}/versions", json=body, timeout=30)
+    assert done.ok, done.text
+    return name, done.json()["id"]
+
+
+def test_a_schema_may_refer_to_others(registry, found):
+    place, _ = register(registry, PLACE)
+    references = [{"name": "Place", "subject": place, "version": 1}]
+    _, click = register(registry, CLICK, references=references)
+    data = avro.encoded({"at": {"city": "Hamburg"}}, found.get(click), click)
+    assert avro.decoded(data, found.get(click)) == ({"at": {"city": "Hamburg"}}, 0)
+
+
+def test_what_is_no_avro_is_poison(registry, found):
+    _, schema_id = register(registry, JSON, schemaType="JSON")
+    with pytest.raises(Poison, match=f"schema {schema_id} is none that can be read: it is JSON, not AVRO"):
+        found.get(schema_id)
+
+
+def test_what_the_registry_does_not_know_is_asked_for_again_later(found, monkeypatch):
+    asked = []
+    lookup = found._client.get_schema
+    monkeypatch.setattr(found._client, "get_schema", lambda schema_id: asked.append(schema_id) or lookup(schema_id))
+    for seconds in (registry_schemas._REFUSED_SECONDS, 0):
+        monkeypatch.setattr(registry_schemas, "_REFUSED_SECONDS", seconds)
+        for _ in range(3):
+            with pytest.raises(Poison, match="the registry knows no schema 2147483647"):
+                found.get(2**31 - 1)
+    assert len(asked) == 1 + 3
+
+
+def test_a_wrong_url_is_no_poison(registry):
+    with closing(Schemas(f"{registry.url}/nowhere")) as wrong, pytest.raises(KafkaUnavailable, match="nowhere"):
+        wrong.get(1)

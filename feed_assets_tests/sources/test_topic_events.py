@@ -1,0 +1,202 @@
+"""What holds of Kafka topics alone, over a real broker: partitions, transactions, what the broker removes."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.cimpl import TopicPartition
+
+from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
+from feed_assets.core.limits import ROW_BYTES
+from feed_assets.kafka import avro, topic_reader
+from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.registry_schemas import Schemas
+from feed_assets.sources.event_rows import Columns, Constant
+from feed_assets.sources.topic_events import TopicEvents
+from feed_assets.sources.topic_sink import TopicSink
+from feed_assets_tests.support.foreign_tables import Topics, event, read_all, row
+
+
+@pytest.fixture
+def theirs(broker):
+    return Topics(broker.servers, "integer")
+
+
+def send(theirs, value, partition=0):
+    theirs.producer.begin_transaction()
+    theirs.producer.produce(theirs.topic, value, partition=partition)
+    theirs.producer.commit_transaction(30)
+
+
+def test_what_an_open_transaction_holds_back_waits_and_is_said(theirs):
+    theirs.add([row(1, "integer")])
+    theirs.send([row(2, "integer")])
+    batch = theirs.source().read(None, 10)
+    assert [each.correlation_id for each in batch.events] == ["c-1"]
+    assert batch.waits == f"a transaction in {theirs.topic}/0 has not ended: it, and what came after, waits"
+    theirs.producer.commit_transaction(30)
+    assert [each.correlation_id for each in theirs.source().read(batch.position, 10).events] == ["c-2"]
+
+
+def test_every_partition_goes_on_from_its_own_place_and_one_that_is_added_from_its_beginning(theirs):
+    theirs.add([row(1, "integer"), row(2, "integer")])
+    _, _, position = read_all(theirs.source(), limit=1)
+    theirs.grow(3)
+    for number, partition in ((3, 2), (4, 0), (5, 1)):
+        send(theirs, json.dumps(row(number, "integer"), default=str), partition)
+    found, _, _ = read_all(theirs.source(), position, limit=2)
+    assert {each.correlation_id for each in found} == {"c-3", "c-4", "c-5"}
+    assert len(found) == 3
+
+
+def test_what_the_broker_removed_before_it_was_read_is_an_error_and_from_the_beginning_it_goes_on(theirs):
+    theirs.add([row(1, "integer")])
+    _, _, position = read_all(theirs.source())
+    theirs.add([row(2, "integer"), row(3, "integer")])
+    place = TopicPartition(theirs.topic, 0, 4)
+    theirs.admin.delete_records([place])[place].result(120)
+    with pytest.raises(SourceUnavailable, match=r"/0 was read up to offset 2: expected it within 4 to 5.*reconcile"):
+        theirs.source().read(position, 10)
+    assert read_all(theirs.source())[0] == []
+
+
+def test_an_end_of_a_transaction_that_is_removed_loses_nothing(theirs):
+    theirs.add([row(1, "integer")])
+    _, _, position = read_all(theirs.source())
+    place = TopicPartition(theirs.topic, 0, 2)
+    theirs.admin.delete_records([place])[place].result(120)
+    theirs.add([row(2, "integer")])
+    assert read_all(theirs.source(), position)[0] == [event(2, "integer")]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"not json", "no JSON object in UTF-8"),
+        (b"\xff", "no JSON object in UTF-8"),
+        (b"[1]", "no JSON object in UTF-8"),
+        (None, "no JSON object in UTF-8"),
+        (b" " * ROW_BYTES + b"{}", f"it has more than {ROW_BYTES} bytes"),
+    ],
+)
+def test_a_message_that_is_no_event_is_kept_with_its_place_and_reason(theirs, value, said):
+    send(theirs, value)
+    theirs.add([row(1, "integer")])
+    found, (rejected,), _ = read_all(theirs.source())
+    assert found == [event(1, "integer")]
+    assert rejected.reason == f"{theirs.topic}/0 offset 0: {said}"
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "Written",
+    "fields": [
+        {"name": "table_name", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "run", "type": "string"},
+    ],
+}
+
+
+def test_avro_is_read_by_the_schemas_of_the_registry_and_a_messages_place_may_be_a_column(theirs, registry):
+    with closing(Schemas(registry.url)) as schemas:
+        check_avro(theirs, schemas)
+
+
+def check_avro(theirs, schemas):
+    schema_id = schemas.register(f"{theirs.topic}-value", SCHEMA)
+    written = {"table_name": "shop/orders", "at": event(1, "timestamp").marker, "run": "c-1"}
+    send(theirs, avro.encoded(written, avro.parsed(json.dumps(SCHEMA), {}), schema_id))
+    send(theirs, b"\1poison")
+    columns = Columns(
+        marker="_offset",
+        event_marker="at",
+        correlation_id="run",
+        write_operation=Constant("INSERT"),
+        partition_key="_partition",
+        context=None,
+    )
+    source = TopicEvents(theirs.clients, theirs.topic, "avro", columns, schemas)
+    (found,), (rejected,), _ = read_all(source)
+    assert (found.marker, found.partition_key, found.correlation_id) == (0, "0", "c-1")
+    assert found.event_marker == event(1, "timestamp").marker
+    assert "begins with byte 1: expected the magic byte 0" in rejected.reason
+
+
+def test_a_topic_that_is_not_there_and_a_broker_that_does_not_answer_are_unavailable(broker):
+    here, nowhere = Clients({"bootstrap.servers": broker.servers}), Clients({"bootstrap.servers": "127.0.0.1:9"})
+    with pytest.raises(SourceUnavailable, match="there is no topic nothing"):
+        TopicEvents(here, "nothing", "json").read(None, 10)
+    with pytest.raises(SourceUnavailable, match="cannot read nothing"):
+        TopicEvents(nowhere, "nothing", "json").read(None, 10, 1)
+
+
+def numbered(first, last):
+    return [(number, event(number, "timestamp")) for number in range(first, last + 1)]
+
+
+def published(theirs):
+    return [each.correlation_id for each in read_all(theirs.source())[0]]
+
+
+def test_messages_of_others_hide_none_of_ours_and_a_position_that_went_back_leaves_none_out(theirs):
+    sink = TopicSink(theirs.clients, theirs.topic)
+    sink.publish(numbered(1, 3))
+    for value in (b"not json", b"[1]", b'{"sequence": "x"}'):
+        send(theirs, value)
+    sink.publish(numbered(2, 5))
+    assert published(theirs) == ["c-1", "c-2", "c-3", "c-4", "c-5"]
+    other = [(number, event(number + 10, "timestamp")) for number in (2, 3)]  # As from a ledger of a backup.
+    sink.publish(other)
+    assert published(theirs)[5:] == ["c-12", "c-13"]
+
+
+@dataclass(frozen=True)
+class Meanwhile(Clients):
+    """Clients of a process, beside which another one publishes once this has begun."""
+
+    clients: Clients
+    publish: Callable[[], object]
+
+    def producer(self, transactional_id, seconds):
+        return self.clients.producer(transactional_id, seconds)
+
+    def reader(self):
+        self.publish()
+        return self.clients.reader()
+
+
+def test_of_two_that_publish_at_once_one_is_put_out_and_each_event_is_there_once(theirs):
+    other = TopicSink(theirs.clients, theirs.topic)
+    slow = TopicSink(Meanwhile(theirs.clients, lambda: other.publish(numbered(1, 3))), theirs.topic)
+    with pytest.raises(SinkUnavailable, match="another process does"):
+        slow.publish(numbered(1, 5))
+    assert published(theirs) == ["c-1", "c-2", "c-3"]
+    other.publish(numbered(1, 5))
+    assert published(theirs) == ["c-1", "c-2", "c-3", "c-4", "c-5"]
+
+
+def test_of_messages_of_others_none_is_kept_and_they_may_take_longer_than_an_answer(theirs, monkeypatch):
+    found, tail, clock = [], topic_reader.tail, count()
+
+    def spied(*args):
+        found.extend(kept := tail(*args))
+        return kept
+
+    monkeypatch.setattr(topic_reader, "tail", spied)
+    monkeypatch.setattr(topic_reader, "SECONDS", 60)
+    monkeypatch.setattr(topic_reader, "monotonic", lambda: next(clock))
+    producer = Producer({"bootstrap.servers": theirs.servers})
+    for _ in range(200):
+        producer.produce(theirs.topic, b"of somebody else", partition=0)
+    assert producer.flush(30) == 0
+    sink = TopicSink(Clients({"bootstrap.servers": theirs.servers}), theirs.topic)
+    sink.publish(numbered(1, 1))
+    assert found == []
+    sink.publish(numbered(1, 2))
+    assert [json.loads(each.value)["sequence"] for each in found] == [1]
+    assert len([each for each in published(theirs) if each is not None]) == 2

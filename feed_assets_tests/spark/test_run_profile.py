@@ -1,0 +1,103 @@
+"""A profile reaches its run and no other, or it is refused: with a session of each kind."""
+
+import json
+import os
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.settings import Settings
+from feed_assets.spark.run_profile import profiled
+
+PARTITIONS, WINDOW = "spark.sql.shuffle.partitions", "spark.sql.windowExec.buffer.spill.threshold"
+OWN = dedent(
+    """
+    import json
+    from feed_assets.core.errors import InvalidSetting
+    from feed_assets.settings import Settings
+    from feed_assets.spark.run_profile import profiled
+
+    profile, said = {"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "7"}, {}
+
+    def heap(spark):
+        return spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
+
+    with profiled(Settings(), profile, may_start=True) as spark:
+        said["during"] = [heap(spark), spark.conf.get("spark.sql.shuffle.partitions")]
+    said["after"] = spark.conf.get("spark.sql.shuffle.partitions")
+    with profiled(Settings(), profile, may_start=True) as spark:
+        said["again"] = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        with profiled(Settings(), {"spark.driver.memory": "900m"}, may_start=True):
+            said["more"] = "nothing was said"
+    except InvalidSetting as error:
+        said["more"] = str(error)
+    print(json.dumps(said))
+    """
+)
+
+
+def values(spark):
+    return {key: spark.conf.getAll.get(key) for key in (PARTITIONS, WINDOW)}
+
+
+@pytest.mark.connect
+def test_what_can_be_changed_at_any_time_is_set_for_the_run_and_taken_back(spark):
+    before = values(spark)
+    with profiled(Settings(), {PARTITIONS: "7", WINDOW: "99"}, may_start=True) as profiled_:
+        assert values(profiled_) == values(spark) == {PARTITIONS: "7", WINDOW: "99"}
+    assert values(spark) == before
+    assert before[WINDOW] is None
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_it_is_taken_back_from_a_run_that_fails(spark, error):
+    before = values(spark)
+    with pytest.raises(error), profiled(Settings(), {PARTITIONS: "7", WINDOW: "99"}, may_start=True):
+        raise error
+    assert values(spark) == before
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("may_start", [True, False])
+@pytest.mark.parametrize("key", ["spark.driver.memory", "spark.executor.memory", "spark.sql.warehouse.dir", "my.own"])
+def test_what_spark_takes_only_when_it_starts_is_refused_by_name_where_a_session_lives(spark, key, may_start):
+    before = values(spark)
+    with (
+        pytest.raises(InvalidSetting, match=rf"sets {key}, which Spark takes only when it starts"),
+        profiled(Settings(), {PARTITIONS: "7", key: "9g"}, may_start=may_start),
+    ):
+        pytest.fail("it was not refused")
+    assert values(spark) == before
+
+
+@pytest.mark.connect
+def test_what_the_session_was_started_with_anyway_is_no_reason_to_refuse(spark):
+    with profiled(Settings(), {"spark.app.name": spark.conf.get("spark.app.name")}, may_start=False) as same:
+        assert same.conf.get("spark.app.name") == spark.conf.get("spark.app.name")
+
+
+@pytest.mark.connect
+def test_a_value_that_spark_does_not_take_is_refused_and_the_others_taken_back(spark):
+    before = values(spark)
+    with (
+        pytest.raises(InvalidSetting, match=f"sets {PARTITIONS} to what Spark does not take: .*Correct it"),
+        profiled(Settings(), {WINDOW: "99", PARTITIONS: "many"}, may_start=True),
+    ):
+        pytest.fail("it was not refused")
+    assert values(spark) == before
+
+
+def test_a_process_of_its_own_starts_spark_with_the_whole_profile():
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
+    done = subprocess.run([sys.executable, "-c", OWN], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout)
+    assert 600 < said["during"][0] <= 700
+    assert said["during"][1] == said["again"] == "7"
+    assert said["after"] == "1"
+    assert "sets spark.driver.memory, which Spark takes only when it starts" in said["more"]
