@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
+from pathlib import Path
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.events import Rejected
@@ -59,6 +60,7 @@ class Receiver:
     """Feeds that are pushed to, and the spool that keeps accepted events until they are published.
 
     `spooled` has the idempotency keys of requests in the spool, with their answers; None while one is under way.
+    `begun` has the number of published batches of each segment that is not flushed as a whole yet.
     """
 
     services: Services
@@ -66,6 +68,7 @@ class Receiver:
     spool: Spool
     ahead: timedelta
     spooled: dict[At, str | None] = field(default_factory=dict[At, str | None])
+    begun: dict[Path, int] = field(default_factory=dict[Path, int])
     hours: Rates = field(default_factory=lambda: Rates(HOURS_PER_SECOND, "hours to publish"))
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from feed_assets.intake.api import Door, app_of
 from feed_assets.intake.authentication import Keys, Rates
 from feed_assets.intake.connections import Admission, BoundedHttp
 from feed_assets.intake.event_calls import Calls
-from feed_assets.intake.flush import flush_all
+from feed_assets.intake.flush import LARGE, flush_all
 from feed_assets.intake.metrics import Metrics
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.receiver import Receiver
@@ -126,11 +126,11 @@ def _look(door: Door, seconds: float) -> None:
 
 
 def _flushed(door: Door, seconds: float) -> str:
-    """Flush sealed segments. Return why some of them wait; '' if none does."""
+    """Flush sealed segments: all of them at the end (`seconds` is 0). Return why some of them wait, else ''."""
     spool = door.receiver.spool
     spool.seal(older_than=seconds)
     if not (segments := spool.sealed()):
         return ""
-    problem = flush_all(door.receiver, segments)
+    problem = flush_all(door.receiver, segments, LARGE if seconds else None)
     door.metrics.flushes.labels("failed" if problem else "published").inc()
     return problem

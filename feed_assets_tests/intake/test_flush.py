@@ -104,6 +104,34 @@ def test_a_feed_with_events_of_few_hours_is_published_before_one_with_many(quiet
     assert [str(each.partition.feed) for each in batches] == [WOMEN, *[MEN] * 24]
 
 
+def test_a_feed_of_many_hours_delays_no_later_segment_of_others(quiet, monkeypatch):
+    monkeypatch.setattr(module, "LARGE", 5)
+    history = [event(number, f"2026-01-01T{number:02}:00:00Z") for number in range(24)]
+    push(quiet, *history, feed=MEN)
+    looks = []
+    for number in range(6):
+        push(quiet, event(number), feed=WOMEN)
+        quiet.spool.seal()
+        assert flush_all(quiet, quiet.spool.sealed(), 5) == ""
+        looks.append((len(published(quiet.services.board)), len(published(quiet.services.board, WOMEN))))
+    assert looks == [(5, 1), (10, 2), (15, 3), (20, 4), (24, 5), (24, 6)]
+    assert quiet.spool.sealed() == []
+    assert quiet.begun == {}
+
+
+def test_a_feed_of_many_hours_that_was_begun_is_finished_after_a_kill(quiet, monkeypatch):
+    monkeypatch.setattr(module, "LARGE", 5)
+    push(quiet, *(event(number, f"2026-01-01T{number:02}:00:00Z") for number in range(24)))
+    quiet.spool.seal()
+    flush_all(quiet, quiet.spool.sealed(), 5)
+    quiet = restarted(quiet)
+    flush_all(quiet, quiet.spool.sealed(), 5)
+    assert len(published(quiet.services.board)) == 5  # Done once more, which changes nothing.
+    flush_all(quiet, quiet.spool.sealed())
+    assert numbers(published(quiet.services.board)) == [*range(24)]
+    quiet.spool.close()
+
+
 def test_one_key_may_add_so_many_hours_to_those_to_be_published(quiet, monkeypatch):
     monkeypatch.setattr(authentication, "monotonic", lambda: 0.0)
     quiet.hours.per_second = 1
