@@ -19,7 +19,7 @@ from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import change, consumed, due, event, subscription, update
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.ticks.reporter import REPORTED, Position
+from feed_assets.orchestration.ticks.reporter import REPORTED, LogPosition
 from feed_assets.settings import settings
 
 FIRST, DAYS = date(2023, 1, 1), 365
@@ -138,7 +138,7 @@ class World:
         """The instance was told of everything."""
         with self.ledger.read() as connection:
             last = log.last(connection)
-        instance.daemon_cursor_storage.set_cursor_values({f"{REPORTED}/feeds": str(Position(last))})
+        instance.daemon_cursor_storage.set_cursor_values({f"{REPORTED}/feeds": str(LogPosition(last))})
 
     def change(self, numbers: Collection[int] = range(CHANGES // len(CHANGED))) -> None:
         """Take back what the round before has changed, and publish updates of the clean datasets of these numbers."""

@@ -18,10 +18,10 @@ from feed_assets.kafka.chunk_files import FOLDER
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine, engine_of
-from feed_assets.warehouse.load import Place, load
-from feed_assets.warehouse.load_files import Batch, Copy
+from feed_assets.warehouse.load import LoadContext, load
+from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.load_groups import Signalled, runs
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import shape_of
 from feed_assets_tests.support.servers import postgresql_server
 
@@ -83,7 +83,7 @@ class _Ours:
 
     def __init__(self, url: str, clicks: _Clicks, first: _Chunks) -> None:
         self.engine = engine_of(url)
-        self._place, self._known = Place(self.engine, clicks.board, HOLDER, 7), Known()
+        self._place, self._known = LoadContext(self.engine, clicks.board, HOLDER, 7), TopicState()
         self._shape = shape_of(avro.parsed(SCHEMA, {}), ("id",))
         with self.engine.open() as connection:
             load_state.prepare(connection, self.engine)
@@ -118,7 +118,7 @@ class _Bare:
             run = connection.execute
             run("BEGIN")
             run(f"CREATE TEMP TABLE staged ({columns}, _partition integer)")
-            connection.copy("staged", COLUMNS, Batch(0, names, copies, ""))
+            connection.copy("staged", COLUMNS, ChunkGroup(0, names, copies, ""))
             run(f"CREATE TEMP TABLE latest AS {_LATEST[self._engine.has_keys]}")
             run("DELETE FROM bare t USING latest s WHERE t.id = s.id")
             run("DELETE FROM latest WHERE _operation = 'delete'")

@@ -14,7 +14,7 @@ from benchmarks import Benchmark, Goal, Pair, Requests
 from feed_assets.core.feeds import Feed, File
 from feed_assets.core.pulls import Pull
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.intake.pull import Source, pull
+from feed_assets.intake.pull import PullSource, pull
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import intake_file
 from feed_assets.runs.services import Services
@@ -72,7 +72,7 @@ class World:
         self.folders = [root / "theirs" / f"{NOW - timedelta(days=back):%Y-%m-%d}" / "05" for back in range(DAYS)]
         self.rounds = 0
         source = Pull("women", "%Y-%m-%d/%H/*.csv", lookback=DAYS - 1)
-        self.source = Source(FEED, source, lambda moment: f"{moment:%Y-%m-%d-%H:%M}")
+        self.source = PullSource(FEED, source, lambda moment: f"{moment:%Y-%m-%d-%H:%M}")
         self._fill()
 
     def _fill(self) -> None:

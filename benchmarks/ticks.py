@@ -22,7 +22,7 @@ from feed_assets.ledger import subscriptions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, due, update
 from feed_assets.orchestration.decide.run_blocks import named_by
-from feed_assets.orchestration.ticks.reporter import REPORTED, Position
+from feed_assets.orchestration.ticks.reporter import REPORTED, LogPosition
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 
@@ -75,7 +75,7 @@ class Home:
                 connection.execute(logged())
                 for feed in (RAW, MADE):
                     subscriptions.advance(connection, str(MADE), 2 * self.known, str(feed))
-            told = {f"{REPORTED}/feeds": str(Position(2 * self.known))}
+            told = {f"{REPORTED}/feeds": str(LogPosition(2 * self.known))}
             self.harness.instance.daemon_cursor_storage.set_cursor_values(told)
 
     def _drop(self, numbers: range) -> None:

@@ -17,12 +17,12 @@ from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 from feed_assets.core.history import History, Order
 from feed_assets.core.secrets import shown
 from feed_assets.core.setting_types import (
+    BlackboardLocation,
     Boards,
     Conf,
     Database,
     Endpoint,
     Master,
-    Place,
     Profiles,
     Queue,
     Registry,
@@ -92,7 +92,7 @@ class Settings(Declaring):
     blackboard_queue: Queue | None = None
     """URL of the SQS queue through which the blackboard's bucket reports what is written there."""
 
-    blackboards: Boards = Secret[dict[str, Place]]({})
+    blackboards: Boards = Secret[dict[str, BlackboardLocation]]({})
     """The blackboards of others by name, as a JSON object: `{"partner": {"url": …, "endpoint": …, "profile": …,
     "queue": …}}`.
     """
@@ -213,7 +213,7 @@ class Settings(Declaring):
         return queue
 
     @property
-    def queues(self) -> dict[str, Place]:
+    def queues(self) -> dict[str, BlackboardLocation]:
         """Return the blackboards that report to a queue what is written there, by name; ours has the name ''."""
         places = {"": self.place(None), **self.blackboards.get_secret_value()}
         return {name: each for name, each in places.items() if each.queue}
@@ -224,10 +224,10 @@ class Settings(Declaring):
         limits = self.history_runs_per_day, self.history_bytes_per_day
         return History(self.history_days, self.history_order, *limits)
 
-    def place(self, name: str | None) -> Place:
+    def place(self, name: str | None) -> BlackboardLocation:
         """Return where a blackboard is; without a name ours. Raise InvalidSetting if it is not set."""
         if name is None:
-            return Place(url=self.blackboard, endpoint=self.s3_endpoint, queue=self.blackboard_queue)
+            return BlackboardLocation(url=self.blackboard, endpoint=self.s3_endpoint, queue=self.blackboard_queue)
         boards = self.blackboards.get_secret_value()
         if name not in boards:
             known = ", ".join(sorted(boards)) or "none"

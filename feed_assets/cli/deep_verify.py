@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from feed_assets.core.feeds import Partition, Update
     from feed_assets.feeds.blackboard import Blackboard
     from feed_assets.ledger.database import Ledger
-    from feed_assets.runs.deep import Deep, Published
+    from feed_assets.runs.deep import Deep, PublishedFacts
 
 
 def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bool, as_json: bool) -> None:
@@ -38,7 +38,7 @@ def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tup
         return {each.partition: edits_of(each, recorded(connection, each.partition, each.id)) for each in updates}
 
 
-def _looked(board: "Blackboard", update: "Update", published: "Callable[[Update], Published]") -> "Deep":
+def _looked(board: "Blackboard", update: "Update", published: "Callable[[Update], PublishedFacts]") -> "Deep":
     from feed_assets.runs.deep import look_deep
     from feed_assets.runs.services import spark_maker
     from feed_assets.settings import settings
@@ -46,7 +46,7 @@ def _looked(board: "Blackboard", update: "Update", published: "Callable[[Update]
     return look_deep(board, update, published(update), maker=lambda: spark_maker(settings()))
 
 
-def _published(*, is_ours: bool) -> "Callable[[Update], Published]":
+def _published(*, is_ours: bool) -> "Callable[[Update], PublishedFacts]":
     """Return a lookup of ledger facts. Without a ledger every update is `UNKNOWN`."""
     from feed_assets.runs.deep import UNKNOWN, published_of
 

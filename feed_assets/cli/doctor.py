@@ -41,7 +41,7 @@ class Doubtful(Exception):
     """Something works, or may be intended, and should be checked all the same."""
 
 
-class Looked(View):
+class CheckResult(View):
     """The result of one check, and what to do."""
 
     what: str
@@ -64,14 +64,14 @@ def doctor(
     raise typer.Exit(1 if any(each.state == FAILED for each in found) else 0)
 
 
-def _looked(what: str, look: Callable[[], str]) -> Looked:
+def _looked(what: str, look: Callable[[], str]) -> CheckResult:
     """Return the outcome of a check: whatever it raises is one, so that none prevents the others."""
     try:
-        return Looked(what=what, state=OK, said=look())
+        return CheckResult(what=what, state=OK, said=look())
     except Doubtful as doubt:
-        return Looked(what=what, state=WARN, said=str(doubt))
+        return CheckResult(what=what, state=WARN, said=str(doubt))
     except Exception as error:  # noqa: BLE001
-        return Looked(what=what, state=FAILED, said=in_short(error))
+        return CheckResult(what=what, state=FAILED, said=in_short(error))
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def show(
     left_out, needed = _went_without(board, found.update) if found.update else ((), 0)
     note = f"it was built without {len(left_out)} of {needed} partitions of its inputs" if left_out else ""
     more = {"newer_versions": newer, "went_without": left_out, "history": history}
-    return say(views.ShownView.model_validate(found).model_copy(update=more), as_json, note)
+    return say(views.FeedReadingView.model_validate(found).model_copy(update=more), as_json, note)
 
 
 def _refuse_batches(found: "Reading") -> None:

@@ -32,7 +32,7 @@ _WHERE_IT_IS = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckedRequest:
     """The checked parts of a request, also of a handshake of a WebSocket, which has the method GET.
 
     A header `Upgrade` makes no WebSocket: without the one that belongs to it, the server answers as to any GET.
@@ -50,7 +50,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class FrontAnswer:
     """An answer in place of Dagster's."""
 
     status: int
@@ -59,19 +59,21 @@ class Answer:
     asks: bool = False
 
 
-def judge(asked: Asked, port: int, token: str) -> Answer | None:
+def judge(asked: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
     """Return the answer to a request that is kept from Dagster; None for one that is passed on."""
     if why := foreign(asked, port) or no_command(asked):
-        return Answer(403, why)
+        return FrontAnswer(403, why)
     if any(name == "token" and _same(value, token) for name, value in asked.query) and asked.method == "GET":
         return _enter(asked, port, token)
     if _has_cookie(asked, port, token):
         return None
     is_wrong = _cookie(port) in asked.header("cookie") or any(name == "token" for name, _ in asked.query)
-    return Answer(403, f"{_OTHER * is_wrong}{_WHERE_IT_IS} Programs send it as the cookie {_cookie(port)}.", asks=True)
+    return FrontAnswer(
+        403, f"{_OTHER * is_wrong}{_WHERE_IT_IS} Programs send it as the cookie {_cookie(port)}.", asks=True
+    )
 
 
-def foreign(asked: Asked, port: int) -> str | None:
+def foreign(asked: CheckedRequest, port: int) -> str | None:
     """Return why a request is neither a page's of this server nor a program's: host or page is another. Else None."""
     host, origin, site = asked.header("host"), asked.header("origin"), asked.header("sec-fetch-site")
     name = _name(port)
@@ -84,7 +86,7 @@ def foreign(asked: Asked, port: int) -> str | None:
     return None
 
 
-def no_command(asked: Asked) -> str | None:
+def no_command(asked: CheckedRequest) -> str | None:
     """Return why a GraphQL request is refused, as a form or an image could send it; None if it is not."""
     if asked.path.rstrip("/") != "/graphql" or asked.is_websocket:
         return None
@@ -101,18 +103,18 @@ def _name(port: int) -> str:
     return LOOPBACK if port == 80 else f"{LOOPBACK}:{port}"  # A browser leaves out the port of http.
 
 
-def _is_visit(asked: Asked) -> bool:
+def _is_visit(asked: CheckedRequest) -> bool:
     """Return whether a person follows a link of another page: they see the answer, that page does not."""
     modes = (asked.header("sec-fetch-mode"), asked.header("sec-fetch-dest"))
     return asked.method == "GET" and modes == ("navigate", "document")
 
 
-def _enter(asked: Asked, port: int, token: str) -> Answer:
+def _enter(asked: CheckedRequest, port: int, token: str) -> FrontAnswer:
     """Redirect to the same page without the token, which then stands in no history and no referrer."""
     rest = urlencode([(name, value) for name, value in asked.query if name != "token"])
     place = "/" + quote(asked.path.lstrip("/")) + ("?" + rest if rest else "")  # Never `//host`, which is elsewhere.
     cookie = f"{_cookie(port)}={token}; Path=/; HttpOnly; SameSite=Lax"
-    return Answer(303, headers=(("location", place), ("set-cookie", cookie)))
+    return FrontAnswer(303, headers=(("location", place), ("set-cookie", cookie)))
 
 
 def _cookie(port: int) -> str:
@@ -120,7 +122,7 @@ def _cookie(port: int) -> str:
     return f"feed_assets_{port}"
 
 
-def _has_cookie(asked: Asked, port: int, token: str) -> bool:
+def _has_cookie(asked: CheckedRequest, port: int, token: str) -> bool:
     pairs = [pair.strip().partition("=") for pair in asked.header("cookie").split(";")]
     return any(name == _cookie(port) and _same(value, token) for name, _, value in pairs)
 
@@ -147,16 +149,18 @@ class Front:
             await _say(answer, _asked(scope), send)
 
 
-def _asked(scope: "Scope") -> Asked:
+def _asked(scope: "Scope") -> CheckedRequest:
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         headers[key] = f"{headers[key]}\n{text}" if key in headers else text  # Two of them match nothing expected.
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    return Asked(scope.get("method", "GET"), scope["path"], tuple(query), headers, scope["type"] == "websocket")
+    return CheckedRequest(
+        scope.get("method", "GET"), scope["path"], tuple(query), headers, scope["type"] == "websocket"
+    )
 
 
-async def _say(answer: Answer, asked: Asked, send: "Send") -> None:
+async def _say(answer: FrontAnswer, asked: CheckedRequest, send: "Send") -> None:
     is_page = "text/html" in asked.header("accept")
     text = f"<!doctype html><p>{html.escape(answer.text)}</p>{_FORM * answer.asks}" if is_page else f"{answer.text}\n"
     kind = "text/html" if is_page else "text/plain"

@@ -7,7 +7,7 @@ from json import loads
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from feed_assets.core.setting_types import Place
+    from feed_assets.core.setting_types import BlackboardLocation
     from feed_assets.settings import Settings
 
 WAITING, HIDDEN = "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"
@@ -27,7 +27,7 @@ class QueueLooks:
             for name, place in self.settings.queues.items()
         )
 
-    def _look(self, place: "Place") -> str:
+    def _look(self, place: "BlackboardLocation") -> str:
         from feed_assets.cli.doctor import Doubtful  # which imports this module
         from feed_assets.feeds.queues import Queue
 

@@ -18,7 +18,7 @@ from feed_assets.core.grid import LEGEND, CellState, cells, periods
 if TYPE_CHECKING:
     from feed_assets.core.grid import Slots
     from feed_assets.orchestration.decide.graph import Graph
-    from feed_assets.orchestration.decide.status_grid import Row, Status
+    from feed_assets.orchestration.decide.status_grid import GridRow, Status
     from feed_assets.runs.services import Services
 
 
@@ -166,7 +166,7 @@ def _grid(found: "Status") -> Iterator[str]:
     yield "  ".join(f"{_styled(state, sign)} {words.partition(':')[0]}" for state, (sign, words) in LEGEND.items())
 
 
-def _newest(rows: "Sequence[Row]") -> Iterator[str]:
+def _newest(rows: "Sequence[GridRow]") -> Iterator[str]:
     """Yield the newest periods of each row, the last one with its name."""
     strips = [periods(row.shown) for row in rows]
     width = max(map(len, strips), default=0)
@@ -184,7 +184,7 @@ def _header(slots: "Slots") -> Iterator[str]:
     yield "".join(f"{each:%H} " for each in slots.starts if each.hour % 3 == 0)
 
 
-def _lines(rows: "Sequence[Row]", slots: "Slots") -> Iterator[str]:
+def _lines(rows: "Sequence[GridRow]", slots: "Slots") -> Iterator[str]:
     wide = 3 if slots.step.days else 1
     for row in rows:
         text, reached = "", 0

@@ -14,7 +14,7 @@ from feed_assets.core.message_words import first_line, first_of, of_first, some
 if TYPE_CHECKING:
     from feed_assets.core.grid import Hole, Reason
     from feed_assets.ledger.due_counts import Group
-    from feed_assets.orchestration.decide.status_grid import Row, Status
+    from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 NAMED = 4
 """The most partitions that a line names; the others are counted."""
@@ -32,7 +32,7 @@ class StaleView(View):
     why: Line
 
 
-class ShownView(View):
+class GridPartitionView(View):
     """A partition of the grid; `verdict` is that of `explain`, if it is due."""
 
     partition: str = Field(validation_alias=AliasPath("partition", "key"))
@@ -57,7 +57,7 @@ class RowView(MarkView):
     """One line of the grid: a dataset, or its partitions of one key of its other dimensions."""
 
     role: str = Field(validation_alias=AliasPath("node", "role"))
-    partitions: tuple[ShownView, ...] = Field(validation_alias="shown")
+    partitions: tuple[GridPartitionView, ...] = Field(validation_alias="shown")
 
 
 class ReasonView(View):
@@ -73,7 +73,7 @@ class ReasonView(View):
     why: str
 
     @classmethod
-    def of_row(cls, row: "Row", reason: "Reason") -> Self:
+    def of_row(cls, row: "GridRow", reason: "Reason") -> Self:
         """Return the view of one reason."""
         partitions = tuple(each.partition for each in reason.shown)
         return cls(
@@ -98,7 +98,7 @@ class HoleView(View):
     why: str
 
     @classmethod
-    def of_row(cls, row: "Row", hole: "Hole") -> Self:
+    def of_row(cls, row: "GridRow", hole: "Hole") -> Self:
         """Return the view of one hole."""
         return cls(dataset=str(row.node.feed), of=row.of, start=hole.start, end=hole.end, why=first_line(hole.why))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from feed_assets.core.feeds import Partition
     from feed_assets.feeds.batch_set import SetReading
     from feed_assets.feeds.read import Reading
-    from feed_assets.ledger.states.count_reports import Reported
+    from feed_assets.ledger.states.count_reports import ReportOutcome
 
 Text = Annotated[str, BeforeValidator(str)]
 SubPartition = Annotated[
@@ -120,7 +120,7 @@ class DeepView(OfPartition):
     damage: str
 
 
-class ShownView(ReadingView):
+class FeedReadingView(ReadingView):
     """A reading of a partition, with all its updates, and the newer versions of the feed."""
 
     newer_versions: tuple[str, ...] = ()
@@ -252,7 +252,7 @@ class ReportedView(View):
     transitions: int = 0
     reasons: tuple[RejectedView, ...] = ()
 
-    def plus(self, outcome: "Reported") -> Self:
+    def plus(self, outcome: "ReportOutcome") -> Self:
         """Return the outcome with that of one more batch."""
         more = {name: getattr(self, name) + getattr(outcome, name) for name in ("accepted", "known", "transitions")}
         return self.model_copy(update={**more, "rejected": self.rejected + len(outcome.rejected)})

@@ -17,7 +17,7 @@ from feed_assets.home import say
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
-    from feed_assets.warehouse.dataset_state import Held
+    from feed_assets.warehouse.dataset_state import LoadedUpdate
     from feed_assets.warehouse.engines import Engine
     from feed_assets.warehouse.load_state import TableState
     from feed_assets.warehouse.loader import Wanted
@@ -183,7 +183,7 @@ def _engine(name: str) -> "Engine":
     return engine_of(place.url.get_secret_value(), place.iam_role, name)
 
 
-def _held(held: "Iterable[Held]", found: "Iterable[TableState]") -> Iterator[TableView]:
+def _held(held: "Iterable[LoadedUpdate]", found: "Iterable[TableState]") -> Iterator[TableView]:
     from feed_assets.warehouse.load_state import TableState
 
     tables = {each.topic: each for each in found}
@@ -201,7 +201,7 @@ def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":
     """Return the topics and datasets with a table in a warehouse, or the named ones. Raise InvalidName for others."""
     from feed_assets.orchestration.declare.declarations import LoadedDataset
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
-    from feed_assets.warehouse.dataset import Published
+    from feed_assets.warehouse.dataset import DatasetUpdates
 
     settings().warehouse(warehouse)
     graph = load_graph(module)
@@ -219,7 +219,7 @@ def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":
     found: Wanted = {**wanted_topics(graph, topics)} if topics else {}
     if datasets:
         services = open_services(graph, makes=False)
-        found |= {str(feed): Published(feed, services.ledger, services.board_of(feed)) for feed in datasets}
+        found |= {str(feed): DatasetUpdates(feed, services.ledger, services.board_of(feed)) for feed in datasets}
     return found
 
 

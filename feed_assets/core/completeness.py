@@ -9,13 +9,13 @@ from enum import StrEnum
 from fractions import Fraction
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.offset_comparison import Compared
+from feed_assets.core.offset_comparison import OffsetProblems
 from feed_assets.core.typed import typed
 from feed_assets.core.windows import check_grains, zone_of
 
 GRAINS = ("5min", "10min", "hour", "day")
 RATIO = "99.995%"
-AS_EXPECTED = Compared()
+AS_EXPECTED = OffsetProblems()
 """The offsets of a window where nothing is wrong with them, or nothing is known of them."""
 INGESTED = ""
 """The tier of ingested records: every other tier is a source."""
@@ -92,7 +92,7 @@ def judge(
     sources: Mapping[str, int],
     tiers: tuple[str, ...],
     ratio: Fraction,
-    offsets: Compared = AS_EXPECTED,
+    offsets: OffsetProblems = AS_EXPECTED,
 ) -> WindowState:
     """Return the state of a base window by its counts and offsets alone.
 
@@ -116,7 +116,9 @@ def judge(
     return WindowState.COMPLETE_WITH_ISSUE if has_more else WindowState.COMPLETE
 
 
-def why(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...], offsets: Compared = AS_EXPECTED) -> str:
+def why(
+    ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...], offsets: OffsetProblems = AS_EXPECTED
+) -> str:
     """Return the counts of a window in words, and what is wrong with its offsets."""
     said = (_counts(ingested, sources, tiers), offsets.uncovered, offsets.doubled)
     return "; ".join(each for each in said if each)

@@ -38,7 +38,7 @@ class Trend:
 
 
 @dataclass(frozen=True)
-class Compared:
+class DurationComparison:
     """The newest version with enough updates, the last one before it that has them, and how much longer it takes."""
 
     new: Trend
@@ -69,13 +69,13 @@ def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
     return tuple(found)
 
 
-def compared(trends: Sequence[Trend], least: int = UPDATES_COMPARED) -> Compared | None:
+def compared(trends: Sequence[Trend], least: int = UPDATES_COMPARED) -> DurationComparison | None:
     """Compare the newest version with the one before it, among those with enough updates; None if there are no two.
 
     Skip updates that no code made, and versions whose median is 0.
     """
     enough = [each for each in trends if each.count >= least and each.code_version is not None and each.median > 0]
-    return Compared(enough[-1], enough[-2]) if len(enough) > 1 else None
+    return DurationComparison(enough[-1], enough[-2]) if len(enough) > 1 else None
 
 
 def _named(each: Trend) -> str:

@@ -50,7 +50,7 @@ QUIET = (CellState.COMPLETE, CellState.LATER)
 
 
 @dataclass(frozen=True)
-class Known:
+class PartitionFacts:
     """Ledger facts about one partition; None means unknown. Reasons are in words."""
 
     published: bool = False
@@ -90,18 +90,18 @@ class Shown:
 Judged = tuple[CellState, str]
 
 
-def judge(known: Known, *, is_over: bool) -> Judged:
+def judge(known: PartitionFacts, *, is_over: bool) -> Judged:
     """Return the shown state of a partition, and why. The first rule that has an answer decides."""
     return next(found for rule in _RULES if (found := rule(known, is_over)))
 
 
-def _running(known: Known, _: bool) -> Judged | None:
+def _running(known: PartitionFacts, _: bool) -> Judged | None:
     if known.window is WindowState.BACKFILLING and not known.running:
         return CellState.RUNNING, f"backfilling: {known.window_why}"
     return (CellState.RUNNING, known.running) if known.running else None
 
 
-def _closed(known: Known, is_over: bool) -> Judged | None:
+def _closed(known: PartitionFacts, is_over: bool) -> Judged | None:
     """Judge a final partition; a bad one is shown as bad all the same, because it stays so."""
     if not known.closed:
         return None
@@ -109,11 +109,11 @@ def _closed(known: Known, is_over: bool) -> Judged | None:
     return state, "; ".join(each for each in (why, known.closed) if each)
 
 
-def _stopped(known: Known, _: bool) -> Judged | None:
+def _stopped(known: PartitionFacts, _: bool) -> Judged | None:
     return (CellState.PERSON, known.reason) if known.verdict == State.WAITS_FOR_A_PERSON else None
 
 
-def _bad(known: Known, _: bool) -> Judged | None:
+def _bad(known: PartitionFacts, _: bool) -> Judged | None:
     """Judge quality: a partition is shown as bad also if a waiver of this very problem lets consumers proceed."""
     is_invalid = known.window is WindowState.INVALID or known.failed
     if not is_invalid and not known.is_flagged and not known.marked:
@@ -124,7 +124,7 @@ def _bad(known: Known, _: bool) -> Judged | None:
     return (CellState.INVALID if is_invalid else CellState.ISSUE), why + waived
 
 
-def _waits(known: Known, is_over: bool) -> Judged | None:
+def _waits(known: PartitionFacts, is_over: bool) -> Judged | None:
     is_there = known.published or known.window in DONE
     if not is_over and not is_there:
         return CellState.LATER, ""
@@ -133,13 +133,13 @@ def _waits(known: Known, is_over: bool) -> Judged | None:
     return (CellState.WAITING, known.window_why) if known.window is WindowState.OPEN else None
 
 
-def _rest(known: Known, _: bool) -> Judged:
+def _rest(known: PartitionFacts, _: bool) -> Judged:
     if known.published or known.window in DONE:
         return CellState.COMPLETE, known.window_why
     return CellState.MISSING, "nothing has come for it"
 
 
-_RULES: tuple[Callable[[Known, bool], Judged | None], ...] = (_running, _closed, _stopped, _bad, _waits, _rest)
+_RULES: tuple[Callable[[PartitionFacts, bool], Judged | None], ...] = (_running, _closed, _stopped, _bad, _waits, _rest)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition, parse_update_id
-from feed_assets.core.pins import InputChange, Pin, Source
+from feed_assets.core.pins import InputChange, InputSource, Pin
 from feed_assets.core.windows import address_of
 
 
@@ -38,7 +38,7 @@ class Growth:
 
 def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> list[Growth]:
     """Return the growth of each source: for a day that reads 24 hours the day's, as in the article's table."""
-    groups: dict[Source | Partition, list[InputChange]] = {}
+    groups: dict[InputSource | Partition, list[InputChange]] = {}
     for each in changes:
         groups.setdefault(each.source or each.partition, []).append(each)
     return [_growth(group, since, now) for group in groups.values()]

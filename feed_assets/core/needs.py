@@ -11,7 +11,7 @@ from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.inputs import Input, SetInput, TableInput, UpdateInput, WindowInput
 from feed_assets.core.lateness import Late, Periods, counted_upto
-from feed_assets.core.pins import Pin, Source
+from feed_assets.core.pins import InputSource, Pin
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.update_choice import Choice
 from feed_assets.core.waits import Waits
@@ -94,17 +94,19 @@ class Need:
         """Return which of `needed` are not there."""
         return frozenset(part for each in self.inputs for part in each.lacking(facts, choice))
 
-    def source_of(self, partition: Partition) -> Source:
+    def source_of(self, partition: Partition) -> InputSource:
         """Return the source that a partition, batch or window grows with; one that is no input any more grows alone."""
         if window := address_of(partition):
-            return Source(partition.feed, f"{window.grain}@/{window.sub_partition}")
+            return InputSource(partition.feed, f"{window.grain}@/{window.sub_partition}")
         known = self._sources.get(partition) or (partition.parent and self._sources.get(partition.parent))
-        return known or Source(partition.feed, partition.key)
+        return known or InputSource(partition.feed, partition.key)
 
     @cached_property
-    def _sources(self) -> dict[Partition, Source]:
+    def _sources(self) -> dict[Partition, InputSource]:
         found = [each for each in self.inputs if isinstance(each, UpdateInput)]
-        return {each.partition: Source(each.partition.feed, each.keys, isinstance(each, SetInput)) for each in found}
+        return {
+            each.partition: InputSource(each.partition.feed, each.keys, isinstance(each, SetInput)) for each in found
+        }
 
     def backfilled(self, facts: Facts, since: int, consumed: Iterable[Pin] = ()) -> frozenset[Partition]:
         """Return the windows that were backfilled since they were read: without a pin, after the log number `since`."""

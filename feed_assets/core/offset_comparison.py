@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Compared:
+class OffsetProblems:
     """The offsets of a window that are wrong, in words; None where nothing is wrong."""
 
     uncovered: str | None = None

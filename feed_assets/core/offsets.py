@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from feed_assets.core.offset_comparison import Compared
+from feed_assets.core.offset_comparison import OffsetProblems
 from feed_assets.core.reports import start_at
 
 Range = tuple[int, int]
@@ -118,11 +118,11 @@ def _ranges(found: Mapping[str, Iterable[int]]) -> Ranges:
     return {name: (pair[0], pair[1]) for name, pair in pairs.items()}
 
 
-def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> Compared:
+def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> OffsetProblems:
     """Describe in words which ranges of which partitions are in no part, and in several."""
     none = _said(uncovered, "in no part")
     several = _said(doubled, "in several parts")
-    return Compared(none, f"over-counted: {several}" if several else None)
+    return OffsetProblems(none, f"over-counted: {several}" if several else None)
 
 
 def _said(ranges: Mapping[str, Iterable[Range]], what: str) -> str | None:

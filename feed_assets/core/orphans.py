@@ -16,7 +16,7 @@ ORPHANED_AFTER = timedelta(hours=24)
 """Age of leftovers before which they stay: somebody may be writing them, or examining why they were refused."""
 
 
-class Status(Enum):
+class AttemptStatus(Enum):
     """State in the ledger of the attempt behind an update id."""
 
     UNKNOWN = "unknown"
@@ -37,7 +37,7 @@ class Contents(Enum):
     VALID = "a valid update"
 
 
-class Fate(Enum):
+class Treatment(Enum):
     """Treatment of an update id."""
 
     KEEP = "keep"
@@ -53,21 +53,21 @@ class Fate(Enum):
 
 
 _NOTHING, _PARTS, _MISCOUNTED, _VALID = Contents
-RULES: Mapping[Status, Mapping[Contents, Fate]] = MappingProxyType(
+RULES: Mapping[AttemptStatus, Mapping[Contents, Treatment]] = MappingProxyType(
     {
-        Status.OPEN: dict.fromkeys(Contents, Fate.KEEP),
-        Status.DONE: dict.fromkeys(Contents, Fate.FORGET),
-        Status.GIVEN_UP: {
-            _NOTHING: Fate.FORGET,
-            _PARTS: Fate.SWEEP,
-            _MISCOUNTED: Fate.SWEEP,
-            _VALID: Fate.FINISH,
+        AttemptStatus.OPEN: dict.fromkeys(Contents, Treatment.KEEP),
+        AttemptStatus.DONE: dict.fromkeys(Contents, Treatment.FORGET),
+        AttemptStatus.GIVEN_UP: {
+            _NOTHING: Treatment.FORGET,
+            _PARTS: Treatment.SWEEP,
+            _MISCOUNTED: Treatment.SWEEP,
+            _VALID: Treatment.FINISH,
         },
-        Status.UNKNOWN: {
-            _NOTHING: Fate.FORGET,
-            _PARTS: Fate.ASK,
-            _MISCOUNTED: Fate.FORGET,
-            _VALID: Fate.FORGET,
+        AttemptStatus.UNKNOWN: {
+            _NOTHING: Treatment.FORGET,
+            _PARTS: Treatment.ASK,
+            _MISCOUNTED: Treatment.FORGET,
+            _VALID: Treatment.FORGET,
         },
     }
 )
@@ -77,7 +77,7 @@ RULES: Mapping[Status, Mapping[Contents, Fate]] = MappingProxyType(
 class KnownAttempt:
     """Ledger facts about an update id; `ended` is when the run that claimed it ended (UTC)."""
 
-    status: Status = Status.UNKNOWN
+    status: AttemptStatus = AttemptStatus.UNKNOWN
     ended: datetime | None = None
     reason: str | None = None
 
@@ -91,6 +91,6 @@ def is_old(update_id: str, now: datetime, *touched: datetime | None) -> bool:
     return moment is not None and max([moment, *filter(None, touched)]) + ORPHANED_AFTER <= now
 
 
-def must_look(status: Status) -> bool:
+def must_look(status: AttemptStatus) -> bool:
     """Return whether the blackboard has to be read before the fate of an id is known."""
     return len({*RULES[status].values()}) > 1

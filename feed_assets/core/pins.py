@@ -33,7 +33,7 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """The part of an input that grows as one: all with the same keys besides the time. `is_appendable`: of batches."""
 
     feed: Feed
@@ -52,13 +52,13 @@ class InputChange:
     partition: Partition
     old: Pin | None
     new: Pin | None
-    source: Source | None = field(default=None, compare=False)
+    source: InputSource | None = field(default=None, compare=False)
     whole: tuple[int, int] = field(default=(0, 0), compare=False)
     is_one_more: bool = field(default=False, compare=False)
 
 
 def changed(
-    newest: Iterable[Pin], consumed: Iterable[Pin], source_of: Callable[[Partition], Source] | None = None
+    newest: Iterable[Pin], consumed: Iterable[Pin], source_of: Callable[[Partition], InputSource] | None = None
 ) -> tuple[InputChange, ...]:
     """Return the inputs whose data differ between two sets of pins, with their sources if `source_of` is given.
 
@@ -75,20 +75,23 @@ def changed(
 
 
 def _measured(
-    changes: Iterable[InputChange], old: Iterable[Pin], new: Iterable[Pin], source_of: Callable[[Partition], Source]
+    changes: Iterable[InputChange],
+    old: Iterable[Pin],
+    new: Iterable[Pin],
+    source_of: Callable[[Partition], InputSource],
 ) -> tuple[InputChange, ...]:
     before, after = _sizes(old, source_of), _sizes(new, source_of)
     held = {pin.partition.parent for pin in old}
 
-    def measured(change: InputChange, source: Source) -> InputChange:
+    def measured(change: InputChange, source: InputSource) -> InputChange:
         is_one_more = change.old is None and source.is_appendable and change.partition.parent in held
         return replace(change, source=source, whole=(before[source], after[source]), is_one_more=is_one_more)
 
     return tuple(measured(each, source_of(each.partition)) for each in changes)
 
 
-def _sizes(pins: Iterable[Pin], source_of: Callable[[Partition], Source]) -> Counter[Source]:
-    sizes: Counter[Source] = Counter()
+def _sizes(pins: Iterable[Pin], source_of: Callable[[Partition], InputSource]) -> Counter[InputSource]:
+    sizes: Counter[InputSource] = Counter()
     for pin in pins:
         sizes[source_of(pin.partition)] += pin.size
     return sizes

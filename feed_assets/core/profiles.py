@@ -72,7 +72,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Compared:
+class MeasureComparison:
     """A measure and its baseline: how many partitions that has, their median, and their median absolute deviation.
 
     NULL is None. A baseline with fewer than `ENOUGH` does not show what is usual, and nothing is off.
@@ -100,28 +100,28 @@ class Compared:
         return f"{self.measure} is {found}: {usual}"
 
 
-def compare(profile: Profile, found: Measures, baseline: Sequence[Measures]) -> tuple[Compared, ...]:
+def compare(profile: Profile, found: Measures, baseline: Sequence[Measures]) -> tuple[MeasureComparison, ...]:
     """Compare each measure of a partition with the same of others."""
     return tuple(_compared(name, found.get(name), baseline, profile.off_by) for name in profile.measures)
 
 
-def _compared(name: str, found: float | None, baseline: Sequence[Measures], off_by: float) -> Compared:
+def _compared(name: str, found: float | None, baseline: Sequence[Measures], off_by: float) -> MeasureComparison:
     known = [each[name] for each in baseline if name in each]
     if not known:
-        return Compared(name, found, 0, None, None, is_off=False)
+        return MeasureComparison(name, found, 0, None, None, is_off=False)
     usual = median(known)
     deviation = median(abs(each - usual) for each in known)
     # If all others agree, the deviation is 0, and any other number is off; NULL is off if none of them was NULL.
     is_off = len(known) == len(baseline) if found is None else abs(found - usual) > off_by * deviation
-    return Compared(name, found, len(known), usual, deviation, is_off=is_off and len(known) >= ENOUGH)
+    return MeasureComparison(name, found, len(known), usual, deviation, is_off=is_off and len(known) >= ENOUGH)
 
 
-def asks_for_more(compared: Sequence[Compared]) -> bool:
+def asks_for_more(compared: Sequence[MeasureComparison]) -> bool:
     """Return whether the deep checks have to run: something is off, or it is not known what is usual."""
     return any(each.is_off or not each.is_enough for each in compared)
 
 
-def in_words(compared: Sequence[Compared]) -> str:
+def in_words(compared: Sequence[MeasureComparison]) -> str:
     """Return what is off, else what was too little to compare with, else that nothing is off."""
     off = [each.said for each in compared if each.is_off]
     unknown = [each.said for each in compared if not each.is_enough]

@@ -129,7 +129,7 @@ class Pull:
         return re.compile(pattern)
 
 
-class State(StrEnum):
+class FileState(StrEnum):
     """State of a file in the registry."""
 
     DONE = "done"
@@ -146,14 +146,14 @@ class Pulled:
     file: File
     time: datetime | None
     """The start of the day or hour in its name."""
-    state: State
+    state: FileState
     reason: str | None = None
     batch: str | None = None
     """The key of the batch that it is; None if it was never pulled."""
     update_id: str | None = None
 
 
-class Fate(StrEnum):
+class FileAction(StrEnum):
     """Action for a listed file."""
 
     LEAVE = "leave"
@@ -163,21 +163,21 @@ class Fate(StrEnum):
     REFUSE = "refuse"
 
 
-def fate_of(file: File, known: Pulled | None, pull: Pull) -> tuple[Fate, str | None]:
+def fate_of(file: File, known: Pulled | None, pull: Pull) -> tuple[FileAction, str | None]:
     """Return what to do with a listed file, and why nothing is pulled of it.
 
     An empty file has no data: if it was pulled before, the change is not followed.
     """
     if known and known.batch and known.file == file:
-        return (Fate.RESTORE if known.state is State.CHANGED else Fate.LEAVE), None
+        return (FileAction.RESTORE if known.state is FileState.CHANGED else FileAction.LEAVE), None
     if UNREADABLE in file.key:
-        return Fate.REFUSE, "its name has characters that no store can share. Rename it"
+        return FileAction.REFUSE, "its name has characters that no store can share. Rename it"
     if known is None or known.batch is None:
-        return (Fate.PULL, None) if file.size else (Fate.REFUSE, "it is empty, and pulled once it is not")
+        return (FileAction.PULL, None) if file.size else (FileAction.REFUSE, "it is empty, and pulled once it is not")
     if file.size and pull.changed == "new_version":
-        return Fate.PULL, None
+        return FileAction.PULL, None
     was = f"it was pulled with {known.file.size} bytes ({known.file.etag})"
-    return Fate.REFUSE, f"{was}, and has {file.size} ({file.etag}) now: it stays as it was pulled"
+    return FileAction.REFUSE, f"{was}, and has {file.size} ({file.etag}) now: it stays as it was pulled"
 
 
 def batch_name(key: str) -> str:

@@ -177,7 +177,7 @@ def _bounds(offsets: list[int]) -> list[int]:
     return offsets
 
 
-_W = TypeVar("_W", bound="_Window")
+_W = TypeVar("_W", bound="_WindowCount")
 
 
 def _each_once(windows: "list[_W]") -> "list[_W]":
@@ -203,16 +203,16 @@ class _Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
-class _Window(_Model):
+class _WindowCount(_Model):
     start: Start
     records: Count
 
 
-class _SourceWindow(_Window):
+class _SourceWindow(_WindowCount):
     offsets: dict[Name, Offsets] | None = None
 
 
-Windows = Annotated[list[_Window], AfterValidator(_each_once)]
+Windows = Annotated[list[_WindowCount], AfterValidator(_each_once)]
 SourceWindows = Annotated[list[_SourceWindow], AfterValidator(_each_once)]
 
 
@@ -332,7 +332,7 @@ def _dumped(offsets: dict[str, list[int]] | None) -> str | None:
     return json.dumps(offsets, sort_keys=True) if offsets else None
 
 
-def _whole(line: _Line, tier: str, part: str, windows: Sequence[_Window], offsets: str | None) -> Report:
+def _whole(line: _Line, tier: str, part: str, windows: Sequence[_WindowCount], offsets: str | None) -> Report:
     names = ("version", "records", "first", "last", "snapshot", "batch")
     return Report(
         *_place(line),

@@ -19,7 +19,7 @@ NUMBERS = frozenset({"records", "bytes", "files"})
 
 
 @dataclass(frozen=True)
-class Version:
+class UpdateFigures:
     """An update of a dataset in numbers; `figures` are its key figures by name, without those that are NULL."""
 
     id: str
@@ -35,7 +35,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Compared:
+class BeforeAfter:
     """A number before and after; None where it is not known."""
 
     what: str
@@ -58,7 +58,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Read:
+class InputComparison:
     """All that was read of an input, before and after, and how many of its partitions have other data."""
 
     feed: Feed
@@ -67,13 +67,13 @@ class Read:
     changed: int
 
     @property
-    def rows(self) -> tuple[Compared, ...]:
+    def rows(self) -> tuple[BeforeAfter, ...]:
         """Return its bytes and files; for windows, which have neither, its records; for an event table no rows."""
         sizes = sum(pin.size for pin in self.before), sum(pin.size for pin in self.after)
         files = sum(pin.files for pin in self.before), sum(pin.files for pin in self.after)
         if not any(files):
-            return () if not any(sizes) else (Compared(f"{self.feed}: records", *sizes),)
-        return Compared(f"{self.feed}: bytes", *sizes), Compared(f"{self.feed}: files", *files)
+            return () if not any(sizes) else (BeforeAfter(f"{self.feed}: records", *sizes),)
+        return BeforeAfter(f"{self.feed}: bytes", *sizes), BeforeAfter(f"{self.feed}: files", *files)
 
 
 @dataclass(frozen=True)
@@ -81,20 +81,20 @@ class Effect:
     """A partition's update, the one that it replaced, and the inputs whose data differ between the two."""
 
     partition: Partition
-    before: Version
-    after: Version
-    inputs: tuple[Read, ...]
+    before: UpdateFigures
+    after: UpdateFigures
+    inputs: tuple[InputComparison, ...]
 
     @property
-    def rows(self) -> tuple[Compared, ...]:
+    def rows(self) -> tuple[BeforeAfter, ...]:
         """Return the compared numbers: those of the changed inputs, then those of the output."""
         return (*(row for each in self.inputs for row in each.rows), *self.written)
 
     @property
-    def written(self) -> tuple[Compared, ...]:
+    def written(self) -> tuple[BeforeAfter, ...]:
         """Return the output's numbers; one that only the update before had is last."""
         before, after = self.before.numbers, self.after.numbers
-        return tuple(Compared(name, before.get(name), after.get(name)) for name in {**after, **before})
+        return tuple(BeforeAfter(name, before.get(name), after.get(name)) for name in {**after, **before})
 
     def __str__(self) -> str:
         """Return the whole effect in a line, for a log or a mail."""
@@ -102,11 +102,11 @@ class Effect:
         return f"{self.partition}: update {self.after.id} replaces {self.before.id}: {'; '.join(said)}"
 
 
-def reads(consumed: Iterable[Pin], before: Iterable[Pin]) -> tuple[Read, ...]:
+def reads(consumed: Iterable[Pin], before: Iterable[Pin]) -> tuple[InputComparison, ...]:
     """Return the inputs of which an update has read other data than the one before it, by name."""
     new, old = _by_feed(consumed), _by_feed(before)
     both = {feed: (old.get(feed, ()), new.get(feed, ())) for feed in sorted(new.keys() | old.keys())}
-    found = (Read(feed, was, now, len(changed(now, was))) for feed, (was, now) in both.items())
+    found = (InputComparison(feed, was, now, len(changed(now, was))) for feed, (was, now) in both.items())
     return tuple(each for each in found if each.changed)
 
 
@@ -136,7 +136,7 @@ def _chart(effect: Effect) -> str:
     return bars("before and after", [bar for row in effect.written for bar in _bars(row)])
 
 
-def _bars(row: Compared) -> list[Bar]:
+def _bars(row: BeforeAfter) -> list[Bar]:
     before, after = abs(row.before or 0), abs(row.after or 0)
     most = max(before, after) or 1
     return [

@@ -23,7 +23,7 @@ class Told:
     key: str
 
 
-class _Bucket(BaseModel):
+class _NamedBucket(BaseModel):
     name: str
 
 
@@ -31,13 +31,13 @@ class _Object(BaseModel):
     key: str
 
 
-class _Place(BaseModel):
-    bucket: _Bucket
+class _S3Object(BaseModel):
+    bucket: _NamedBucket
     object: _Object
 
 
 class _Record(BaseModel):
-    s3: _Place
+    s3: _S3Object
 
 
 class _FromS3(BaseModel):
@@ -62,7 +62,7 @@ class _FromEventBridge(BaseModel):
     """The form through EventBridge, whose keys are not encoded."""
 
     source: Literal["aws.s3"]
-    detail: _Place
+    detail: _S3Object
 
 
 _Inner = _FromS3 | _Test | _FromEventBridge

@@ -72,7 +72,7 @@ def check_queue(url: str, queue: str | None) -> None:
         raise ValueError(f"expected a blackboard on s3://, whose bucket tells the queue, and it is {url}")
 
 
-class Place(BaseModel):
+class BlackboardLocation(BaseModel):
     """Location of a blackboard, and the credentials for it: on S3 a profile of boto3, or boto3's own chain.
 
     `queue` gets the notifications of its bucket about what is written there.
@@ -92,7 +92,7 @@ class Place(BaseModel):
 
 
 BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
-Boards = Annotated[Secret[dict[BoardName, Place]], NoDecode, BeforeValidator(_object)]
+Boards = Annotated[Secret[dict[BoardName, BlackboardLocation]], NoDecode, BeforeValidator(_object)]
 WarehouseName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
 Warehouses = Annotated[Secret[dict[WarehouseName, Warehouse]], NoDecode, BeforeValidator(_object)]
 Registry = Annotated[SecretStr, _like("https?://[^/].*", "https://user:password@host, or http://host:port/path")]

@@ -55,7 +55,7 @@ class Blackboard:
         endpoint: str | None = None,
         credentials: "S3CredentialProvider | None" = None,
         create: bool = False,
-        patience: stores.Patience = stores.PATIENCE,
+        patience: stores.RequestLimits = stores.PATIENCE,
         name: str = "",
     ) -> Self:
         """Open the blackboard at a URL; S3 credentials come from boto3's chain unless given.

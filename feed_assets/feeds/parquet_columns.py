@@ -45,7 +45,7 @@ Wrong = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Columns:
+class FileColumns:
     """The columns and rows of one file: `types` as readers have them, `stored` as Spark has to ask for them first.
 
     `old` are the columns with days or moments that Spark wrote in its old calendar, `int96` those with moments of that
@@ -61,7 +61,7 @@ class Columns:
     variants: frozenset[str]
 
 
-def read_columns(board: Blackboard, files: Sequence[File]) -> dict[str, Columns]:
+def read_columns(board: Blackboard, files: Sequence[File]) -> dict[str, FileColumns]:
     """Return the columns of files by key.
 
     Raises:
@@ -75,7 +75,7 @@ def read_columns(board: Blackboard, files: Sequence[File]) -> dict[str, Columns]
         return dict(zip([file.key for file in files], pool.map(partial(_read, board), files), strict=True))
 
 
-def columns_of(key: str, metadata: Any) -> Columns:
+def columns_of(key: str, metadata: Any) -> FileColumns:
     """Return the columns of a file by its footer. Raise UnreadableUpdate for columns that not all readers have."""
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
@@ -93,10 +93,10 @@ def columns_of(key: str, metadata: Any) -> Columns:
         raise UnreadableUpdate(_refused(key, wrong))
     types, stored = (pa.schema([pair[number] for pair in pairs]) for number in (0, 1))
     names = (frozenset(each) for each in (walk.old, walk.int96, shape.variants))
-    return Columns(key, metadata.num_rows, types, stored, *names)
+    return FileColumns(key, metadata.num_rows, types, stored, *names)
 
 
-def _read(board: Blackboard, file: File) -> Columns:
+def _read(board: Blackboard, file: File) -> FileColumns:
     return columns_of(file.key, metadata_of(board, file))
 
 

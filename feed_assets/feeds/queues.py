@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Message:
+class QueueMessage:
     """A message as it was received; `receipt` deletes it."""
 
     id: str
@@ -52,15 +52,17 @@ class Queue:
     url: str
     profile: str | None = None
 
-    def receive(self, seconds: int = 0) -> list[Message]:
+    def receive(self, seconds: int = 0) -> list[QueueMessage]:
         """Return up to ten messages; if there is none, wait for `seconds`, `LONGEST_WAIT` at most."""
         with self._translated():
             found = _client(self.url, self.profile).receive_message(
                 QueueUrl=self.url, MaxNumberOfMessages=MESSAGES_PER_REQUEST, WaitTimeSeconds=min(seconds, LONGEST_WAIT)
             )
-        return [Message(each["MessageId"], each["Body"], each["ReceiptHandle"]) for each in found.get("Messages", ())]
+        return [
+            QueueMessage(each["MessageId"], each["Body"], each["ReceiptHandle"]) for each in found.get("Messages", ())
+        ]
 
-    def delete(self, messages: Sequence[Message]) -> None:
+    def delete(self, messages: Sequence[QueueMessage]) -> None:
         """Remove messages, ten in a request; SQS delivers again what it does not remove."""
         for first in range(0, len(messages), MESSAGES_PER_REQUEST):
             some = messages[first : first + MESSAGES_PER_REQUEST]

@@ -13,7 +13,7 @@ from feed_assets.core.errors import BlackboardRefused
 from feed_assets.core.feeds import UNREADABLE
 from feed_assets.feeds.local_disk import readable
 from feed_assets.feeds.store_clients import Page
-from feed_assets.feeds.stores import Patience, s3_region
+from feed_assets.feeds.stores import RequestLimits, s3_region
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -28,7 +28,9 @@ _Keys = tuple[str, str, str | None]
 class S3Pages:
     """The listings of the blackboard at an S3 URL, with the credentials, the endpoint and the patience of its store."""
 
-    def __init__(self, url: str, endpoint: str | None, provider: "S3CredentialProvider", patience: Patience) -> None:
+    def __init__(
+        self, url: str, endpoint: str | None, provider: "S3CredentialProvider", patience: RequestLimits
+    ) -> None:
         parts = urlsplit(url)
         self._bucket, self._root = parts.netloc, parts.path.strip("/")
         self._endpoint, self._provider, self._patience = endpoint, provider, patience

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Patience:
+class RequestLimits:
     """Limits of one request. obstore's own default is three minutes: a sensor tick has twenty seconds.
 
     `timeout` is that of one try, `backoff` the wait before the second one; both in seconds.
@@ -36,13 +36,13 @@ class Patience:
         return {"max_retries": self.retries, "retry_timeout": timedelta(seconds=5), "backoff": backoff}
 
 
-PATIENCE = Patience()
+PATIENCE = RequestLimits()
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 """Variables by which obstore finds an endpoint itself."""
 
 
-def store_at(url: str, patience: Patience = PATIENCE) -> ObjectStore:
+def store_at(url: str, patience: RequestLimits = PATIENCE) -> ObjectStore:
     """Return the store at `memory://`, `gs://bucket` or `az://account/container`."""
     scheme = urlsplit(url).scheme
     if scheme == "memory":
@@ -95,7 +95,7 @@ def _is_plain(endpoint: str | None) -> bool:
     return any(each.lower().startswith("http://") for each in endpoints)
 
 
-def s3_store(url: str, endpoint: str | None, provider: "S3CredentialProvider", patience: Patience) -> S3Store:
+def s3_store(url: str, endpoint: str | None, provider: "S3CredentialProvider", patience: RequestLimits) -> S3Store:
     """Return the store at `s3://bucket[/prefix]`."""
     region = s3_region(provider)
     return S3Store.from_url(

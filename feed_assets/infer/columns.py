@@ -28,7 +28,7 @@ _OFFSET_IN_RANGE = "(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|[+-]18(?::?00)?)
 
 
 @dataclass(frozen=True)
-class Column:
+class InferredColumn:
     """A column of sample files: its type in Spark's DDL, and what a person should look at."""
 
     name: str
@@ -43,7 +43,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Facts:
+class TextCounts:
     """Counts of a column's texts: all that are not NULL, and those that are of a form."""
 
     texts: int
@@ -63,34 +63,34 @@ class Facts:
     words: int
     minutes: int
 
-    def column(self, name: str, *, keeps_digits: bool) -> Column:
+    def column(self, name: str, *, keeps_digits: bool) -> InferredColumn:
         """Return the column; `keeps_digits` is true where `1.50` is written with its last digit."""
         if not self.texts:
-            return Column(name, "string", NO_VALUE)
+            return InferredColumn(name, "string", NO_VALUE)
         of_all = {"boolean": self.booleans, "date": self.days, "timestamp": self.moments}
         kind = next((kind for kind, count in of_all.items() if count == self.texts), None)
         if kind == "timestamp" and self.offsets < self.texts:
-            return Column(name, kind, "times without an offset are read as UTC")
-        return Column(name, kind) if kind else self._number(name, keeps_digits) or self._text(name)
+            return InferredColumn(name, kind, "times without an offset are read as UTC")
+        return InferredColumn(name, kind) if kind else self._number(name, keeps_digits) or self._text(name)
 
-    def _number(self, name: str, keeps_digits: bool) -> Column | None:
+    def _number(self, name: str, keeps_digits: bool) -> InferredColumn | None:
         if self.fractions < self.texts:
             return None
         if self.zeros_first:
-            return Column(name, "string", "digits with zeros in front: a number would lose these")
+            return InferredColumn(name, "string", "digits with zeros in front: a number would lose these")
         if self.integers == self.texts:
-            return Column(name, "bigint")
+            return InferredColumn(name, "bigint")
         if not self.exponents and not self.scale and BIGINT_DIGITS <= self.digits <= MOST_DIGITS:
-            return Column(name, LONG_INTEGER, "larger than a bigint")
+            return InferredColumn(name, LONG_INTEGER, "larger than a bigint")
         is_fixed = keeps_digits and not self.exponents and 0 < self.least_scale == self.scale <= MONEY_SCALE
         if is_fixed and self.digits + self.scale <= MONEY_DIGITS:
             note = f"every value has {self.scale} digits after the point: double fits, too"
-            return Column(name, f"decimal({MONEY_DIGITS},{self.scale})", note)
+            return InferredColumn(name, f"decimal({MONEY_DIGITS},{self.scale})", note)
         is_cut = self.digits + self.scale > DOUBLE_DIGITS
         lost = f"digits beyond the {DOUBLE_DIGITS}th are lost: decimal keeps them"
-        return Column(name, "double", lost if is_cut else "for money take decimal, which is exact")
+        return InferredColumn(name, "double", lost if is_cut else "for money take decimal, which is exact")
 
-    def _text(self, name: str) -> Column:
+    def _text(self, name: str) -> InferredColumn:
         others = {
             "dates of another form than YYYY-MM-DD": self.slashed,
             "numbers with a comma": self.commas + self.fractions if self.commas else 0,
@@ -99,7 +99,7 @@ class Facts:
         }
         for form, count in others.items():
             if count == self.texts:
-                return Column(name, "string", f"{form}: the function has to convert them")
+                return InferredColumn(name, "string", f"{form}: the function has to convert them")
         typed = {
             "a timestamp": self.moments,
             "a date": self.days,
@@ -108,16 +108,16 @@ class Facts:
         }
         for kind, count in typed.items():
             if count * 2 > self.texts:
-                return Column(name, "string", f"{self.texts - count} of {self.texts} values are not {kind}")
-        return Column(name, "string")
+                return InferredColumn(name, "string", f"{self.texts - count} of {self.texts} values are not {kind}")
+        return InferredColumn(name, "string")
 
 
-def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, Facts]:
+def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, TextCounts]:
     """Return the facts of the columns of a DuckDB relation that holds texts, in one scan."""
     expressions = [expression for name in names for expression in _counts(sql_text.quoted(name))]
     row = database.execute(f"SELECT {', '.join(expressions)} FROM {table}").fetchone()
-    size = len(Facts.__dataclass_fields__)
-    return {name: Facts(*row[at * size : (at + 1) * size]) for at, name in enumerate(names)}
+    size = len(TextCounts.__dataclass_fields__)
+    return {name: TextCounts(*row[at * size : (at + 1) * size]) for at, name in enumerate(names)}
 
 
 def _of_years(column: str) -> str:
@@ -126,7 +126,7 @@ def _of_years(column: str) -> str:
 
 
 def _counts(column: str) -> list[str]:
-    """Return the aggregates of one column, in the order of `Facts`."""
+    """Return the aggregates of one column, in the order of `TextCounts`."""
 
     def of_form(form: str, also: str = "true") -> str:
         return f"count_if(regexp_full_match({column}, {sql_text.literal(form)}) AND {also})"

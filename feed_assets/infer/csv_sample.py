@@ -10,12 +10,12 @@ from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal
 from feed_assets.feeds.local_files import csv_problem
-from feed_assets.infer.columns import NULLS, Column, facts_of
+from feed_assets.infer.columns import NULLS, InferredColumn, facts_of
 from feed_assets.infer.csv_form import dialect_of, line_end_of
 from feed_assets.infer.csv_header import refuse_names
 from feed_assets.infer.csv_parser import CsvRecord, csv_records
 from feed_assets.infer.first_texts import FirstBytes, encoding_of, first_bytes_of, size_notes
-from feed_assets.infer.sample_facts import Rejects, Sample
+from feed_assets.infer.sample_facts import RejectedRecords, Sample
 from feed_assets.infer.text_table import TextTable
 
 _FORMS = {
@@ -36,7 +36,7 @@ def csv_sample(files: Sequence[Path]) -> Sample:
     if dialect.header:
         refuse_names(first.file, names)
     _refuse_others(files, names, dialect)
-    rejects, broken = Rejects(), list[tuple[str, list[str]]]()
+    rejects, broken = RejectedRecords(), list[tuple[str, list[str]]]()
     with TextTable() as table:
         columns = [f"c{number}" for number in range(len(names))]
         table.require(columns)
@@ -91,7 +91,7 @@ def _problem(record: CsvRecord, count: int) -> str | None:
     return None
 
 
-def _swallowed(fields: Sequence[str], columns: Sequence[Column], delimiter: str) -> str | None:
+def _swallowed(fields: Sequence[str], columns: Sequence[InferredColumn], delimiter: str) -> str | None:
     """Return the name of a column whose text holds a line that a run takes for another record."""
     mark = re.escape(delimiter)
     decimals = dict.fromkeys((each.kind for each in columns if each.kind.startswith("decimal")), text_forms.DECIMAL)
@@ -101,7 +101,7 @@ def _swallowed(fields: Sequence[str], columns: Sequence[Column], delimiter: str)
     return next((each.name for each, text in zip(columns, fields, strict=True) if record.search(text)), None)
 
 
-def _typed(database: Any, names: Sequence[str]) -> tuple[tuple[Column, ...], str | None]:
+def _typed(database: Any, names: Sequence[str]) -> tuple[tuple[InferredColumn, ...], str | None]:
     """Return the columns of the table `texts`, and the text that means NULL, if one makes more columns typed."""
     plain = _columns(database, "texts", names, [*range(len(names))])
     texts = [at for at, column in plain.items() if column.kind == "string"]
@@ -112,7 +112,7 @@ def _typed(database: Any, names: Sequence[str]) -> tuple[tuple[Column, ...], str
         if better:
             note = f"{null} is read as NULL in all columns"
             noted = {
-                at: Column(each.name, each.kind, "; ".join(filter(None, (note, each.note))))
+                at: InferredColumn(each.name, each.kind, "; ".join(filter(None, (note, each.note))))
                 for at, each in better.items()
             }
             return tuple((plain | noted).values()), null
@@ -129,6 +129,6 @@ def _nulls(database: Any, numbers: Sequence[int]) -> list[str]:
     return sorted((text for (text,) in rows), key=NULLS.index)
 
 
-def _columns(database: Any, table: str, names: Sequence[str], numbers: Sequence[int]) -> dict[int, Column]:
+def _columns(database: Any, table: str, names: Sequence[str], numbers: Sequence[int]) -> dict[int, InferredColumn]:
     facts = facts_of(database, table, [f"c{number}" for number in numbers])
     return {at: facts[f"c{at}"].column(names[at], keeps_digits=True) for at in numbers}

@@ -9,9 +9,9 @@ from typing import Any, cast
 from feed_assets.core.csv_dialect import RFC_4180, encoding_problem
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.repeated_values import first_repeated
-from feed_assets.infer.columns import LONG_INTEGER, Column, facts_of
+from feed_assets.infer.columns import LONG_INTEGER, InferredColumn, facts_of
 from feed_assets.infer.first_texts import UTF_16_MARKS, FirstBytes, first_bytes_of, size_notes
-from feed_assets.infer.sample_facts import Rejects, Sample
+from feed_assets.infer.sample_facts import RejectedRecords, Sample
 from feed_assets.infer.text_table import TextTable
 
 _BLANK = re.compile(r"[ \t\n\v\f\r]*")
@@ -32,7 +32,7 @@ _KINDS: Mapping[type, str] = {_Number: "numbers", str: "texts", bool: "booleans"
 def json_sample(files: Sequence[Path]) -> Sample:
     """Return what JSON lines show. Raise InvalidName for files without objects, or with nested ones."""
     beginnings = first_bytes_of(files)
-    rejects, numbers, kinds = Rejects(), dict[str, int](), dict[str, set[str]]()
+    rejects, numbers, kinds = RejectedRecords(), dict[str, int](), dict[str, set[str]]()
     with TextTable() as table:
         for place, line in _lines(beginnings):
             row = _object(line)
@@ -134,7 +134,7 @@ def _text(value: object) -> str | None:
     return str(value) if isinstance(value, str) else None
 
 
-def _column(file: Path, column: Column, kinds: set[str]) -> Column:
+def _column(file: Path, column: InferredColumn, kinds: set[str]) -> InferredColumn:
     """Return a column with a type that fits its JSON types: a run converts none to another."""
     if nested := kinds & {"objects", "arrays"}:
         raise InvalidName(
@@ -143,15 +143,19 @@ def _column(file: Path, column: Column, kinds: set[str]) -> Column:
         )
     if len(kinds) > 1:
         both = " and ".join(sorted(kinds))
-        return Column(column.name, "string", f"the files have {both}: a run rejects records where it is no text")
+        return InferredColumn(
+            column.name, "string", f"the files have {both}: a run rejects records where it is no text"
+        )
     if kinds == {"texts"}:
-        return column if column.kind in ("string", "date", "timestamp") else Column(column.name, "string")
+        return column if column.kind in ("string", "date", "timestamp") else InferredColumn(column.name, "string")
     if kinds == {"numbers"}:
-        return column if column.kind in ("bigint", "double", LONG_INTEGER) else Column(column.name, "double")
+        return column if column.kind in ("bigint", "double", LONG_INTEGER) else InferredColumn(column.name, "double")
     return column
 
 
-def _count_other_kinds(database: Any, rejects: Rejects, columns: Sequence[Column], kinds: dict[str, set[str]]) -> None:
+def _count_other_kinds(
+    database: Any, rejects: RejectedRecords, columns: Sequence[InferredColumn], kinds: dict[str, set[str]]
+) -> None:
     """Count the records that have no text where the others have one."""
     mixed = [at for at, column in enumerate(columns) if len(kinds[column.name] - {"null"}) > 1]
     if not mixed:

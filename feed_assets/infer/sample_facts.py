@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from feed_assets.core.csv_dialect import RFC_4180, CsvDialect
 from feed_assets.core.file_checks import Format
-from feed_assets.infer.columns import Column
+from feed_assets.infer.columns import InferredColumn
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Sample:
     """
 
     format: Format
-    columns: tuple[Column, ...]
+    columns: tuple[InferredColumn, ...]
     dialect: CsvDialect = RFC_4180
     notes: tuple[str, ...] = ()
     records: int | None = None
@@ -30,7 +30,7 @@ class Sample:
 
 
 @dataclass
-class Rejects:
+class RejectedRecords:
     """Records that a run rejects: their number, and where the first one stands, with the reason."""
 
     count: int = 0

@@ -9,7 +9,7 @@ from typing import Any
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.file_checks import Format
 from feed_assets.core.message_words import sentence
-from feed_assets.infer.columns import NO_VALUE, Column
+from feed_assets.infer.columns import NO_VALUE, InferredColumn
 from feed_assets.infer.csv_sample import csv_sample
 from feed_assets.infer.json_sample import json_sample
 from feed_assets.infer.sample_facts import Sample
@@ -76,7 +76,9 @@ def _parquet(files: Sequence[Path]) -> Sample:
     kinds = {field.name: field.dataType.simpleString() for field in fields}
     return Sample(
         "parquet",
-        tuple(Column(name, kind, NO_VALUE if name in empty else _map_note(kind)) for name, kind in kinds.items()),
+        tuple(
+            InferredColumn(name, kind, NO_VALUE if name in empty else _map_note(kind)) for name, kind in kinds.items()
+        ),
     )
 
 

@@ -22,9 +22,9 @@ from feed_assets.intake.connections import REQUEST_SECONDS
 from feed_assets.intake.event_calls import Calls
 from feed_assets.intake.limited_log import LimitedLog
 from feed_assets.intake.metrics import UNKNOWN, Metrics
-from feed_assets.intake.receiver import KEY_BYTES, Answer, Receiver
-from feed_assets.intake.refused import Refused
-from feed_assets.intake.unpacking import BODY_BYTES, Body, Held
+from feed_assets.intake.receiver import KEY_BYTES, Receiver, RequestAnswer
+from feed_assets.intake.refused import RefusedRequest
+from feed_assets.intake.unpacking import BODY_BYTES, Body, BodyMemory
 
 EVENTS_PATH = "/v1/{feed:path}/events"
 """Path to which partners post their events."""
@@ -76,8 +76,8 @@ class Door:
     calls: Calls
     problem: str = ""
     """Reason why accepted events wait to be published; '' if they need not."""
-    held: Held = field(default_factory=lambda: Held(HELD_BYTES))
-    held_of_keys: dict[str, Held] = field(default_factory=dict[str, Held])
+    held: BodyMemory = field(default_factory=lambda: BodyMemory(HELD_BYTES))
+    held_of_keys: dict[str, BodyMemory] = field(default_factory=dict[str, BodyMemory])
     """The part of each key: one partner's bodies leave room for the others'."""
     large: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one large body that is unpacked, judged or written; the others wait as they were sent."""
@@ -111,7 +111,7 @@ def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager
     app.add_api_route("/health", _health(door), methods=["GET"])
     app.add_api_route("/metrics", _metrics(door), methods=["GET"])
     app.add_api_route("/docs", _docs(app), methods=["GET"], include_in_schema=False)
-    for kind, handle in ((Refused, _refused), (ServiceUnavailable, _unavailable)):
+    for kind, handle in ((RefusedRequest, _refused), (ServiceUnavailable, _unavailable)):
         app.add_exception_handler(kind, _counting(door, handle))
     return _in_front_of(app, door)
 
@@ -130,7 +130,7 @@ def _in_front_of(app: FastAPI, door: Door) -> ASGIApp:
         request = Request(scope, receive, send)
         try:
             response = await post_events(request, found["feed"])
-        except Refused as error:
+        except RefusedRequest as error:
             response = refused(request, error)
         except ServiceUnavailable as error:
             response = unavailable(request, error)
@@ -151,7 +151,7 @@ def _post_events(door: Door) -> Callable[[Request, str], Awaitable[Response]]:
         key = _key(door, request, feed)
         declared = door.receiver.feed(feed)
         if named is not None and not 0 < len(named) <= KEY_BYTES:
-            raise Refused(422, f"the Idempotency-Key has {len(named)} characters: expected 1 to {KEY_BYTES}")
+            raise RefusedRequest(422, f"the Idempotency-Key has {len(named)} characters: expected 1 to {KEY_BYTES}")
         return await _taken(
             door, request, key, feed, lambda data, kind: door.receiver.accept(declared, data, kind, named, key)
         )
@@ -189,11 +189,11 @@ def _key(door: Door, request: Request, scope: str) -> str:
 
 
 async def _taken(
-    door: Door, request: Request, key: str, what: str, accept: Callable[[bytes, str], Awaitable[Answer]]
+    door: Door, request: Request, key: str, what: str, accept: Callable[[bytes, str], Awaitable[RequestAnswer]]
 ) -> Response:
     """Read a body, have it accepted, and answer."""
     kind, events = _kind(request), 0
-    held = door.held_of_keys.setdefault(key, Held(HELD_OF_KEY, door.held))
+    held = door.held_of_keys.setdefault(key, BodyMemory(HELD_OF_KEY, door.held))
     body = Body(held, request.headers.get("content-encoding", "").lower(), kind)
     try:
         async with AsyncExitStack() as stack:
@@ -241,10 +241,12 @@ def _kind(request: Request) -> str:
     """Return the kind of a body. Raise Refused for another media type, and for a body that is declared too large."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in KINDS:
-        raise Refused(415, f"Content-Type {media!r}: expected {LINES} or {ARRAY}")
+        raise RefusedRequest(415, f"Content-Type {media!r}: expected {LINES} or {ARRAY}")
     size = request.headers.get("content-length", "0")
     if size.isdigit() and int(size) > BODY_BYTES:
-        raise Refused(413, f"the body has {size} bytes: expected at most {BODY_BYTES}. Send it in several requests")
+        raise RefusedRequest(
+            413, f"the body has {size} bytes: expected at most {BODY_BYTES}. Send it in several requests"
+        )
     return KINDS[media]
 
 
@@ -253,12 +255,12 @@ async def _receive(request: Request, body: Body) -> None:
         async with asyncio.timeout_at(request.state.deadline):
             await body.receive(request.stream())
     except TimeoutError:
-        raise Refused(408, f"the request did not come within {REQUEST_SECONDS} s: send less at a time") from None
+        raise RefusedRequest(408, f"the request did not come within {REQUEST_SECONDS} s: send less at a time") from None
     except ClientDisconnect:
-        raise Refused(400, "the connection ended before the body did") from None
+        raise RefusedRequest(400, "the connection ended before the body did") from None
 
 
-def _refused(error: Refused) -> Response:
+def _refused(error: RefusedRequest) -> Response:
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     headers |= {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     headers |= {"Connection": "close"} if error.status == 408 else {}
@@ -268,8 +270,8 @@ def _refused(error: Refused) -> Response:
 def _unavailable(error: ServiceUnavailable) -> Response:
     """Return the answer for an internal error. Partners see only its kind; details go to the log."""
     if isinstance(error, DiskFull):
-        return _refused(Refused(507, "the receiver's disk is full: nothing was accepted", RETRY_SECONDS))
-    return _refused(Refused(503, "the receiver cannot take events now: nothing was accepted", RETRY_SECONDS))
+        return _refused(RefusedRequest(507, "the receiver's disk is full: nothing was accepted", RETRY_SECONDS))
+    return _refused(RefusedRequest(503, "the receiver cannot take events now: nothing was accepted", RETRY_SECONDS))
 
 
 def _counting(door: Door, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
@@ -277,7 +279,7 @@ def _counting(door: Door, handle: Callable[[Any], Response]) -> Callable[[Reques
         """Count the refusal by partner. Only partners with a key have a label: requests without one are `unknown`."""
         answer, partner = handle(error), getattr(request.state, "partner", UNKNOWN)
         door.metrics.refused.labels(str(answer.status_code), partner).inc()
-        if not isinstance(error, Refused):
+        if not isinstance(error, RefusedRequest):
             door.log.add(f"a request could not be taken: {error}", partner, logging.ERROR)
         return answer
 

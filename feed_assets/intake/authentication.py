@@ -17,7 +17,7 @@ from time import monotonic
 
 from feed_assets.core.errors import InvalidKey, LedgerUnavailable
 from feed_assets.core.feeds import Feed, check_segment
-from feed_assets.intake.refused import Refused
+from feed_assets.intake.refused import RefusedRequest
 from feed_assets.ledger import api_keys
 from feed_assets.ledger.api_keys import KeyRow
 from feed_assets.ledger.database import Ledger
@@ -119,20 +119,22 @@ class Keys:
     def of(self, header: str, now: datetime) -> KeyRow:
         """Return the key of a request, by its header `Authorization`. Raise Refused without a key that holds."""
         if not self.are_known:
-            raise Refused(503, "the keys cannot be read from the ledger: send it again later", retry_after=30)
+            raise RefusedRequest(503, "the keys cannot be read from the ledger: send it again later", retry_after=30)
         kind, _, key = header.partition(" ")
         found = _KEY.fullmatch(key.strip()) if kind.lower() == "bearer" else None
         row = self._rows.get(found[1]) if found else None
         is_same = hmac.compare_digest(_digest(key.strip()), row.digest if row else _NOBODY)
         if row is None or not is_same or not row.holds(now):
-            raise Refused(401, "expected 'Authorization: Bearer fa_…' with a key that holds: ask who runs this for one")
+            raise RefusedRequest(
+                401, "expected 'Authorization: Bearer fa_…' with a key that holds: ask who runs this for one"
+            )
         return row
 
 
 def check_scope(row: KeyRow, scope: str) -> None:
     """Raise Refused unless a key may write this."""
     if scope not in row.scopes:
-        raise Refused(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
+        raise RefusedRequest(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
 
 
 @dataclass
@@ -151,7 +153,7 @@ class Rates:
         if (left := self._now(key)) <= 0:
             wait = 1 + int(-left / self.per_second)
             why = f"more than {self.per_second:g} {self.what} a second with this key: wait"
-            raise Refused(429, why, retry_after=wait)
+            raise RefusedRequest(429, why, retry_after=wait)
 
     def count(self, key: str, events: int) -> None:
         """Count the events of a request."""

@@ -16,7 +16,7 @@ PUBLISHED = "batch published"
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchContent:
     """Content of one batch to be published.
 
     Both the batch's name and those of its parts are made of where the data are from: so what was published before is
@@ -38,7 +38,7 @@ class Batch:
         return files == {(name, write.size_of(data)) for name, data in self.parts.items()}
 
 
-def publish(services: Services, batch: Batch, who: str) -> Update:
+def publish(services: Services, batch: BatchContent, who: str) -> Update:
     """Publish a batch as a new update and record it in the ledger; one that has these parts already is only recorded.
 
     It may be killed at any instruction and is then called again, by the same name with the same parts:
@@ -65,7 +65,7 @@ def publish(services: Services, batch: Batch, who: str) -> Update:
     return found
 
 
-def _published(services: Services, batch: Batch) -> Update:
+def _published(services: Services, batch: BatchContent) -> Update:
     """Return the update with these parts: one that a killed attempt has published, or else a new one."""
     valid = read.latest(services.board, batch.partition).update
     if valid and batch.is_in(valid):

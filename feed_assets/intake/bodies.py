@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from feed_assets.core.limits import ROW_BYTES
 from feed_assets.core.repeated_values import first_repeated
 from feed_assets.intake.numbers import LONG_NUMBER, Number
-from feed_assets.intake.refused import Refused
+from feed_assets.intake.refused import RefusedRequest
 
 LINES, ARRAY = "application/x-ndjson", "application/json"
 KINDS = {LINES: "lines", "application/jsonl": "lines", "application/jsonlines": "lines", ARRAY: "array"}
@@ -125,7 +125,7 @@ def _in_array(body: bytes) -> Iterator[Sent]:
         text.skip("]")
         text.check_end()
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is no JSON array: {error}. Nothing of it was accepted") from None
+        raise RefusedRequest(400, f"the body is no JSON array: {error}. Nothing of it was accepted") from None
 
 
 def _element(text: str, value: Any) -> Sent:

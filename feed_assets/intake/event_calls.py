@@ -17,8 +17,8 @@ from feed_assets.core.limits import check_partition
 from feed_assets.intake.bodies import Sent, in_slices
 from feed_assets.intake.bodies import events as events_of
 from feed_assets.intake.group_commit import Together
-from feed_assets.intake.receiver import EVENTS_AT_A_TIME, REASONS_TOLD, Answer
-from feed_assets.intake.refused import Refused
+from feed_assets.intake.receiver import EVENTS_AT_A_TIME, REASONS_TOLD, RequestAnswer
+from feed_assets.intake.refused import RefusedRequest
 from feed_assets.ledger import event_rejects, event_store
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync, sync_batches
@@ -63,10 +63,10 @@ class Calls:
     def source(self, name: str) -> WrittenSource:
         """Return the event source of this name. Raise Refused."""
         if name not in self.sources:
-            raise Refused(404, f"no event source {name!r} is written to here: ask who runs this receiver")
+            raise RefusedRequest(404, f"no event source {name!r} is written to here: ask who runs this receiver")
         return self.sources[name]
 
-    async def record(self, source: WrittenSource, body: bytes, kind: str) -> Answer:
+    async def record(self, source: WrittenSource, body: bytes, kind: str) -> RequestAnswer:
         """Record write events, with those of other requests in flight; known ones stay, so a request may be repeated.
 
         They are in the ledger before the answer. Raise Refused for too many, or a body that is malformed.
@@ -75,7 +75,9 @@ class Calls:
         for sent in in_slices(events_of(body, kind), lambda each: len(each.raw), EVENTS_AT_A_TIME):
             read += [_read(source, each, now) for each in sent]
             if len(read) > EVENTS_PER_CALL:
-                raise Refused(413, f"the body has more than {EVENTS_PER_CALL} events: send it in several requests")
+                raise RefusedRequest(
+                    413, f"the body has more than {EVENTS_PER_CALL} events: send it in several requests"
+                )
             await asyncio.sleep(0)
         new = [each for each in read if isinstance(each, WriteEvent)]
         first = [each for each in read if isinstance(each, Rejected)]
@@ -86,7 +88,7 @@ class Calls:
             if (why := _why(each, refused)) is not None
         ]
         said = {"accepted": len(read) - len(told), "rejected": len(told), "reasons": told[:REASONS_TOLD]}
-        return Answer(json.dumps(said), len(read) - len(told), len(told))
+        return RequestAnswer(json.dumps(said), len(read) - len(told), len(told))
 
     def _recorded(self, group: Sequence[_Told]) -> list[tuple[Rejected, ...]]:
         now, refused = self.services.now(), list[tuple[Rejected, ...]]()
@@ -103,11 +105,11 @@ class Calls:
         Raise Refused for a feed that is not looked through, or a key that can be no partition's.
         """
         if feed not in self.polled:
-            raise Refused(404, f"{feed!r} is no foreign feed that is looked through: ask who runs this receiver")
+            raise RefusedRequest(404, f"{feed!r} is no foreign feed that is looked through: ask who runs this receiver")
         try:
             partition = check_partition(Partition(Feed.parse(feed), key))
         except InvalidName as error:
-            raise Refused(400, str(error)) from None
+            raise RefusedRequest(400, str(error)) from None
         services, board = self.services, self.services.board_of(partition.feed)
         if self.polled[feed]:
             _, pins = sync_batches(board, services.ledger, partition, services.now())

@@ -13,7 +13,7 @@ from feed_assets.core.events import Rejected
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.reports import counts_of
-from feed_assets.intake.batch_publication import Batch, publish
+from feed_assets.intake.batch_publication import BatchContent, publish
 from feed_assets.intake.receiver import Receiver
 from feed_assets.intake.spool import Frame, Gap, frames_and_gaps
 from feed_assets.ledger import event_rejects, idempotency
@@ -69,12 +69,12 @@ class _Gathered:
         if frame.key:
             self.taken.append(Taken(frame.name, frame.key, frame.digest, receiver, frame.answer))
 
-    def batches(self, name: str) -> Iterator[Batch]:
+    def batches(self, name: str) -> Iterator[BatchContent]:
         """Yield the batches, of feeds with the fewest hours first: a feed with thousands lets all others pass."""
         hours_of = self._hours_of()
         for partition in sorted(self.hours, key=lambda each: (hours_of[each.feed], each)):
             hour = self.hours[partition]
-            yield Batch(partition.batch(name), {PART: bytes(hour.lines)}, counts_of(hour.windows))
+            yield BatchContent(partition.batch(name), {PART: bytes(hour.lines)}, counts_of(hour.windows))
 
     def small(self) -> int:
         """Return the number of batches of feeds that are not large: the first ones of `batches`."""

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from feed_assets.intake.receiver import Answer
+from feed_assets.intake.receiver import RequestAnswer
 from feed_assets.intake.spool import Spool
 
 UNKNOWN = "unknown"
@@ -26,7 +26,7 @@ class Metrics:
         damaged = Gauge(f"{name}damaged_segments", "Segments that the disk has damaged", registry=registry)
         damaged.set_function(lambda: len(spool.damaged()))
 
-    def count(self, feed: str, answer: Answer) -> None:
+    def count(self, feed: str, answer: RequestAnswer) -> None:
         """Count the events of a request that was taken for the first time."""
         self.events.labels(feed, "accepted").inc(answer.accepted)
         self.events.labels(feed, "rejected").inc(answer.rejected)

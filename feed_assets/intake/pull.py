@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import UNREADABLE, Feed, File, Partition
-from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
+from feed_assets.core.pulls import FileAction, FileState, Pull, Pulled, batch_name, fate_of, part_name
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.object_keys import checked, is_key
 from feed_assets.feeds.write import invalidate
-from feed_assets.intake.batch_publication import Batch, publish
+from feed_assets.intake.batch_publication import BatchContent, publish
 from feed_assets.ledger import intake_files, updates
 from feed_assets.ledger.database import drop_cursor, get_cursor, get_cursors, put_cursors
 from feed_assets.runs.services import Services
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Source:
+class PullSource:
     """The source of a feed's pulls; `key_of` returns the key of the partition that a moment is in, if there is one."""
 
     feed: Feed
@@ -45,7 +45,7 @@ class Source:
     key_of: Callable[[datetime], str | None]
 
 
-def due(services: Services, sources: Sequence[Source], now: datetime) -> list[Source]:
+def due(services: Services, sources: Sequence[PullSource], now: datetime) -> list[PullSource]:
     """Return the sources to look at now, longest ago first: their tick is due, or a look was not complete."""
     names = {_place(source): _looked(source) for source in sources}
     with services.ledger.read() as connection:
@@ -55,13 +55,13 @@ def due(services: Services, sources: Sequence[Source], now: datetime) -> list[So
     return sorted(waiting, key=lambda source: str(last[source.feed] or ""))
 
 
-def pull(services: Services, source: Source, now: datetime, out_of_time: Callable[[], bool]) -> bool:
+def pull(services: Services, source: PullSource, now: datetime, out_of_time: Callable[[], bool]) -> bool:
     """Pull new files until the time is over, at least one. Return whether that was all. The next call continues there.
 
     It costs a request for each 1,000 files of the days in the look, and a few for each new file. Raise errors of the
     blackboards; the next look then begins where this one began.
     """
-    return _Look(services, source, now, out_of_time).run()
+    return _FileListing(services, source, now, out_of_time).run()
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class _At:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _FileListing:
     """One look at the files of some days, the newest first."""
 
     services: Services
-    source: Source
+    source: PullSource
     now: datetime
     out_of_time: Callable[[], bool]
     there: set[str] = field(default_factory=set[str])
@@ -133,7 +133,7 @@ class _Look:
 
     def _take(self, file: File, known: Pulled | None) -> bool:
         """Handle a listed file. Return whether there was something to do; nearly all are as they were pulled."""
-        if known and known.file == file and known.state is State.DONE:
+        if known and known.file == file and known.state is FileState.DONE:
             return False
         try:
             if (moment := self.source.pull.moment_of(file.key)) is None:
@@ -142,13 +142,13 @@ class _Look:
         except InvalidName as error:
             return self._refuse(file, str(error), known)
         fate, reason = fate_of(file, known, self.source.pull)
-        if fate is Fate.PULL:
+        if fate is FileAction.PULL:
             return self._pull(file, moment, known)
-        if fate is Fate.REFUSE:
+        if fate is FileAction.REFUSE:
             return self._refuse(file, reason or "", known)
-        if known and fate is Fate.RESTORE:
-            self._put(replace(known, state=State.DONE, reason=None))
-        return fate is Fate.RESTORE
+        if known and fate is FileAction.RESTORE:
+            self._put(replace(known, state=FileState.DONE, reason=None))
+        return fate is FileAction.RESTORE
 
     def _pull(self, file: File, moment: datetime, known: Pulled | None) -> bool:
         """Copy one file, unless it was renamed. Leave one that is not as it was listed to the next look."""
@@ -158,7 +158,7 @@ class _Look:
         if before := self._before_its_rename(file, moment):
             if known and known.batch:
                 self._withdraw(Partition(self.source.feed, known.batch))
-            self._put(replace(before, file=file, state=State.DONE, reason=None), instead_of=before.file.key)
+            self._put(replace(before, file=file, state=FileState.DONE, reason=None), instead_of=before.file.key)
             return True
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             if file.size > disk_usage(folder).free:
@@ -170,8 +170,8 @@ class _Look:
                 _log.info("%s: %s is being replaced or removed, and left to the next look", self.source.feed, file.key)
                 return True
             batch = self._batch_of(file, moment, key, known)
-            update = publish(self.services, Batch(batch, {part_name(file): copy}), f"pull of {file.key}")
-        self._put(Pulled(file, moment, State.DONE, None, batch.key, update.id))
+            update = publish(self.services, BatchContent(batch, {part_name(file): copy}), f"pull of {file.key}")
+        self._put(Pulled(file, moment, FileState.DONE, None, batch.key, update.id))
         return True
 
     def _before_its_rename(self, file: File, moment: datetime) -> Pulled | None:
@@ -213,8 +213,8 @@ class _Look:
         """Note once why a file is not pulled, or, if it was pulled, how the file of its name differs now."""
         if known and known.reason == reason:
             return False
-        refused = Pulled(file, None, State.REFUSED, reason)
-        self._put(replace(known, state=State.CHANGED, reason=reason) if known and known.batch else refused)
+        refused = Pulled(file, None, FileState.REFUSED, reason)
+        self._put(replace(known, state=FileState.CHANGED, reason=reason) if known and known.batch else refused)
         return True
 
     def _wrong(self) -> list[Pulled]:
@@ -251,12 +251,12 @@ class _Look:
         return self.services.board_named(self.source.pull.blackboard)
 
 
-def _place(source: Source) -> str:
+def _place(source: PullSource) -> str:
     """Return the cursor of a look that was not complete."""
     return f"pulls {source.feed}"
 
 
-def _looked(source: Source) -> str:
+def _looked(source: PullSource) -> str:
     """Return the cursor of when the last complete look began."""
     return f"pulled {source.feed}"
 

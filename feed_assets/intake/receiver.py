@@ -15,7 +15,7 @@ from feed_assets.intake.authentication import Rates
 from feed_assets.intake.bodies import Sent, events, in_slices, lines_of, sent
 from feed_assets.intake.group_commit import Together
 from feed_assets.intake.pushed import PushedFeed
-from feed_assets.intake.refused import Refused
+from feed_assets.intake.refused import RefusedRequest
 from feed_assets.intake.spool import Frame, Piece, Spool, frames
 from feed_assets.ledger import idempotency
 from feed_assets.ledger.idempotency import At, Taken
@@ -46,7 +46,7 @@ _NOT_SPOOLED = ""
 
 
 @dataclass(frozen=True)
-class Answer:
+class RequestAnswer:
     """The answer to a request that was taken, as JSON, its numbers of events, and whether it was given before."""
 
     text: str
@@ -83,12 +83,12 @@ class Receiver:
     def feed(self, name: str) -> PushedFeed:
         """Return the feed of this name. Raise Refused."""
         if name not in self.feeds:
-            raise Refused(404, f"no feed {name!r} is pushed to here: ask who runs this receiver")
+            raise RefusedRequest(404, f"no feed {name!r} is pushed to here: ask who runs this receiver")
         return self.feeds[name]
 
     async def accept(
         self, feed: PushedFeed, body: bytes, kind: str, key: str | None = None, api_key: str = ""
-    ) -> Answer:
+    ) -> RequestAnswer:
         """Write the events of a body to disk, and return the answer. Raise Refused, DiskFull and SpoolBroken.
 
         No answered event is lost: frames are synced before. A kill before the answer may leave them, too; with an
@@ -104,14 +104,14 @@ class Receiver:
             return answer
         return await self._accept_once(frame, answer, key, sha256(body).hexdigest())
 
-    async def _accept_once(self, frame: Frame, answer: Answer, key: str, digest: str) -> Answer:
+    async def _accept_once(self, frame: Frame, answer: RequestAnswer, key: str, digest: str) -> RequestAnswer:
         """Take the key in the ledger before the frame is written, so that only one of two receivers writes it.
 
         After a kill in between, the key is this receiver's and its spool has no frame of it: it takes it once more.
         """
         mine = Taken(frame.name, key, digest, self.spool.receiver)
         found = await self._take(mine)
-        if isinstance(found, Refused):
+        if isinstance(found, RefusedRequest):
             raise found
         if found:
             return found
@@ -123,7 +123,7 @@ class Receiver:
         self.spooled[mine.at] = answer.text
         return answer
 
-    def _taken(self, group: Sequence[Taken]) -> list[Answer | Refused | None]:
+    def _taken(self, group: Sequence[Taken]) -> list[RequestAnswer | RefusedRequest | None]:
         """Take keys in one transaction. Return for each None if we may continue with it, else its answer or refusal.
 
         `spooled` is read before the ledger, as a flush writes to the ledger first and then releases the key, and once
@@ -134,16 +134,20 @@ class Receiver:
             known = idempotency.take(connection, group, self.services.now())
         return [self._found(each, known[each.at], told) for each, told in zip(group, before, strict=True)]
 
-    def _found(self, asked: Taken, known: Taken, told: str | None) -> Answer | Refused | None:
+    def _found(self, asked: Taken, known: Taken, told: str | None) -> RequestAnswer | RefusedRequest | None:
         now = self.spooled.get(asked.at, _NOT_SPOOLED)
         answer = known.answer or told or now
         is_under_way = told is None or now is None  # Perhaps of the same group.
         if known.digest != asked.digest:
-            return Refused(422, f"the Idempotency-Key {asked.key!r} came with another body before: choose a new one")
+            return RefusedRequest(
+                422, f"the Idempotency-Key {asked.key!r} came with another body before: choose a new one"
+            )
         if answer:
-            return Answer(answer, is_repeated=True)
+            return RequestAnswer(answer, is_repeated=True)
         if is_under_way or known.receiver != asked.receiver:
-            return Refused(409, "a request with this Idempotency-Key is under way: send it again later", retry_after=1)
+            return RefusedRequest(
+                409, "a request with this Idempotency-Key is under way: send it again later", retry_after=1
+            )
         self.spooled[asked.at] = None
         return None
 
@@ -173,7 +177,7 @@ class _Judging:
         hours = len({start // 3600 for start in self.accepted})
         if hours > HOURS_PER_REQUEST:
             why = f"the body has events of {hours} hours: expected at most {HOURS_PER_REQUEST}"
-            raise Refused(413, f"{why}. Send it in several requests")
+            raise RefusedRequest(413, f"{why}. Send it in several requests")
 
     def _lines(self, group: Sequence[bytes]) -> None:
         windows = self.feed.windows(group, self.latest)
@@ -197,14 +201,18 @@ class _Judging:
         self.rejected_size += len(rejected.raw) + len(rejected.reason)
         if self.rejected_size > REJECTED_BYTES:
             why = f"the body has more than {REJECTED_BYTES} bytes of events that are rejected, the first with"
-            raise Refused(413, f"{why} {self.rejected[0].reason!r}: nothing of it was accepted. Mend it, or send less")
+            raise RefusedRequest(
+                413, f"{why} {self.rejected[0].reason!r}: nothing of it was accepted. Mend it, or send less"
+            )
         if len(self.told) < REASONS_TOLD:
             self.told.append({"index": self.count, "reason": rejected.reason})
 
     def _count(self, more: int) -> None:
         self.count += more
         if self.count > EVENTS_PER_REQUEST:
-            raise Refused(413, f"the body has more than {EVENTS_PER_REQUEST} events: send it in several requests")
+            raise RefusedRequest(
+                413, f"the body has more than {EVENTS_PER_REQUEST} events: send it in several requests"
+            )
 
     def frame(self) -> Frame:
         """Return the frame to be kept."""
@@ -214,11 +222,11 @@ class _Judging:
         lines, source = b"".join(texts.values()), self.feed.source
         return Frame(str(self.feed.feed), tuple(pieces), lines, rejected, source=source)
 
-    def answer(self) -> Answer:
+    def answer(self) -> RequestAnswer:
         """Return the answer to the request."""
         accepted, rejected = self.count - len(self.rejected), len(self.rejected)
         said = {"accepted": accepted, "rejected": rejected, "reasons": self.told}
-        return Answer(json.dumps(said), accepted, rejected)
+        return RequestAnswer(json.dumps(said), accepted, rejected)
 
 
 async def _let_others(count: int) -> None:

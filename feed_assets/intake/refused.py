@@ -1,7 +1,7 @@
 """A request that the receiver does not take."""
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """The status of the answer, and its text: what was found, what was expected, what to do."""
 
     def __init__(self, status: int, why: str, retry_after: int | None = None) -> None:

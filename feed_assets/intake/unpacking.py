@@ -4,7 +4,7 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
 
-from feed_assets.intake.refused import Refused
+from feed_assets.intake.refused import RefusedRequest
 
 BODY_BYTES = 8 << 20
 """Bytes of a request's body, as it is sent."""
@@ -24,7 +24,7 @@ EVENT_BYTES = 2048
 _PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
 
 
-class Held:
+class BodyMemory:
     """The bytes of the bodies that are being read or judged: more than so many are refused.
 
     Args:
@@ -32,13 +32,13 @@ class Held:
         whole: Those of all requests, of which these are a part.
     """
 
-    def __init__(self, limit: int, whole: "Held | None" = None) -> None:
+    def __init__(self, limit: int, whole: "BodyMemory | None" = None) -> None:
         self._left, self._whole = limit, whole
 
     def take(self, size: int) -> None:
         """Count more bytes. Raise Refused if there is no room."""
         if size > self._left:
-            raise Refused(503, "the receiver is at its limit of bytes in flight: send it again", retry_after=1)
+            raise RefusedRequest(503, "the receiver is at its limit of bytes in flight: send it again", retry_after=1)
         if self._whole:
             self._whole.take(size)
         self._left -= size
@@ -59,7 +59,7 @@ class Body:
         kind: `lines` or `array`.
     """
 
-    def __init__(self, held: Held, packing: str = "", kind: str = "lines") -> None:
+    def __init__(self, held: BodyMemory, packing: str = "", kind: str = "lines") -> None:
         self._held, self._taken, self._sent = held, 0, bytearray()
         self._packing, self._kind = _packed(packing), kind
         self._size = self._events = self._received = 0
@@ -73,7 +73,7 @@ class Body:
         """Take it as it is sent. Raise Refused if it is too large."""
         async for chunk in chunks:
             if len(self._sent) + len(chunk) > BODY_BYTES:
-                raise Refused(413, f"the body has more than {BODY_BYTES} bytes: send it in several requests")
+                raise RefusedRequest(413, f"the body has more than {BODY_BYTES} bytes: send it in several requests")
             self._take(len(chunk))
             self._sent += chunk
             self._received += len(chunk)
@@ -110,9 +110,11 @@ class Body:
         self._size += len(piece)
         self._events += piece.count(b"\n" if self._kind == "lines" else b",")
         if self._size > UNPACKED_BYTES:
-            raise Refused(413, f"the body has more than {UNPACKED_BYTES} bytes unpacked: send it in several requests")
+            raise RefusedRequest(
+                413, f"the body has more than {UNPACKED_BYTES} bytes unpacked: send it in several requests"
+            )
         if self._kind == "lines" and self._events > MOST_LINES:
-            raise Refused(413, f"the body has more than {MOST_LINES} lines, with blank ones: leave those out")
+            raise RefusedRequest(413, f"the body has more than {MOST_LINES} lines, with blank ones: leave those out")
 
     def _take(self, size: int) -> None:
         self._held.take(size)
@@ -144,7 +146,7 @@ class _Gzip:
         is_full = False
         while chunk or is_full:
             if self._stream.eof:
-                raise Refused(400, "the body goes on behind its gzip stream: expected one stream")
+                raise RefusedRequest(400, "the body goes on behind its gzip stream: expected one stream")
             yield (piece := self._unpacked(chunk))
             chunk = self._stream.unused_data or self._stream.unconsumed_tail
             is_full = len(piece) == _PIECE and not self._stream.eof
@@ -153,14 +155,14 @@ class _Gzip:
         try:
             return self._stream.decompress(chunk, _PIECE)
         except zlib.error as error:
-            raise Refused(400, f"the body is not packed by gzip: {error}") from None
+            raise RefusedRequest(400, f"the body is not packed by gzip: {error}") from None
 
     def check_end(self) -> None:
         if not self._stream.eof:
-            raise Refused(400, "the body ends before its gzip stream does: send it again")
+            raise RefusedRequest(400, "the body ends before its gzip stream does: send it again")
 
 
 def _packed(packing: str) -> _Plain | _Gzip:
     if packing not in ("", "identity", "gzip"):
-        raise Refused(415, f"Content-Encoding {packing!r}: expected gzip, or none")
+        raise RefusedRequest(415, f"Content-Encoding {packing!r}: expected gzip, or none")
     return _Gzip() if packing == "gzip" else _Plain()

@@ -16,8 +16,8 @@ from feed_assets.core.topics import Topic
 from feed_assets.kafka import companion_topics, spark_job, topic_reader
 from feed_assets.kafka.clients import translated
 from feed_assets.kafka.companion_topics import About
-from feed_assets.kafka.offset_range import Chunking, Place
-from feed_assets.kafka.partition import Partition, signalling
+from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
+from feed_assets.kafka.partition import PartitionReader, signalling
 from feed_assets.kafka.range_reader import Reached, follow
 from feed_assets.kafka.signals import Signal, Signals
 from feed_assets.kafka.spark_job import Executors
@@ -52,7 +52,9 @@ class _Lag:
         self.aside = dict[int, LogTrimmed | SignalsLost]()
         """Errors that a person has to resolve, by partition."""
 
-    def by_executors(self, executors: Executors, opened: Mapping[int, Partition]) -> Mapping[int, Partition]:
+    def by_executors(
+        self, executors: Executors, opened: Mapping[int, PartitionReader]
+    ) -> Mapping[int, PartitionReader]:
         """Take the whole lines of the grid, if the lag is large, one Spark job at a time, until a job signals nothing.
 
         Return the partitions as they are open then.
@@ -65,7 +67,7 @@ class _Lag:
             opened = self.opened()
         return opened
 
-    def here(self, opened: Mapping[int, Partition]) -> None:
+    def here(self, opened: Mapping[int, PartitionReader]) -> None:
         """Take the rest. Unsignalled chunks that were cut in another way are cut like that once opened anew."""
         while True:
             before = len(self.signalled)
@@ -78,7 +80,7 @@ class _Lag:
             else:
                 return
 
-    def _job(self, executors: Executors, opened: Mapping[int, Partition]) -> None:
+    def _job(self, executors: Executors, opened: Mapping[int, PartitionReader]) -> None:
         """Signal the chunks that a Spark job wrote, up to the first one of a partition that is missing."""
         wanted = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
         after = {number: each.start for number, each in opened.items()}
@@ -87,7 +89,7 @@ class _Lag:
                 self.signalled += opened[span.number].write([kept])
                 after[span.number] = kept.signal.next_offset
 
-    def _rest(self, opened: Mapping[int, Partition]) -> None:
+    def _rest(self, opened: Mapping[int, PartitionReader]) -> None:
         ranges = {number: OffsetRange(each.start, self._ends[number]) for number, each in opened.items()}
         try:
             for each in follow(self._reader, self._name, ranges):
@@ -99,15 +101,15 @@ class _Lag:
             for each in opened.values():
                 each.drop()
 
-    def opened(self) -> dict[int, Partition]:
+    def opened(self) -> dict[int, PartitionReader]:
         """Return the partitions, each from where its signals end; put those aside that need a person."""
-        places = [Place(self._name, number) for number in self._ends]
+        places = [PartitionOfTopic(self._name, number) for number in self._ends]
         made = signalling(self._chunking, places, {self._name: self._about})
         return {each.partition: found for each in made if (found := self._open(each))}
 
-    def _open(self, made: Signals) -> Partition | None:
+    def _open(self, made: Signals) -> PartitionReader | None:
         try:
-            return Partition(self._chunking, self._reader, made, self._topic)
+            return PartitionReader(self._chunking, self._reader, made, self._topic)
         except (LogTrimmed, SignalsLost) as error:
             self.aside[made.partition] = error
         return None

@@ -13,7 +13,7 @@ from typing import IO
 from feed_assets.core.chunks import OffsetRange, line_after, line_before
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import dialect
-from feed_assets.kafka.messages import OFFSET, OPERATION, DeadLetter, Decoded, Row, Tombstone
+from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Tombstone
 
 CHUNK_BYTES = 32 << 20
 """Bytes after which a chunk ends, before it is packed: it is in memory once, when it is written."""
@@ -64,7 +64,7 @@ class Cutter:
         if decoded.offset < self.next:
             return []
         ended = self.reach(decoded.offset)
-        if isinstance(decoded, Row) and self._schema_id not in (None, decoded.schema_id):
+        if isinstance(decoded, ChunkRow) and self._schema_id not in (None, decoded.schema_id):
             ended.append(self._close(decoded.offset))
         self._take(decoded, now)
         if self.next == self._end or self._is_full:
@@ -101,12 +101,12 @@ class Cutter:
             self._dead.append(decoded)
             self._dead_bytes += len(decoded.message.key or b"") + len(decoded.message.value or b"")
             return
-        if isinstance(decoded, Row):
+        if isinstance(decoded, ChunkRow):
             self._write_row(decoded)
         else:
             self._write_tombstone(decoded)
 
-    def _write_row(self, row: Row) -> None:
+    def _write_row(self, row: ChunkRow) -> None:
         if self._schema_id is None:
             self._schema_id = row.schema_id
             self._head(row.columns)

@@ -8,7 +8,7 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.core.topics import OPERATIONS, Topic
 from feed_assets.kafka import avro, dialect
 from feed_assets.kafka.dialect import Unwritable
-from feed_assets.kafka.messages import OFFSET, OPERATION, DeadLetter, Decoded, Message, Row, Tombstone
+from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Message, Tombstone
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 
 _DEFAULT = "update"
@@ -37,7 +37,7 @@ class Decoder:
         except (Poison, Unwritable) as error:
             return DeadLetter(message, excerpt(str(error), REASON_BYTES))
 
-    def _row(self, message: Message) -> Row:
+    def _row(self, message: Message) -> ChunkRow:
         schema_id, value = record(message.value or b"", "value", self._schemas)
         layout = self._layouts.get(schema_id) or self._layout(schema_id)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
@@ -46,7 +46,7 @@ class Decoder:
                 raise Poison(f"the key field {name} is null")
         cells: list[Any] = [key[name] for name in layout.missing]
         line = dialect.line([self._operation(message, value), message.offset, *cells, *value.values()])
-        return Row(message.offset, schema_id, layout.columns, line, message.moment)
+        return ChunkRow(message.offset, schema_id, layout.columns, line, message.moment)
 
     def _tombstone(self, message: Message) -> Tombstone:
         key = self._key(message)

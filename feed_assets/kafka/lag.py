@@ -13,7 +13,7 @@ from feed_assets.kafka import companion_topics, signals, topic_reader
 from feed_assets.kafka.clients import Clients, translated
 from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.offset_range import Place
+from feed_assets.kafka.offset_range import PartitionOfTopic
 from feed_assets.kafka.partition import refuse_another
 
 
@@ -67,7 +67,7 @@ def _signalled(reader: Consumer, topic: str, bounds: Mapping[int, tuple[int, int
     asked = {*_partitions_of_signals(reader, topic)} & {*bounds}
     last = {each: found for each in asked if (found := signals.last(reader, topic, each))}
     for each, found in last.items():
-        refuse_another(Place(topic, each), found, topic_id, bounds[each][1])
+        refuse_another(PartitionOfTopic(topic, each), found, topic_id, bounds[each][1])
     return {each: found.next_offset for each, found in last.items()}
 
 

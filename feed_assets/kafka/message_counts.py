@@ -150,7 +150,7 @@ def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: date
 
 
 @dataclass(frozen=True)
-class Cell:
+class CountedRange:
     """Counts by window of one partition's messages from a line of the grid on, as far as they were read."""
 
     partition: int
@@ -161,12 +161,12 @@ class Cell:
     """The first and last offset of each window."""
 
 
-Cells = Mapping[int, Cell]
+Cells = Mapping[int, CountedRange]
 
 
 def by_reading(
     clients: Clients, topic: str, after: Cells, limit: int, seconds: float, start_of: Callable[[datetime], datetime]
-) -> tuple[list[Cell], Cells, bool]:
+) -> tuple[list[CountedRange], Cells, bool]:
     """Count the messages after some cells, by their timestamps, whoever sets them.
 
     Args:
@@ -198,13 +198,13 @@ def by_reading(
         ranges[cell][start] = ranges[cell].get(start, (message.offset, 0))[0], message.offset
         ends[cell] = message.offset + 1
     changed = [
-        Cell(*cell, ends[cell], Counter(_last_of(after, *cell).windows) + count, ranges[cell])
+        CountedRange(*cell, ends[cell], Counter(_last_of(after, *cell).windows) + count, ranges[cell])
         for cell, count in sorted(counts.items())
     ]
     return changed, {**after, **{cell.partition: cell for cell in changed}}, found.is_complete
 
 
-def _last_of(after: Cells, partition: int, start: int) -> Cell:
+def _last_of(after: Cells, partition: int, start: int) -> CountedRange:
     """Return the earlier count of a cell, if it is the last one of its partition; else an empty one."""
     last = after.get(partition)
-    return last if last and last.start == start else Cell(partition, start, start, {})
+    return last if last and last.start == start else CountedRange(partition, start, start, {})

@@ -28,7 +28,7 @@ class Message(NamedTuple):
         return min(max(self.timestamp, 0), _LATEST)
 
 
-class Row(NamedTuple):
+class ChunkRow(NamedTuple):
     """A message that has a value, as a line of a chunk with these columns."""
 
     offset: int
@@ -65,4 +65,4 @@ class DeadLetter:
         return self.message.moment
 
 
-Decoded = Row | Tombstone | DeadLetter
+Decoded = ChunkRow | Tombstone | DeadLetter

@@ -25,7 +25,7 @@ _IN_MEMORY = 256 << 10
 """Bytes of an open chunk that are in memory; the rest is on disk."""
 
 
-class Place(NamedTuple):
+class PartitionOfTopic(NamedTuple):
     """A topic partition."""
 
     topic: str
@@ -67,7 +67,14 @@ class Stretch:
     """
 
     def __init__(
-        self, chunking: Chunking, place: Place, topic: Topic, start: int, until: int = 0, *, replaces: bool = False
+        self,
+        chunking: Chunking,
+        place: PartitionOfTopic,
+        topic: Topic,
+        start: int,
+        until: int = 0,
+        *,
+        replaces: bool = False,
     ) -> None:
         self._chunking, self._place, self._topic = chunking, place, topic
         self.start, self._replaces = start, replaces

@@ -16,33 +16,33 @@ from feed_assets.kafka import chunk_files, signals
 from feed_assets.kafka.clients import SECONDS, translated
 from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.offset_range import Chunking, Kept, Place, Stretch
+from feed_assets.kafka.offset_range import Chunking, Kept, PartitionOfTopic, Stretch
 from feed_assets.kafka.signals import Signal, Signals
 
 _AT_ONCE = 16
 """Producers that are made at the same time."""
 
 
-def signalling(chunking: Chunking, places: Sequence[Place], about: Mapping[str, About]) -> list[Signals]:
+def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Mapping[str, About]) -> list[Signals]:
     """Return a writer of signals for each topic partition: earlier ones can write no more. `about` is by topic.
 
     All are made at the same time, as a broker lets each wait for up to a second. Raise FencedOff and KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signals.SCHEMA) for each, _ in places}
 
-    def made(place: Place) -> Signals:
+    def made(place: PartitionOfTopic) -> Signals:
         return Signals(chunking.clients, place.topic, place.number, ids[place.topic], about[place.topic])
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [*pool.map(made, places)]
 
 
-class Partition:
+class PartitionReader:
     """A topic partition that is read from where its signals end: after `signalling` nobody else can add some."""
 
     def __init__(self, chunking: Chunking, reader: Consumer, signalling: Signals, topic: Topic) -> None:
         self._chunking, self._signals = chunking, signalling
-        self.place = Place(signalling.topic, signalling.partition)
+        self.place = PartitionOfTopic(signalling.topic, signalling.partition)
         self.start = self._begin(reader)
         left = chunk_files.left(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
         self.until = chunk_files.end_of(left, is_packed=topic.gzip)
@@ -90,7 +90,7 @@ class Partition:
         return kept.signal
 
 
-def refuse_another(place: Place, last: Signal, topic_id: str, high: int) -> None:
+def refuse_another(place: PartitionOfTopic, last: Signal, topic_id: str, high: int) -> None:
     """Raise LogTrimmed if a signal is of a topic that was deleted, and made anew under its name."""
     if last.topic_id == topic_id and last.next_offset <= high:
         return
@@ -102,7 +102,7 @@ def refuse_another(place: Place, last: Signal, topic_id: str, high: int) -> None
     )
 
 
-def trimmed(place: Place, start: int, low: int, high: int) -> LogTrimmed:
+def trimmed(place: PartitionOfTopic, start: int, low: int, high: int) -> LogTrimmed:
     """Return the error for a topic partition whose next messages the broker has no longer."""
     return LogTrimmed(
         f"{place} is to be read from offset {start} on, which the broker has no longer: expected it within {low} to "

@@ -10,7 +10,7 @@ from confluent_kafka import Message as Received
 from feed_assets.core.chunks import OffsetRange
 from feed_assets.core.errors import KafkaUnavailable, LogTrimmed
 from feed_assets.kafka.clients import SECONDS
-from feed_assets.kafka.offset_range import Place
+from feed_assets.kafka.offset_range import PartitionOfTopic
 from feed_assets.kafka.partition import trimmed
 from feed_assets.kafka.topic_reader import Placed, message_of
 
@@ -75,4 +75,4 @@ class _Following:
 
     def _trimmed(self, number: int) -> LogTrimmed:
         found = self._reader.get_watermark_offsets(TopicPartition(self._topic, number), timeout=SECONDS)
-        return trimmed(Place(self._topic, number), self._next[number], *found)
+        return trimmed(PartitionOfTopic(self._topic, number), self._next[number], *found)

@@ -17,8 +17,8 @@ from feed_assets.core.topics import Topic
 from feed_assets.home import say
 from feed_assets.kafka import companion_topics
 from feed_assets.kafka.clients import failure, translated
-from feed_assets.kafka.offset_range import Chunking, Place
-from feed_assets.kafka.partition import Partition, signalling
+from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
+from feed_assets.kafka.partition import PartitionReader, signalling
 from feed_assets.kafka.signals import Signal, Signals
 from feed_assets.kafka.topic_reader import message_of
 
@@ -54,7 +54,7 @@ def run(chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event, pauses
     """
     pause = pauses[0]
     while not stopping.is_set():
-        session = Session(chunking, wanted, stopping)
+        session = ConnectorSession(chunking, wanted, stopping)
         try:
             session.run()
         except ServiceUnavailable as error:
@@ -64,13 +64,13 @@ def run(chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event, pauses
             pause = min(2 * pause, pauses[1])
 
 
-class Session:
+class ConnectorSession:
     """A member of the group, from its beginning to its end."""
 
     def __init__(self, chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event) -> None:
         self._chunking, self._wanted, self._stopping = chunking, wanted, stopping
-        self._open: dict[tuple[str, int], Partition] = {}
-        self._aside: dict[Place, LogTrimmed | SignalsLost] = {}
+        self._open: dict[tuple[str, int], PartitionReader] = {}
+        self._aside: dict[PartitionOfTopic, LogTrimmed | SignalsLost] = {}
         self._missing = set[str]()
         self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
         self.has_signalled = False
@@ -127,7 +127,7 @@ class Session:
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Open the assigned partitions before anything of them is read."""
         about = {name: companion_topics.prepare(self._admin, name) for name in {each.topic for each in places}}
-        made = signalling(self._chunking, [Place(each.topic, each.partition) for each in places], about)
+        made = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
         opened = [found for each in made if (found := self._opened(each))]
         self._open = {each.place: each for each in opened}
         consumer.assign([TopicPartition(*each.place, each.start) for each in opened])
@@ -136,12 +136,12 @@ class Session:
         if self._aside and not self._open:
             self._raise_aside()
 
-    def _opened(self, made: Signals) -> Partition | None:
+    def _opened(self, made: Signals) -> PartitionReader | None:
         """Return a partition; None if it needs a person. Others continue; without others there is an error."""
         try:
-            return Partition(self._chunking, self._reader, made, self._wanted[made.topic])
+            return PartitionReader(self._chunking, self._reader, made, self._wanted[made.topic])
         except (LogTrimmed, SignalsLost) as error:
-            place = Place(made.topic, made.partition)
+            place = PartitionOfTopic(made.topic, made.partition)
             self._aside[place] = error
             say(f"connector: does not read {place}: {error}")
         return None

@@ -16,8 +16,8 @@ from feed_assets.core.chunks import OffsetRange, line_before, plan
 from feed_assets.core.errors import ChunkDiffers, KafkaUnavailable
 from feed_assets.core.topics import Topic
 from feed_assets.kafka.messages import DeadLetter, Message
-from feed_assets.kafka.offset_range import Chunking, Kept, Place, Stretch
-from feed_assets.kafka.partition import Partition
+from feed_assets.kafka.offset_range import Chunking, Kept, PartitionOfTopic, Stretch
+from feed_assets.kafka.partition import PartitionReader
 from feed_assets.kafka.range_reader import Reached, follow
 from feed_assets.kafka.signals import Signal
 from feed_assets.spark.guarded import guarded
@@ -64,7 +64,7 @@ class Executors:
     least: int = 1_000_000
 
 
-class Span(NamedTuple):
+class TaskRange(NamedTuple):
     """The offsets that one task reads, up to a line of the grid. `until` is where its first chunk ends, if not 0."""
 
     number: int
@@ -73,18 +73,18 @@ class Span(NamedTuple):
     until: int
 
 
-def spans(opened: Mapping[int, Partition], ends: Mapping[int, int], limit: int) -> list[Span]:
+def spans(opened: Mapping[int, PartitionReader], ends: Mapping[int, int], limit: int) -> list[TaskRange]:
     """Return the spans of partitions, up to the last line of the grid before each one's end, in turns."""
-    found = list[tuple[int, Span]]()
+    found = list[tuple[int, TaskRange]]()
     for number, each in opened.items():
         first = max(each.start, each.until)
         cut = plan(first, line_before(ends[number], limit), limit * max(1, SPAN // limit))
         starts = [each.start, *(start for start, _ in cut[1:])]
-        found += [(at, Span(number, starts[at], end, each.until)) for at, (_, end) in enumerate(cut)]
+        found += [(at, TaskRange(number, starts[at], end, each.until)) for at, (_, end) in enumerate(cut)]
     return [span for _, span in sorted(found)]
 
 
-def cut(executors: Executors, name: str, topic: Topic, wanted: Sequence[Span]) -> Iterator[tuple[Span, Kept]]:
+def cut(executors: Executors, name: str, topic: Topic, wanted: Sequence[TaskRange]) -> Iterator[tuple[TaskRange, Kept]]:
     """Make the chunks of spans, in the order of these and of their offsets; a span may end early, at a chunk's end.
 
     Raise KafkaUnavailable if a task fails again and again, and SparkUnavailable.
@@ -116,8 +116,8 @@ def _translated(name: str) -> Generator[None]:
         ) from error
 
 
-def _cut(chunking: Chunking, name: str, topic: Topic, span: Span) -> Iterator[Kept]:
-    stretch = Stretch(chunking, Place(name, span.number), topic, span.start, span.until)
+def _cut(chunking: Chunking, name: str, topic: Topic, span: TaskRange) -> Iterator[Kept]:
+    stretch = Stretch(chunking, PartitionOfTopic(name, span.number), topic, span.start, span.until)
     with closing(chunking.schemas), closing(chunking.clients.reader()) as reader, closing(stretch):
         size = 0
         for each in follow(reader, name, {span.number: OffsetRange(span.start, span.end)}):

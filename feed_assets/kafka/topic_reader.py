@@ -26,7 +26,7 @@ class Placed(NamedTuple):
 
 
 @dataclass
-class Read:
+class ReadMessages:
     """Messages after a position, up to a limit.
 
     `after` has for each partition the offset to continue from. `held` are the partitions in which a transaction has not
@@ -39,7 +39,7 @@ class Read:
     is_complete: bool = False
 
 
-def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, size: int, seconds: float) -> Read:
+def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, size: int, seconds: float) -> ReadMessages:
     """Read up to `limit` messages, none more after `size` bytes; a partition not in `after` from its beginning.
 
     The broker keeps nothing. Raise LogTrimmed, or KafkaUnavailable, also if nothing arrives within `seconds`.
@@ -48,7 +48,7 @@ def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, siz
     try:
         with translated(f"read {topic}"):
             begins = {each: after.get(each, OFFSET_BEGINNING) for each in partitions(consumer, topic, seconds)}
-            reading = _Reading(consumer, topic, begins, Read({**after}))
+            reading = _Reading(consumer, topic, begins, ReadMessages({**after}))
             while reading.left and len(reading.found.messages) < limit and reading.size < size:
                 if (received := consumer.poll(_POLL_SECONDS)) is not None:
                     reading.take(received)
@@ -141,7 +141,7 @@ def bounds(reader: Consumer, topic: str) -> dict[int, tuple[int, int]]:
 class _Reading:
     """A topic's partitions while they are read; `left` are those that are not read to their end."""
 
-    def __init__(self, consumer: Consumer, topic: str, begins: Mapping[int, int], found: Read) -> None:
+    def __init__(self, consumer: Consumer, topic: str, begins: Mapping[int, int], found: ReadMessages) -> None:
         self._consumer, self._topic, self._begins, self.found = consumer, topic, begins, found
         self.left, self.size = {*begins}, 0
         consumer.assign([self._place(*each) for each in begins.items()])

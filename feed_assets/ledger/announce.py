@@ -27,10 +27,10 @@ from feed_assets.ledger import event_store, inbox, reached_tables
 from feed_assets.ledger.tables import event, forgotten, run, update
 
 if TYPE_CHECKING:
-    from feed_assets.ledger.updates import Row
+    from feed_assets.ledger.updates import UpdateRow
 
 
-def announce(connection: sa.Connection, row: "Row", now: datetime) -> None:
+def announce(connection: sa.Connection, row: "UpdateRow", now: datetime) -> None:
     """Record that an update was written; its marker is its id. Repeatable.
 
     An older update than the last one that was announced (an invalidated one that is valid again) is flagged.
@@ -48,7 +48,7 @@ def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) ->
 
 
 def to_pass_on(
-    connection: sa.Connection, unchanged: Mapping["Row", Collection[Pin]], now: datetime
+    connection: sa.Connection, unchanged: Mapping["UpdateRow", Collection[Pin]], now: datetime
 ) -> list[WriteEvent]:
     """Return the events to record for datasets whose inputs carry new ids while their newest updates stay as they are.
 
@@ -79,7 +79,9 @@ def _at(pin: Pin) -> reached_tables.At:
     return pin.partition, pin.update_id
 
 
-def _without_new_data(row: "Row", at: Partition, incoming: set[str], now: datetime, operation: Operation) -> WriteEvent:
+def _without_new_data(
+    row: "UpdateRow", at: Partition, incoming: set[str], now: datetime, operation: Operation
+) -> WriteEvent:
     correlation, parents = joined_correlation(incoming)
     context: dict[str, Any] = {UPDATE_ID: row.id, NO_NEW_DATA: True, **({PARENTS: [*parents]} if parents else {})}
     feed, key = str(at.feed), at.key
@@ -114,7 +116,7 @@ def _is_published(output: Partition) -> sa.ColumnElement[bool]:
     return mine & (update.c.state == "published")
 
 
-def _event(connection: sa.Connection, row: "Row", now: datetime) -> WriteEvent:
+def _event(connection: sa.Connection, row: "UpdateRow", now: datetime) -> WriteEvent:
     from feed_assets.ledger import updates
 
     correlation = row.correlation or foreign_correlation(row.partition, row.id)
@@ -132,7 +134,7 @@ def _event(connection: sa.Connection, row: "Row", now: datetime) -> WriteEvent:
 
 
 def _written_as(
-    connection: sa.Connection, row: "Row", *, is_batch: bool, is_first: bool
+    connection: sa.Connection, row: "UpdateRow", *, is_batch: bool, is_first: bool
 ) -> tuple[Operation, dict[str, Any]]:
     """Return the operation of an update. For an increment also its base or its batch, and the slices that were read."""
     from feed_assets.ledger import increment_base
@@ -147,7 +149,7 @@ def _written_as(
     return Operation.OVERWRITE, {}
 
 
-def _slices(connection: sa.Connection, row: "Row", base: Pin | None = None) -> dict[str, list[str | None]]:
+def _slices(connection: sa.Connection, row: "UpdateRow", base: Pin | None = None) -> dict[str, list[str | None]]:
     """Return the markers that an increment was read after, and up to, by partition of an event table."""
     from feed_assets.ledger import updates
 
@@ -157,13 +159,13 @@ def _slices(connection: sa.Connection, row: "Row", base: Pin | None = None) -> d
     return {pin.partition.path: [pin.start, pin.update_id] for pin in sorted(pins) if pin.is_slice}
 
 
-def _marker(row: "Row") -> datetime:
+def _marker(row: "UpdateRow") -> datetime:
     moment = parse_update_id(row.id)
     if moment is None:  # Every way into the ledger has parsed it.
         raise ValueError(f"{row.partition} {row.id!r} is no update id.")
     return moment
 
 
-def _version_before(connection: sa.Connection, row: "Row") -> str | None:
+def _version_before(connection: sa.Connection, row: "UpdateRow") -> str | None:
     mine = _is_published(row.partition) & (update.c.id < row.id)
     return connection.execute(sa.select(update.c.version).where(mine).order_by(update.c.id.desc()).limit(1)).scalar()

@@ -23,7 +23,9 @@ def pins_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Par
     return {parent: tuple(rows[parent][each].pin for each in sorted(rows[parent])) for parent in parents}
 
 
-def _rows_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, dict[Partition, updates.Row]]:
+def _rows_of(
+    connection: sa.Connection, parents: Sequence[Partition]
+) -> dict[Partition, dict[Partition, updates.UpdateRow]]:
     batched = batch_partitions.known(connection, parents)
     newest = updates.newest(connection, [member for mine in batched.values() for member in mine])
     return {
@@ -32,7 +34,7 @@ def _rows_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Pa
     }
 
 
-def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, updates.Row]:
+def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, updates.UpdateRow]:
     """Return the newest update of each output that has one; if it holds batches, the last of theirs."""
     outputs = {*outputs}
     found = updates.newest(connection, outputs)
@@ -40,7 +42,9 @@ def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Part
     return found | {parent: max(mine.values(), key=lambda row: row.id) for parent, mine in rows.items() if mine}
 
 
-def consumed(connection: sa.Connection, found: Mapping[Partition, updates.Row]) -> dict[Partition, tuple[Pin, ...]]:
+def consumed(
+    connection: sa.Connection, found: Mapping[Partition, updates.UpdateRow]
+) -> dict[Partition, tuple[Pin, ...]]:
     """Return what the updates of `newest` were made of; if they are of batches, what was read last of each input."""
     of_batches = _rows_of(connection, sorted(at for at, row in found.items() if row.partition != at))
     single = {at: row.id for at, row in found.items() if row.partition == at}

@@ -3,14 +3,14 @@
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Partition
-from feed_assets.core.orphans import KnownAttempt, Status
+from feed_assets.core.orphans import AttemptStatus, KnownAttempt
 from feed_assets.ledger import runs, updates
 from feed_assets.ledger.tables import run, update
 
 _STATUS = {
-    updates.CLAIMED: Status.OPEN,
-    updates.ABANDONED: Status.GIVEN_UP,
-    updates.REFUSED: Status.GIVEN_UP,
+    updates.CLAIMED: AttemptStatus.OPEN,
+    updates.ABANDONED: AttemptStatus.GIVEN_UP,
+    updates.REFUSED: AttemptStatus.GIVEN_UP,
 }
 
 
@@ -21,7 +21,7 @@ def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> 
     row = connection.execute(query.where(updates.is_(partition, update_id))).first()
     if row is None:
         return KnownAttempt()
-    status = Status.OPEN if row.run_state == runs.RUNNING else _STATUS.get(row.state, Status.DONE)
+    status = AttemptStatus.OPEN if row.run_state == runs.RUNNING else _STATUS.get(row.state, AttemptStatus.DONE)
     return KnownAttempt(status, row.ended, row.reason)
 
 
@@ -29,5 +29,7 @@ def claimed_by(connection: sa.Connection, run_id: str) -> KnownAttempt:
     """Return the attempt of an id unknown to the ledger: this run claimed it, and may have been killed before."""
     row = connection.execute(sa.select(run.c.state, run.c.ended).where(run.c.id == run_id)).first()
     return (
-        KnownAttempt(Status.OPEN if row.state == runs.RUNNING else Status.UNKNOWN, row.ended) if row else KnownAttempt()
+        KnownAttempt(AttemptStatus.OPEN if row.state == runs.RUNNING else AttemptStatus.UNKNOWN, row.ended)
+        if row
+        else KnownAttempt()
     )

@@ -120,7 +120,7 @@ def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, 
     )
 
 
-def claimed_by(connection: sa.Connection, run_id: str) -> tuple[updates.Row, ...]:
+def claimed_by(connection: sa.Connection, run_id: str) -> tuple[updates.UpdateRow, ...]:
     """Return the updates that a run claimed and neither published nor gave up, rejects first."""
     mine = (update.c.run == run_id) & (update.c.state == updates.CLAIMED)
     rows = connection.execute(sa.select(*updates.COLUMNS).where(mine).order_by(update.c.feed.desc())).mappings()

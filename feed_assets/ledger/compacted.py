@@ -40,7 +40,7 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
     return [at for at in gone if not any(overlap(had.get(at, ()), pins) for pins in read)]
 
 
-def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> dict[Partition, str]:
+def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
     """Return by output that holds batches why all is loaded again: what a batch read is in no batch any more.
 
     Its last update is not valid, and those before it were pruned, or the range that held it is not valid.

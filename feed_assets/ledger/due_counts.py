@@ -16,7 +16,7 @@ EXAMPLES = 5
 
 
 @dataclass(frozen=True)
-class Example:
+class WaitingExample:
     """One partition of a group: its key, and why it waits."""
 
     key: str
@@ -30,7 +30,7 @@ class Group:
     feed: Feed
     state: str | None
     count: int
-    examples: tuple[Example, ...]
+    examples: tuple[WaitingExample, ...]
 
 
 def by_state(connection: sa.Connection) -> tuple[Group, ...]:
@@ -71,5 +71,5 @@ def _groups(rows: Iterable[Any]) -> Iterable[Group]:
     for row in rows:
         found.setdefault((row.feed, row.state), []).append(row)
     for (feed, state), each in found.items():
-        examples = tuple(Example(row.partition, row.reason) for row in each)
+        examples = tuple(WaitingExample(row.partition, row.reason) for row in each)
         yield Group(Feed.parse(feed), state, each[0].count, examples)

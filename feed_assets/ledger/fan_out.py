@@ -17,7 +17,7 @@ from feed_assets.ledger.due import Woken
 from feed_assets.ledger.log import Numbered
 from feed_assets.ledger.quality import is_heard
 from feed_assets.ledger.subscriptions import Edge
-from feed_assets.ledger.tainted import AS_KNOWN, Made
+from feed_assets.ledger.tainted import AS_KNOWN, BuildDeclarations
 
 CHANGES_PER_READ = 1000
 """Number of changes read from the log at a time. After each read the time is checked."""
@@ -45,7 +45,7 @@ AffectedOf = Callable[[str, Partition], Affected]
 
 
 @dataclass(frozen=True)
-class Batch:
+class PendingChanges:
     """Changes that a group of subscriptions does not have yet, and the group's position once they are fanned out."""
 
     group: Collection[Edge]
@@ -75,7 +75,7 @@ def fan_out(
     now: datetime,
     out_of_time: Callable[[], bool],
     limit: int = CHANGES_PER_READ,
-    made: Made = AS_KNOWN,
+    made: BuildDeclarations = AS_KNOWN,
 ) -> bool:
     """Put on the list every output that a change affects, and events into inboxes, for each (consumer, feed).
 
@@ -96,7 +96,7 @@ def fan_out(
     return True
 
 
-def next_batch(ledger: Ledger, edges: Collection[Edge], limit: int) -> Batch | None:
+def next_batch(ledger: Ledger, edges: Collection[Edge], limit: int) -> PendingChanges | None:
     """Return the next changes for the subscriptions that are furthest behind. Return None if all have everything."""
     with ledger.read() as connection:
         known = subscriptions.positions(connection)
@@ -109,7 +109,7 @@ def next_batch(ledger: Ledger, edges: Collection[Edge], limit: int) -> Batch | N
         upto = min((at for at in positions.values() if at > start), default=last)
         feeds = None if len(group) == len(edges) else {Feed.parse(feed) for _, feed in group}
         changes = log.after(connection, start, upto, limit, feeds)
-    return Batch(group, start, changes, changes[-1].sequence if len(changes) == limit else upto)
+    return PendingChanges(group, start, changes, changes[-1].sequence if len(changes) == limit else upto)
 
 
 def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: AffectedOf) -> _Reach:
@@ -138,7 +138,7 @@ def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> No
 _Marks = Mapping[Partition, str | None]
 
 
-def _marks(ledger: Ledger, reach: _Reach, made: Made) -> _Marks:
+def _marks(ledger: Ledger, reach: _Reach, made: BuildDeclarations) -> _Marks:
     """Return by output what is wrong now with the data that it was made of, or None. Later changes are in the log."""
     if not reach.judged and not reach.cleared:
         return {}
@@ -146,11 +146,11 @@ def _marks(ledger: Ledger, reach: _Reach, made: Made) -> _Marks:
         return _look(connection, reach, made)
 
 
-def _look(connection: sa.Connection, reach: _Reach, made: Made) -> _Marks:
+def _look(connection: sa.Connection, reach: _Reach, made: BuildDeclarations) -> _Marks:
     return tainted.look(connection, reach.judged | tainted.marked(connection, reach.cleared - reach.judged), made)
 
 
-def _put(ledger: Ledger, batch: Batch, reach: _Reach, found: _Marks, now: datetime) -> None:
+def _put(ledger: Ledger, batch: PendingChanges, reach: _Reach, found: _Marks, now: datetime) -> None:
     with ledger.change() as connection:
         if subscriptions.move(connection, batch.group, batch.start, batch.reached):
             awaited.put(connection, reach.absent.values(), now)
@@ -165,7 +165,9 @@ def _record(connection: sa.Connection, reach: _Reach, found: _Marks, now: dateti
     tainted.put(connection, found, now)
 
 
-def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, made: Made, now: datetime) -> None:
+def _look_at_absent(
+    ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, made: BuildDeclarations, now: datetime
+) -> None:
     """Fan out what could not be before and can be now, in one transaction, so that a kill leaves it all.
 
     Skip what another process fanned out since.

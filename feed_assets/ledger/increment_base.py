@@ -54,7 +54,7 @@ def added_to(connection: sa.Connection, asked: Iterable[tuple[Partition, str]]) 
     return {Partition(Feed.parse(row.feed), row.partition): updates.pin_of(row) for row in rows}
 
 
-def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> dict[Partition, str]:
+def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
     """Return by output why nothing can be added to its newest update: an invalid update is in it.
 
     Search invalid updates only, however many increments there are. One counts if a valid increment with the same first

@@ -6,7 +6,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, File
-from feed_assets.core.pulls import Pulled, State
+from feed_assets.core.pulls import FileState, Pulled
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.tables import intake_file as table
 
@@ -48,7 +48,7 @@ def forget_gone(connection: sa.Connection, feed: Feed, names: Collection[str]) -
     """Clear the problems of files that are gone: those that were pulled stay as they were, others are deleted."""
     mine = (table.c.feed == str(feed)) & table.c.name.in_(names)
     connection.execute(sa.delete(table).where(mine, table.c.batch.is_(None)))
-    connection.execute(sa.update(table).where(mine).values(state=State.DONE.value, reason=None))
+    connection.execute(sa.update(table).where(mine).values(state=FileState.DONE.value, reason=None))
 
 
 def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> None:
@@ -71,7 +71,7 @@ def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> N
 def wrong(connection: sa.Connection, since: Mapping[Feed, datetime]) -> dict[Feed, list[Pulled]]:
     """Return by feed the files that were refused, or are others now, since a moment of each; the newest first."""
     found: dict[Feed, list[Pulled]] = {}
-    states = [State.CHANGED.value, State.REFUSED.value]
+    states = [FileState.CHANGED.value, FileState.REFUSED.value]
     recent = [
         (table.c.feed == str(feed)) & table.c.state.in_(states) & (table.c.at >= at) for feed, at in since.items()
     ]
@@ -85,4 +85,4 @@ def wrong(connection: sa.Connection, since: Mapping[Feed, datetime]) -> dict[Fee
 
 def _pulled(row: sa.Row[tuple[object, ...]]) -> Pulled:
     file = File(row.name, row.size, row.etag)
-    return Pulled(file, row.time, State(row.state), row.reason, row.batch, row.update_id)
+    return Pulled(file, row.time, FileState(row.state), row.reason, row.batch, row.update_id)

@@ -49,7 +49,7 @@ def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[
         _assume(connection, partition, update_id, pins)
 
 
-def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.Row, ...]:
+def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.UpdateRow, ...]:
     """Return the newest published update of each partition of a feed, if it is unknown what it was built from."""
     mine = (update.c.feed == feed) & (update.c.state == updates.PUBLISHED)
     newest = sa.select(update.c.partition, sa.func.max(update.c.id).label("id")).where(mine)

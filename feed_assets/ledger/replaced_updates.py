@@ -30,7 +30,7 @@ class Again:
 
 
 @dataclass(frozen=True)
-class Report:
+class RerunReport:
     """A report about a dataset, delivered once. Its name is the same however often it is stored."""
 
     dataset: Feed
@@ -51,7 +51,7 @@ def unreported(connection: sa.Connection) -> tuple[Again, ...]:
     return tuple(Again(Partition(Feed.parse(feed), key), update) for feed, update, key in names)
 
 
-def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[Report], now: datetime) -> None:
+def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[RerunReport], now: datetime) -> None:
     """Store reports for the channels, in place of the notes that they cover. Notes from since then stay.
 
     If two ticks do so at once, the second one finds notes gone, and stores nothing: the next one reports what is left.

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Partition
-from feed_assets.core.rerun_report import Effect, Version, reads
+from feed_assets.core.rerun_report import Effect, UpdateFigures, reads
 from feed_assets.ledger import updates
 from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED
 from feed_assets.ledger.tables import update
@@ -31,7 +31,7 @@ def effect(connection: sa.Connection, partition: Partition, update_id: str | Non
     return Effect(partition, before, after, reads(consumed, was))
 
 
-def _version(connection: sa.Connection, partition: Partition, which: sa.ColumnElement[bool]) -> Version | None:
+def _version(connection: sa.Connection, partition: Partition, which: sa.ColumnElement[bool]) -> UpdateFigures | None:
     """Return the last update of this condition that readers have seen."""
     columns = [update.c[name] for name in ("id", "size", "files", "records", "figures")]
     seen = update.c.state.in_([PUBLISHED, INVALIDATED, PRUNED])
@@ -40,5 +40,5 @@ def _version(connection: sa.Connection, partition: Partition, which: sa.ColumnEl
     return _as_version(row) if row else None
 
 
-def _as_version(row: sa.Row[Any]) -> Version:
-    return Version(row.id, row.size or 0, row.files or 0, row.records, json.loads(row.figures or "{}"))
+def _as_version(row: sa.Row[Any]) -> UpdateFigures:
+    return UpdateFigures(row.id, row.size or 0, row.files or 0, row.records, json.loads(row.figures or "{}"))

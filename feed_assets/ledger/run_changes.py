@@ -42,7 +42,7 @@ class RunChange:
     state: str
     at: datetime
     why: str | None
-    written: tuple[updates.Row, ...] = ()
+    written: tuple[updates.UpdateRow, ...] = ()
     read: tuple[Pin, ...] = ()
     found: tuple[Finding, ...] = ()
     known: tuple[Finding, ...] = ()
@@ -73,7 +73,7 @@ def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunC
     return tuple(change_of(row) for row in told if row.subject in known)
 
 
-def _pins(rows: Iterable[updates.Row]) -> list[Pin]:
+def _pins(rows: Iterable[updates.UpdateRow]) -> list[Pin]:
     return [row.pin for row in rows]
 
 
@@ -83,11 +83,11 @@ def _before(at: datetime, pins: Iterable[Pin], found: Mapping[Partition, Sequenc
         yield from (each for each in found.get(partition, ()) if each.at <= at)
 
 
-def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[updates.Row]]:
+def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[updates.UpdateRow]]:
     """Return the updates of some runs, in order of their feeds."""
     asked, rows = (
         key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
-        dict[str, list[updates.Row]](),
+        dict[str, list[updates.UpdateRow]](),
     )
     query = sa.select(*updates.COLUMNS).join(asked, update.c.run == asked.c.run).order_by(update.c.feed, update.c.id)
     for row in map(updates.row_of, connection.execute(query).mappings()):

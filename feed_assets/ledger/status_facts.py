@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.grid import Known
+from feed_assets.core.grid import PartitionFacts
 from feed_assets.core.readiness import State
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
@@ -18,7 +18,7 @@ from feed_assets.ledger.states import window_policies
 from feed_assets.ledger.states.flags import holding
 from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.states.window_queries import known as known_windows
-from feed_assets.ledger.states.window_rows import Row
+from feed_assets.ledger.states.window_rows import WindowRow
 from feed_assets.ledger.tables import batch, change, event, update
 from feed_assets.ledger.tables import due as due_table
 from feed_assets.ledger.updates import PUBLISHED
@@ -28,7 +28,7 @@ TO_BE_DECIDED = "to be decided"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ShownPartition:
     """A partition to show: the windows that it is, and how its existence is known."""
 
     partition: Partition
@@ -49,17 +49,17 @@ class Stale:
     why: str
 
 
-def known(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, Known]:
+def known(connection: sa.Connection, asked: Sequence[ShownPartition]) -> dict[Partition, PartitionFacts]:
     """Return what the ledger has of each partition."""
     partitions = [each.partition for each in asked]
     published = there(connection, asked)
     uncounted = {each.partition: _UNCOUNTED for each in asked if each.windows and each.partition in published}
     kinds = (_listed(connection, partitions), uncounted | _windows(connection, asked), _said(connection, asked))
     found = {at: {key: value for kind in kinds for key, value in kind.get(at, {}).items()} for at in partitions}
-    return {at: Known(published=at in published, **values) for at, values in found.items()}
+    return {at: PartitionFacts(published=at in published, **values) for at, values in found.items()}
 
 
-def _said(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, dict[str, Any]]:
+def _said(connection: sa.Connection, asked: Sequence[ShownPartition]) -> dict[Partition, dict[str, Any]]:
     """Return what runs, checks and people report of partitions. A person may name the window that one is."""
     named = {each.partition: [each.partition, *(one.partition for one in each.windows)] for each in asked}
     every = [name for names in named.values() for name in names]
@@ -76,7 +76,7 @@ def _said(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, 
     }
 
 
-def _closed(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partition, str]:
+def _closed(connection: sa.Connection, asked: Iterable[ShownPartition]) -> dict[Partition, str]:
     """Return why partitions are closed: by themselves, the window that one is, or a larger one that holds it."""
     shown = closures.of_feeds(connection, {each.partition.feed for each in asked})
     mine = [each for each in asked if each.partition.feed in shown]
@@ -92,7 +92,7 @@ def _closed(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partition
     }
 
 
-def _holding(tracked: Mapping[Feed, Tracked], asked: Asked) -> list[WindowAddress]:
+def _holding(tracked: Mapping[Feed, Tracked], asked: ShownPartition) -> list[WindowAddress]:
     """Return the windows that a partition is, and those that hold the first of them."""
     judged = tracked.get(asked.partition.feed)
     if judged is None or not asked.windows:
@@ -110,7 +110,7 @@ def _run(run: runs.Run) -> str:
     return f"a run of it goes on since {run.started:%Y-%m-%d %H:%M:%S} UTC{by}"
 
 
-def there(connection: sa.Connection, asked: Iterable[Asked]) -> set[Partition]:
+def there(connection: sa.Connection, asked: Iterable[ShownPartition]) -> set[Partition]:
     """Return what has a valid update, itself or in a batch of it, or an event: one seek for each."""
     kinds: dict[Callable[[sa.CTE], sa.Exists], list[Partition]] = {}
     for each in asked:
@@ -157,7 +157,7 @@ def verdict_of(state: str | None) -> str:
     return State.WAITS_FOR_A_PERSON.value if state == due.UNDECIDED else state or TO_BE_DECIDED
 
 
-def _windows(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partition, Mapping[str, Any]]:
+def _windows(connection: sa.Connection, asked: Iterable[ShownPartition]) -> dict[Partition, Mapping[str, Any]]:
     """Return the state of each partition that is a window; if it is several, of the first that is not done or good."""
     of = {each.partition: each.windows for each in asked if each.windows}
     rows = known_windows(connection, {at for each in of.values() for at in each}) if of else {}
@@ -184,7 +184,7 @@ def _there(
     return {at: each for at, each in found.items() if each}
 
 
-def _rank(row: Row) -> tuple[bool, bool]:
+def _rank(row: WindowRow) -> tuple[bool, bool]:
     return row.state in DONE, row.state is WindowState.COMPLETE
 
 

@@ -24,7 +24,7 @@ from feed_assets.ledger.database import upsert
 from feed_assets.ledger.log import Change, Numbered
 from feed_assets.ledger.quality import FAILED, MARKED, PASSED, STALE, CheckState
 from feed_assets.ledger.states import window_queries
-from feed_assets.ledger.states.window_rows import Row, backfilling
+from feed_assets.ledger.states.window_rows import WindowRow, backfilling
 from feed_assets.ledger.tables import quality as table
 
 BY = "lineage"
@@ -50,7 +50,7 @@ def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # 
 
 
 @dataclass(frozen=True)
-class Made:
+class BuildDeclarations:
     """Declarations of how outputs are made.
 
     `windows_read` returns the windows of feeds that one waited for; `kept` are the feeds that no backfill makes again.
@@ -60,7 +60,7 @@ class Made:
     kept: Collection[Feed] = frozenset()
 
 
-AS_KNOWN = Made()
+AS_KNOWN = BuildDeclarations()
 """Default for outputs without a declaration at hand."""
 
 
@@ -85,7 +85,7 @@ def marked(connection: sa.Connection, outputs: Collection[Partition]) -> set[Par
 
 
 def look(
-    connection: sa.Connection, outputs: Collection[Partition], made: Made = AS_KNOWN
+    connection: sa.Connection, outputs: Collection[Partition], made: BuildDeclarations = AS_KNOWN
 ) -> dict[Partition, str | None]:
     """Return what is wrong with the data that outputs were made of, None if they are good. Skip unpublished outputs."""
     published = batch_sets.newest(connection, outputs)
@@ -163,7 +163,7 @@ def _made_again(connection: sa.Connection, read: Mapping[Partition, Collection[W
     return {output for output, some in read.items() if any(_overlaps(rows[at], again) for at in some if at in rows)}
 
 
-def _overlaps(row: Row, others: Iterable[Row]) -> bool:
+def _overlaps(row: WindowRow, others: Iterable[WindowRow]) -> bool:
     mine = (each for each in others if each.address.dataset == row.address.dataset)
     return any(each.start < row.end and row.start < each.end for each in mine)
 

@@ -27,7 +27,7 @@ and what holds the rows of other batches."""
 
 
 @dataclass(frozen=True)
-class Row:
+class UpdateRow:
     """One row of the table `update_`; sizes in bytes, times in UTC, None where not known (yet)."""
 
     partition: Partition
@@ -69,14 +69,14 @@ class Row:
         return Pin(self.partition, self.id, self.version or "", self.size or 0, self.files or 0, modified=self.modified)
 
 
-COLUMNS: list[sa.ColumnElement[Any]] = [update.c[name] for name in ("feed", *Row.__annotations__)]
+COLUMNS: list[sa.ColumnElement[Any]] = [update.c[name] for name in ("feed", *UpdateRow.__annotations__)]
 
 
-def row_of(found: sa.RowMapping) -> Row:
+def row_of(found: sa.RowMapping) -> UpdateRow:
     """Return a selected row (of `COLUMNS`) as a value."""
     values: dict[str, Any] = {**found}
     partition = Partition(Feed.parse(values.pop("feed")), values.pop("partition"))
-    return Row(partition, **values)
+    return UpdateRow(partition, **values)
 
 
 def is_(partition: Partition, update_id: str | None = None) -> sa.ColumnElement[bool]:
@@ -85,13 +85,13 @@ def is_(partition: Partition, update_id: str | None = None) -> sa.ColumnElement[
     return same & (update.c.id == update_id) if update_id is not None else same
 
 
-def find(connection: sa.Connection, partition: Partition, update_id: str) -> Row | None:
+def find(connection: sa.Connection, partition: Partition, update_id: str) -> UpdateRow | None:
     """Return one update. Return None if the ledger does not have it."""
     found = connection.execute(sa.select(*COLUMNS).where(is_(partition, update_id))).mappings().first()
     return row_of(found) if found else None
 
 
-def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Row]:
+def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, UpdateRow]:
     """Return the newest published update of each partition that has one: one seek each, however long the history is."""
     found = connection.execute(
         _newest(connection.dialect.name), key_tables.given(key_tables.keys(partitions))
@@ -108,7 +108,7 @@ def _newest(dialect: str) -> sa.Select[Any]:
     return sa.select(*COLUMNS).join(asked, key_tables.same(update, asked)).where(update.c.id == last)
 
 
-def gone(connection: sa.Connection, partition: Partition) -> Row | None:
+def gone(connection: sa.Connection, partition: Partition) -> UpdateRow | None:
     """Return the last update of a partition, if it was published and is no longer valid. Return None otherwise."""
     mine = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
     ended = mine & update.c.state.in_([PUBLISHED, INVALIDATED])
@@ -198,7 +198,7 @@ def change(
     return known.state if known else None
 
 
-def _log(connection: sa.Connection, known: Row, state: str, why: str | None, now: datetime) -> int:
+def _log(connection: sa.Connection, known: UpdateRow, state: str, why: str | None, now: datetime) -> int:
     """Append a state to the log, if that has it. Return the number of the change, or of the last one before it."""
     if state not in LOGGED:
         return log.last(connection)
@@ -225,12 +225,12 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
         replaced_updates.made_again(connection, replaced_updates.Again(partition, update_id), now)
 
 
-def output_of(connection: sa.Connection, row: Row) -> Partition:
+def output_of(connection: sa.Connection, row: UpdateRow) -> Partition:
     """Return the partition that the run of an update was to build: of a batch of ours the one that holds it."""
     return outputs_of(connection, [row])[row]
 
 
-def outputs_of(connection: sa.Connection, rows: Collection[Row]) -> dict[Row, Partition]:
+def outputs_of(connection: sa.Connection, rows: Collection[UpdateRow]) -> dict[UpdateRow, Partition]:
     """Return the same of several updates, in one statement. No run of ours has made others' batches."""
     held = [row for row in rows if row.run and row.partition.parent]
     asked = key_tables.rows(connection, ("id",), [[row.run] for row in held])
@@ -241,12 +241,12 @@ def outputs_of(connection: sa.Connection, rows: Collection[Row]) -> dict[Row, Pa
     return {row: _held(row, found.get(row.run or "")) for row in rows}
 
 
-def _held(row: Row, built: Partition | None) -> Partition:
+def _held(row: UpdateRow, built: Partition | None) -> Partition:
     return built if built and built == row.partition.parent else row.partition
 
 
 def _judge(
-    connection: sa.Connection, row: Row, output: Partition, run_id: str, now: datetime, *, has_other_data: bool
+    connection: sa.Connection, row: UpdateRow, output: Partition, run_id: str, now: datetime, *, has_other_data: bool
 ) -> None:
     """Record the checks of its run, and release what failed before. If the data differ, checks of others are stale."""
     audit = connection.execute(sa.select(update.c.audit).where(is_(row.partition, row.id))).scalar()
@@ -286,7 +286,7 @@ def sync(
     as_of: int,
     *,
     is_batch: bool = False,
-) -> Row | None:
+) -> UpdateRow | None:
     """Record which update of a partition is the newest valid one on the blackboard, as just read there.
 
     Newer published updates are invalidated, with the reason in `reasons`. A claimed one is left to its run. `as_of` is
@@ -316,7 +316,7 @@ def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None
         log.append(connection, [Change(batch, log.UPDATE, known.id, now, known.state, known.state, why)])
 
 
-def agrees(known: Row | None, valid: Update | None) -> bool:
+def agrees(known: UpdateRow | None, valid: Update | None) -> bool:
     """Return whether the newest update on the blackboard is the one that the ledger has, files and all."""
     if known is None or valid is None:
         return known is None and valid is None

@@ -19,7 +19,7 @@ from feed_assets.ledger.states import window_policies
 from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.states.watermarks import Line, watermarks
 from feed_assets.ledger.states.window_queries import known
-from feed_assets.ledger.states.window_rows import Row
+from feed_assets.ledger.states.window_rows import WindowRow
 from feed_assets.ledger.tables import change, due, update
 
 
@@ -55,7 +55,7 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
     }
 
 
-def _named(found: Mapping[WindowAddress, Row], windows: Iterable[WindowAddress]) -> list[WindowAddress]:
+def _named(found: Mapping[WindowAddress, WindowRow], windows: Iterable[WindowAddress]) -> list[WindowAddress]:
     """Return the first windows for which an input is not complete, and the first that something is wrong with."""
     known = [(at, found[at].state) for at in windows if at in found]
     is_open = [at for at, state in known if state not in DONE and state is not WindowState.INVALID]
@@ -63,7 +63,7 @@ def _named(found: Mapping[WindowAddress, Row], windows: Iterable[WindowAddress])
     return is_open[:NAMED] + is_bad[:NAMED]
 
 
-def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable[updates.Row]) -> set[Partition]:
+def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable[updates.UpdateRow]) -> set[Partition]:
     """Return the partitions of counted inputs whose newest updates the counter has not read yet."""
     counted = {at for need in needs for each in need.windows for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
@@ -77,7 +77,7 @@ def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable
 
 
 def counted_by_nobody(
-    connection: sa.Connection, inputs: Iterable[WindowInput], newest: Iterable[updates.Row]
+    connection: sa.Connection, inputs: Iterable[WindowInput], newest: Iterable[updates.UpdateRow]
 ) -> set[Partition]:
     """Return the partitions of feeds counted by their readers whose newest updates no run has counted."""
     mine = {at for each in inputs if each.counts_itself or each.counters for at in each.counted}
@@ -142,7 +142,7 @@ def reached(
     return found | _watermarks(connection, waited)
 
 
-def _last_times(connection: sa.Connection, rows: Iterable[updates.Row]) -> dict[Partition, datetime]:
+def _last_times(connection: sa.Connection, rows: Iterable[updates.UpdateRow]) -> dict[Partition, datetime]:
     asked = key_tables.updates(connection, ((row.partition, row.id) for row in rows))
     query = sa.select(update.c.feed, update.c.partition, update.c.last).join(asked, key_tables.same(update, asked))
     found = connection.execute(query.where(update.c.last.is_not(None)))

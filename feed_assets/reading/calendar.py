@@ -9,7 +9,7 @@ import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.parquet_values import FIRST_NEW_DAY, OLD_DAY, OLD_MOMENT, OLD_MOMENTS, REBASED, TOO_LARGE
-from feed_assets.feeds.parquet_columns import Columns
+from feed_assets.feeds.parquet_columns import FileColumns
 
 pa: Any = pyarrow  # It has no types.
 pc: Any = pyarrow.compute
@@ -19,7 +19,7 @@ _MOST = 9_223_372_036_854
 """Seconds before and after 1970 that 64 bits of microseconds reach."""
 
 
-def in_todays_calendar(table: Any, columns: Columns) -> Any:
+def in_todays_calendar(table: Any, columns: FileColumns) -> Any:
     """Return the rows of a file with the days of today's calendar.
 
     Raises UnreadableUpdate for days and moments of the old one that cannot be converted (`core.parquet_values`).

@@ -19,7 +19,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Looked:
+class LookupResult:
     """The result for a partition: its updates and what is left out of them; without an update the error."""
 
     partition: Partition
@@ -41,19 +41,19 @@ class Looker:
     as_of: datetime | None
     batches: bool
 
-    def one(self, partition: Partition) -> Looked:
+    def one(self, partition: Partition) -> LookupResult:
         """Look up a partition. Raises BlackboardError; that nothing is valid is in the result."""
         try:
             return self._set(partition) if self.batches else self._newest(partition)
         except NoValidUpdate as error:
-            return Looked(partition, error=error)
+            return LookupResult(partition, error=error)
 
-    def each(self, partitions: Iterable[Partition]) -> list[Looked]:
+    def each(self, partitions: Iterable[Partition]) -> list[LookupResult]:
         """Look up partitions, some at a time. Return them in their order."""
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
             return [*pool.map(self.one, partitions)]
 
-    def between(self, feed: Feed, first: str, to: str, grain: str | None) -> list[Looked]:
+    def between(self, feed: Feed, first: str, to: str, grain: str | None) -> list[LookupResult]:
         """Look up a range's partitions, without `to`. Partitions without a name on the blackboard cost no request.
 
         Raises InvalidName for a range that is none.
@@ -61,16 +61,16 @@ class Looker:
         names = {*names_between(self.board, str(feed), first, to)}
         wanted = [check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, names)]
         there = {each for each in wanted if each.key.partition("/")[0] in names}
-        absent = [Looked(each, error=_nothing(each)) for each in wanted if each not in there]
+        absent = [LookupResult(each, error=_nothing(each)) for each in wanted if each not in there]
         asked = {check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, ())}
         looked = [each for each in self.each(sorted(there)) if each.partition in asked or not self._is_empty(each)]
         return sorted([*looked, *absent], key=lambda each: each.partition)
 
-    def _is_empty(self, looked: Looked) -> bool:
+    def _is_empty(self, looked: LookupResult) -> bool:
         """Return whether nothing is there: a name alone, as of a folder that outlives its objects, is no partition."""
         return bool(looked.error) and not self.board.children(looked.partition.path)
 
-    def refusal(self, looked: Sequence[Looked]) -> NoValidUpdate:
+    def refusal(self, looked: Sequence[LookupResult]) -> NoValidUpdate:
         """Return the error of partitions without a valid update: of one its own, of several the first ones' reasons."""
         absent = [(each.partition, each.error) for each in looked if each.error]
         partition, error = absent[0]
@@ -116,16 +116,16 @@ class Looker:
             place = above
         return ""
 
-    def _newest(self, partition: Partition) -> Looked:
+    def _newest(self, partition: Partition) -> LookupResult:
         found = read.latest(self.board, partition, self.as_of)
         if found.skipped and not found.update and not any(is_update_id(each.id) for each in found.skipped):
             raise NoValidUpdate(f"{partition} has no update of its own.")
-        return Looked(partition, (read.require(found, self.as_of),))
+        return LookupResult(partition, (read.require(found, self.as_of),))
 
-    def _set(self, partition: Partition) -> Looked:
+    def _set(self, partition: Partition) -> LookupResult:
         found = batch_set.latest(self.board, partition, self.as_of)
         left_out = (Skipped(f"{partition.key}/{each.id}".lstrip("/"), each.reason) for each in found.left_out)
-        return Looked(partition, batch_set.require(found, self.as_of), tuple(left_out))
+        return LookupResult(partition, batch_set.require(found, self.as_of), tuple(left_out))
 
 
 def _versions(place: str, names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from feed_assets.core.message_words import excerpt, sentence, some
 from feed_assets.core.parquet_values import NO_TEXT, TOO_FINE, too_long
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import NoFooter, metadata_in, metadata_of
-from feed_assets.feeds.parquet_columns import Columns, columns_of
+from feed_assets.feeds.parquet_columns import FileColumns, columns_of
 from feed_assets.feeds.read import check_served
 from feed_assets.reading.calendar import check_years, in_todays_calendar
 from feed_assets.reading.joint_schema import Found, fitted, unified, with_column
@@ -99,7 +99,7 @@ def _columns(board: Blackboard, file: File) -> Found:
     return file.key, found.types
 
 
-def _readable(board: Blackboard, file: File) -> Columns:
+def _readable(board: Blackboard, file: File) -> FileColumns:
     """Return the columns of a file. Raise UnreadableUpdate if it is no Parquet file, or not one for all readers."""
     try:
         return columns_of(file.key, metadata_of(board, file))
@@ -134,7 +134,7 @@ def _stream(board: Blackboard, schema: Any, file: File) -> Iterator[Any]:
             yield in_todays_calendar(fitted(pa.Table.from_batches([batch]), schema, misfit), columns)
 
 
-def _whole_columns(file: File, metadata: Any) -> Columns:
+def _whole_columns(file: File, metadata: Any) -> FileColumns:
     """Return the columns of a file. Raises UnreadableUpdate for a variant that is kept in several columns."""
     columns = columns_of(file.key, metadata)
     if shredded := sorted(name for name in columns.variants if _is_shredded(columns.types.field(name).type)):

@@ -17,14 +17,14 @@ from feed_assets.runs.maker import Output
 from feed_assets.runs.services import Services
 
 
-class Batch(NamedTuple):
+class BatchPlan(NamedTuple):
     """The batch to write, and the slices that it is made of; `slices` is None if everything is loaded."""
 
     partition: Partition
     slices: Mapping[Partition, Slice] | None
 
 
-def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> Batch:
+def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> BatchPlan:
     """Return the batch that a run with these slices writes.
 
     Rows that one batch has read already are read again together with all that it has read, and take its place: a late
@@ -38,14 +38,14 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
     is_known = all(read.values())  # A ledger that was lost and rebuilt does not know what was read.
     there = [pin for pins in read.values() for pin in pins] + [_as_pin(each) for each in slices.values()]
     if reloads or not read or not is_known or not is_whole(there):
-        return Batch(output.batch(Numbers(1, number).name), None)
+        return BatchPlan(output.batch(Numbers(1, number).name), None)
     if not touched:
-        return Batch(output.batch(Numbers(number, number).name), slices)
+        return BatchPlan(output.batch(Numbers(number, number).name), slices)
     (batch, pins), *others = touched.items()
     beside = [each for at, each in read.items() if at != batch and overlap(each, pins)]
     if others or beside or not _holds(pins, slices.values()):  # A range may have been read over another batch's slice.
-        return Batch(output.batch(Numbers(1, number).name), None)
-    return Batch(batch, {pin.partition: _again(pin, slices) for pin in pins if pin.is_slice})
+        return BatchPlan(output.batch(Numbers(1, number).name), None)
+    return BatchPlan(batch, {pin.partition: _again(pin, slices) for pin in pins if pin.is_slice})
 
 
 def refuse_other_columns(connection: sa.Connection, output: Output) -> None:

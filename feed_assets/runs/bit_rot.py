@@ -58,7 +58,7 @@ def look_in_turn(
         if last and now < datetime.fromisoformat(last) + PAUSE:
             return None
         partitions, ends = turn(connection, ordered, get_cursor(connection, cursor) or "", UPDATES)
-    look = _Look(services, now, out_of_time)
+    look = _ReadingRound(services, now, out_of_time)
     look.again(damaged)
     count = look.through(partitions)
     if count < len(partitions):
@@ -69,7 +69,7 @@ def look_in_turn(
 
 
 @dataclass
-class _Look:
+class _ReadingRound:
     services: Services
     now: datetime
     out_of_time: Callable[[], bool]
@@ -99,15 +99,15 @@ class _Look:
                 self._read(row)
         return len(partitions)
 
-    def _newest(self, partition: Partition) -> updates.Row | None:
+    def _newest(self, partition: Partition) -> updates.UpdateRow | None:
         with self.services.ledger.read() as connection:
             return updates.newest(connection, [partition]).get(partition)
 
-    def _is_old(self, row: updates.Row) -> bool:
+    def _is_old(self, row: updates.UpdateRow) -> bool:
         made = parse_update_id(row.id)
         return made is not None and made <= self.now - OLD
 
-    def _read(self, row: updates.Row) -> None:
+    def _read(self, row: updates.UpdateRow) -> None:
         board, name = self.services.board, _name(row)
         with failing_alone(self.found.problems, str(row.partition.feed)):
             try:
@@ -138,5 +138,5 @@ class _Look:
         return tuple(chosen)
 
 
-def _name(row: updates.Row) -> str:
+def _name(row: updates.UpdateRow) -> str:
     return f"{row.partition.feed}|{row.partition.key}/{row.id}"

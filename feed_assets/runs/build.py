@@ -45,9 +45,9 @@ from feed_assets.ledger.log import Change
 from feed_assets.ledger.states import backfills
 from feed_assets.runs import monitors, reconcile
 from feed_assets.runs.appending import refuse_other_columns
-from feed_assets.runs.maker import Made, Output, Task
+from feed_assets.runs.maker import MadeRows, Output, Task
 from feed_assets.runs.phases import Checked, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
-from feed_assets.runs.pinning import Inputs, Order, backfilled, pin_inputs
+from feed_assets.runs.pinning import BuildRequest, Inputs, backfilled, pin_inputs
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.run_turn import Patience, begin
 from feed_assets.runs.services import Services
@@ -100,7 +100,7 @@ def build(
     services.on_step("started")
     try:
         more = baseline, made_again, waits or Waits(), absent, reprocess, bool(launch.asked_by)
-        order = Order(recipe, output, inputs, named, run_spec, optional, windows, *more)
+        order = BuildRequest(recipe, output, inputs, named, run_spec, optional, windows, *more)
         return _Build(order, services, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
         # The ledger keeps its text, and Dagster that of all that led to it.
@@ -115,7 +115,7 @@ def build(
 class _Build:
     """One build that the ledger has recorded. Each phase takes the one before, so that none can be left out."""
 
-    order: Order
+    order: BuildRequest
     services: Services
     run_id: str
 
@@ -163,7 +163,7 @@ class _Build:
         tables = {source.feed for source in self.order.recipe.sources if source.is_table}
         return piece.partition.feed in tables and not piece.interval.is_empty
 
-    def _is_done(self, connection: "sa.Connection", published: updates.Row, pinned: Pinned) -> bool:
+    def _is_done(self, connection: "sa.Connection", published: updates.UpdateRow, pinned: Pinned) -> bool:
         """Return whether an update is what this build would make.
 
         By events the inbox decides, and for batches nothing else: one that is made again reads what it has read. A run
@@ -256,7 +256,7 @@ class _Build:
             new = update_counts.uncounted(connection, [update for some in read.values() for update in some])
         return {name: mine for name, some in read.items() if (mine := [each for each in some if each in new])}
 
-    def _stage(self, claimed: Claimed, made: Made) -> Staged:
+    def _stage(self, claimed: Claimed, made: MadeRows) -> Staged:
         outputs: list[Output] = []
         for partition, update_id in reversed(claimed.ids):  # The dataset first: it shows whether anything was rejected.
             outputs.insert(0, Output(partition, update_id, made.write(partition, update_id)))
@@ -280,7 +280,7 @@ class _Build:
             with self.services.ledger.change() as connection:
                 update_counts.keep(connection, found, self.run_id, self.services.now())
 
-    def _audit(self, staged: Staged, made: Made) -> Checked:
+    def _audit(self, staged: Staged, made: MadeRows) -> Checked:
         """Run the checks: the ledger has the results before the manifest, and whoever publishes reports them."""
         audit, output = made.audit(staged.outputs), staged.outputs[-1]
         with self.services.ledger.write() as connection:

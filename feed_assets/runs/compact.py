@@ -19,7 +19,7 @@ from feed_assets.ledger import batch_sets, claims, compacted, runs, updates
 from feed_assets.runs import reconcile
 from feed_assets.runs.exclusive import alone
 from feed_assets.runs.maker import Output, Task
-from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.recipe import Recipe, RecipeInput
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import pin
 
@@ -123,7 +123,7 @@ class _Compaction:
     def _task(self, read: Sequence[Update]) -> Task:
         """Return the task that writes all rows as they are."""
         feed = self.parent.feed
-        recipe = Recipe(feed, (Source("batches", feed, is_appendable=True),), _as_they_are)
+        recipe = Recipe(feed, (RecipeInput("batches", feed, is_appendable=True),), _as_they_are)
         return Task(recipe, self.parent, {"batches": read}, {}, BY_HAND)
 
     def _stage(self, output: Output) -> None:

@@ -20,7 +20,7 @@ from feed_assets.runs.maker import Maker
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFacts:
     """The ledger's facts about an update that a run of ours published."""
 
     files: tuple[File, ...] = ()
@@ -31,7 +31,7 @@ class Published:
 
 ADVICE = "Invalidate the update (`feed-assets feed invalidate`): it is built again."
 
-UNKNOWN = Published()
+UNKNOWN = PublishedFacts()
 """The facts about an update of others: the ledger has no digest of its rows."""
 
 
@@ -49,7 +49,7 @@ class Deep:
     """Reason why it is damaged; empty if it is not."""
 
 
-def published_of(ledger: Ledger, partition: Partition, update_id: str) -> Published:
+def published_of(ledger: Ledger, partition: Partition, update_id: str) -> PublishedFacts:
     """Return what the ledger has of an update that a run of ours published; UNKNOWN for any other."""
     with ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
@@ -57,13 +57,13 @@ def published_of(ledger: Ledger, partition: Partition, update_id: str) -> Publis
             return UNKNOWN
         listed = updates.recorded(connection, partition, update_id)
         columns = updates.columns_of(connection, row.pin)
-    return Published(listed.files if listed else (), row.records, columns, row.version)
+    return PublishedFacts(listed.files if listed else (), row.records, columns, row.version)
 
 
 def look_deep(
     board: Blackboard,
     update: Update,
-    published: Published = UNKNOWN,
+    published: PublishedFacts = UNKNOWN,
     *,
     maker: Callable[[], Maker] | None = None,
     files: Sequence[File] | None = None,
@@ -75,7 +75,7 @@ def look_deep(
     read, and no rows compared. Raise UpdateChanged if a file is gone or altered since it was listed, OutOfTime and
     BlackboardError.
     """
-    look = _Look(board, update, published)
+    look = _DeepReading(board, update, published)
     if others := look.other_files():
         return look.end(damage=others)
     try:
@@ -128,10 +128,10 @@ def edits_of(update: Update, recorded: Update | None) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _DeepReading:
     board: Blackboard
     update: Update
-    published: Published
+    published: PublishedFacts
 
     @property
     def is_of_parquet(self) -> bool:

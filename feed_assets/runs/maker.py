@@ -85,7 +85,7 @@ class Audit:
         return not any(result.blocks for result in self.checks)
 
 
-class Made(Protocol):
+class MadeRows(Protocol):
     """The rows of a task, for as long as its context is open."""
 
     def write(self, partition: Partition, update_id: str) -> Written:
@@ -107,7 +107,7 @@ class Made(Protocol):
 class Maker(Protocol):
     """An engine that makes rows, writes them, and reads them back."""
 
-    def make(self, task: Task, board: Blackboard) -> AbstractContextManager[Made]:
+    def make(self, task: Task, board: Blackboard) -> AbstractContextManager[MadeRows]:
         """Read the inputs and run the recipe's function."""
         ...
 

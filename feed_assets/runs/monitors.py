@@ -10,11 +10,13 @@ from feed_assets.ledger import quality
 from feed_assets.ledger.states import window_queries
 from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.phases import Pinned
-from feed_assets.runs.pinning import Order, pin_inputs
+from feed_assets.runs.pinning import BuildRequest, pin_inputs
 from feed_assets.runs.services import Services
 
 
-def report(services: Services, order: Order, pinned: Pinned, results: Sequence[CheckResult], run_id: str) -> None:
+def report(
+    services: Services, order: BuildRequest, pinned: Pinned, results: Sequence[CheckResult], run_id: str
+) -> None:
     """Report the outcome of each check. Repeatable: after a kill the next run reports all of them again.
 
     Raise UpdateChanged if what was read has changed since: nothing is known about its present rows.
@@ -30,7 +32,7 @@ def report(services: Services, order: Order, pinned: Pinned, results: Sequence[C
         _report_partitions(services, order, pinned, results, run_id)
 
 
-def judged(order: Order, pinned: Pinned) -> list[Partition]:
+def judged(order: BuildRequest, pinned: Pinned) -> list[Partition]:
     """Return what the checks of a run judge: the partitions that a companion has read, or the output of another run."""
     if not order.recipe.is_companion:
         return [order.output]
@@ -44,7 +46,7 @@ def _windows(pinned: Pinned) -> list[WindowAddress]:
 
 
 def _report_partitions(
-    services: Services, order: Order, pinned: Pinned, results: Sequence[CheckResult], run_id: str
+    services: Services, order: BuildRequest, pinned: Pinned, results: Sequence[CheckResult], run_id: str
 ) -> None:
     with services.ledger.change() as connection:
         for partition in judged(order, pinned):

@@ -16,7 +16,7 @@ from feed_assets.core.errors import InvalidNotification, InvalidSetting
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.s3_events import Told, partition_of, told
-from feed_assets.feeds.queues import Message, Queue
+from feed_assets.feeds.queues import Queue, QueueMessage
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.settings import Settings
@@ -71,7 +71,7 @@ class Notified:
         self.look(queue, messages, out_of_time)
         return is_all and not out_of_time()
 
-    def look(self, queue: Queue, messages: Sequence[Message], out_of_time: Callable[[], bool]) -> None:
+    def look(self, queue: Queue, messages: Sequence[QueueMessage], out_of_time: Callable[[], bool]) -> None:
         """Visit the partitions that messages are about, each once, and delete these. May raise QueueUnavailable.
 
         Messages of a feed that cannot be read, or for which there was no time, are delivered again.
@@ -80,7 +80,7 @@ class Notified:
         looked = self._sync({partition for of in concerned.values() for partition in of}, out_of_time)
         queue.delete([each for each, of in concerned.items() if of <= looked])
 
-    def _concerned(self, queue: Queue, message: Message) -> set[Partition] | None:
+    def _concerned(self, queue: Queue, message: QueueMessage) -> set[Partition] | None:
         """Return the partitions of our feeds that a message is about; None for a message that no store has written.
 
         Such a message stays on the queue: with a mistyped URL another team's messages would be deleted here.
@@ -115,7 +115,7 @@ def _board_of(services: Services) -> Callable[[Feed], str]:
     return lambda feed: services.elsewhere.get(feed) or ""
 
 
-def received(queue: Queue, out_of_time: Callable[[], bool], seconds: int = 0) -> tuple[list[Message], bool]:
+def received(queue: Queue, out_of_time: Callable[[], bool], seconds: int = 0) -> tuple[list[QueueMessage], bool]:
     """Return what is on a queue, or arrives first within `seconds`, and whether there was no more then."""
     found = more = queue.receive(seconds)
     while more:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from feed_assets.core.errors import FeedAssetsError, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import MANIFEST, Feed, Partition, is_update_id
-from feed_assets.core.orphans import RULES, Contents, Fate, KnownAttempt, Status, is_old, must_look
+from feed_assets.core.orphans import RULES, AttemptStatus, Contents, KnownAttempt, Treatment, is_old, must_look
 from feed_assets.feeds import read
 from feed_assets.feeds.local_disk import HALF_WRITTEN
 from feed_assets.feeds.write import CLAIMS, INTAKE
@@ -54,7 +54,7 @@ class _Orphan:
     partition: Partition
     update_id: str
     attempt: KnownAttempt
-    fate: Fate
+    fate: Treatment
     objects: int = 0
     problem: str = ""
 
@@ -117,7 +117,7 @@ def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool],
             if key > after:
                 orphan = _orphan(services, partition, update_id)
                 swept.done += _carry_out(services, orphan)
-                if orphan and orphan.fate not in (Fate.KEEP, Fate.ASK):
+                if orphan and orphan.fate not in (Treatment.KEEP, Treatment.ASK):
                     forgotten.append(key)
                 if out_of_time():  # One claim at least is done, or the last ones would starve.
                     swept.stopped = key
@@ -131,7 +131,7 @@ def forget_claims(services: Services, partition: Partition) -> None:
     """Remove the old claims on a partition that lead to nothing more; `sweep` uses those that stay."""
     claims = [(key, update_id) for key, at, update_id in _claims(services, partition) if at == partition]
     orphans = [(key, _orphan(services, partition, update_id)) for key, update_id in claims]
-    services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Fate.FORGET])
+    services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Treatment.FORGET])
 
 
 def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[Done, ...]:
@@ -157,14 +157,14 @@ def _carry_out(
         return ()
     if orphan.problem:
         return (orphan.done(LEFT, orphan.problem),)
-    if orphan.fate is Fate.FINISH:
+    if orphan.fate is Treatment.FINISH:
         sync(services.board, services.ledger, orphan.partition, services.now(), is_batch=orphan.is_batch)
         return (orphan.done(FINISHED, "it is valid, though its attempt was given up"),)
-    if orphan.fate is Fate.SWEEP or (orphan.fate is Fate.ASK and unknown):
+    if orphan.fate is Treatment.SWEEP or (orphan.fate is Treatment.ASK and unknown):
         services.board.sweep(f"{orphan.partition.path}/{orphan.update_id}")
         why = orphan.attempt.reason or "the ledger does not know it"
         return (orphan.done(SWEPT, f"{orphan.objects} objects without a valid manifest: {why}"),)
-    if orphan.fate is Fate.ASK and asks:
+    if orphan.fate is Treatment.ASK and asks:
         why = f"{orphan.objects} objects without a manifest that the ledger does not know; --unknown sweeps them"
         return (orphan.done(LEFT, why),)
     return ()
@@ -181,7 +181,7 @@ def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan
         looked = must_look(attempt.status)
         contents, objects = contents_of(services, partition, update_id) if looked else (Contents.NOTHING, 0)
     except InvalidName as error:  # A key that no store can share, under this id alone.
-        return _Orphan(partition, update_id, attempt, Fate.ASK, problem=str(error))
+        return _Orphan(partition, update_id, attempt, Treatment.ASK, problem=str(error))
     return _Orphan(partition, update_id, attempt, RULES[attempt.status][contents], objects)
 
 
@@ -193,11 +193,11 @@ def _attempt(services: Services, partition: Partition, update_id: str) -> KnownA
     """
     with services.ledger.read() as connection:
         found = claimed_attempts.attempt(connection, partition, update_id)
-    if found != KnownAttempt(Status.UNKNOWN):
+    if found != KnownAttempt(AttemptStatus.UNKNOWN):
         return found
     token = (services.board.get(f"{CLAIMS}/{partition.path}/{update_id}", 100) or b"").decode(errors="replace")
     if token.startswith(INTAKE):
-        return KnownAttempt(Status.GIVEN_UP, reason=_INTAKE_KILLED)
+        return KnownAttempt(AttemptStatus.GIVEN_UP, reason=_INTAKE_KILLED)
     with services.ledger.read() as connection:
         return claimed_attempts.claimed_by(connection, token)
 

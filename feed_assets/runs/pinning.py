@@ -30,7 +30,7 @@ Inputs = Mapping[str, Sequence[Partition]]
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildRequest:
     """The request for a build: a partition from the partitions of each input.
 
     `named` are the updates to read in place of the newest valid ones. `optional` partitions are left out if they have
@@ -58,7 +58,7 @@ class Order:
     """True if somebody requests it by hand: bad windows are read, if all of their data are there."""
 
 
-def pin_inputs(order: Order, services: Services) -> Pinned:
+def pin_inputs(order: BuildRequest, services: Services) -> Pinned:
     """Choose what is read of each input. Raise NoValidUpdate, MixedInputs or InvalidDefinition if that cannot be."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
     base, batch, told = _base(order, services)
@@ -83,7 +83,7 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
     return Pinned(updates, cut, spans, pins, told, tuple(map(str, sorted(lacking))), base, batch)
 
 
-def _base(order: Order, services: Services) -> tuple[tuple[Update, Pin] | None, Partition | None, RunSpec]:
+def _base(order: BuildRequest, services: Services) -> tuple[tuple[Update, Pin] | None, Partition | None, RunSpec]:
     """Return the target of an increment, and the run spec for it; without a target everything is loaded.
 
     The target is the dataset's own update that the increment is added to, or the batch that it is.
@@ -109,7 +109,7 @@ def _reloading(told: RunSpec, services: Services) -> RunSpec:
     return replace(told, plan=replace(told.plan, kind="reload"))
 
 
-def _refuse_several(order: Order, cut: slice_inputs.Cut) -> None:
+def _refuse_several(order: BuildRequest, cut: slice_inputs.Cut) -> None:
     """Raise InvalidDefinition if a function that takes one slice would get one of several, and lose the others.
 
     A function that takes the run spec finds all of them there.
@@ -129,7 +129,7 @@ Lacking = dict[Partition, str]
 """Partitions that a run does without, if enough others are there, and the message for each if not."""
 
 
-def _refuse_lacking(order: Order, lacking: Lacking, services: Services) -> None:
+def _refuse_lacking(order: BuildRequest, lacking: Lacking, services: Services) -> None:
     """Raise NoValidUpdate if a run would do without more than it may, or too early."""
     windows = [each for some in order.windows.values() for each in some]
     units = {each for at in windows for each in at.needed} | {each for some in order.inputs.values() for each in some}
@@ -137,7 +137,9 @@ def _refuse_lacking(order: Order, lacking: Lacking, services: Services) -> None:
         raise NoValidUpdate(next(iter(lacking.values())))
 
 
-def _pinned_windows(order: Order, services: Services, lacking: Lacking) -> tuple[dict[str, Span | None], set[Pin]]:
+def _pinned_windows(
+    order: BuildRequest, services: Services, lacking: Lacking
+) -> tuple[dict[str, Span | None], set[Pin]]:
     """Return what is read of state tables, and all windows that are read.
 
     Raise NoValidUpdate for a bad one, which was good when the run was requested; a run by hand ignores quality.
@@ -168,13 +170,13 @@ def _read(windows: WindowInput, pins: Sequence[Pin]) -> Span:
     return replace(windows.span, windows=tuple(window for window, at in pairs if at in there))
 
 
-def _known_windows(order: Order, services: Services) -> Facts:
+def _known_windows(order: BuildRequest, services: Services) -> Facts:
     windows = [each for some in order.windows.values() for each in some]
     with services.ledger.read() as connection:
         return fact_queries.of_windows(connection, windows, services.now())
 
 
-def backfilled(order: Order, services: Services, since: int, consumed: Sequence[Pin]) -> bool:
+def backfilled(order: BuildRequest, services: Services, since: int, consumed: Sequence[Pin]) -> bool:
     """Return whether windows to be read again always were backfilled since they were read, or `since` without a pin."""
     if order.reprocess != "always":
         return False
@@ -182,7 +184,7 @@ def backfilled(order: Order, services: Services, since: int, consumed: Sequence[
     return bool(need.backfilled(_known_windows(order, services), since, consumed))
 
 
-def _refuse_mixed(order: Order, services: Services, pins: Sequence[Pin]) -> None:
+def _refuse_mixed(order: BuildRequest, services: Services, pins: Sequence[Pin]) -> None:
     """Raise MixedInputs if the newest inputs of a run by hand are mixed, still in a pipeline; sensors check that."""
     with services.ledger.read() as connection:
         known = lineage.extend(connection, lineage.NOTHING, pins)
@@ -197,7 +199,7 @@ def _refuse_mixed(order: Order, services: Services, pins: Sequence[Pin]) -> None
 
 
 def _pinned(
-    order: Order, services: Services, name: str, partition: Partition, lacking: Lacking
+    order: BuildRequest, services: Services, name: str, partition: Partition, lacking: Lacking
 ) -> list[tuple[Update, Pin]]:
     try:
         return _required(order, services, name, partition)
@@ -211,7 +213,7 @@ def _pinned(
         return []
 
 
-def _required(order: Order, services: Services, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
+def _required(order: BuildRequest, services: Services, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
     if any(source.is_appendable for source in order.recipe.sources if source.name == name):
         return pin_batches(services, partition, order.named, only_named=order.run_spec.consumes)
     return [pin(services, partition, order.named.get(partition))]

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.profiles import Compared, Measures, asks_for_more, compare, in_words
+from feed_assets.core.profiles import MeasureComparison, Measures, asks_for_more, compare, in_words
 from feed_assets.runs.checks import PROFILED, Audited
 from feed_assets.runs.outcomes import CheckResult, aggregates, results, run_checks, wanted_of
 from feed_assets.runs.recipe import Recipe
@@ -91,7 +91,7 @@ def judged(
     return (profile, *(CheckResult(each, True, 0, said="not run: nothing is off") for each in recipe.deep_checks))
 
 
-def shown(compared: Sequence[Compared]) -> tuple[dict[str, Any], ...]:
+def shown(compared: Sequence[MeasureComparison]) -> tuple[dict[str, Any], ...]:
     """Return a profile as rows: what was found of each measure, and what is usual."""
     return tuple(
         {

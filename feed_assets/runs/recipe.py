@@ -24,7 +24,7 @@ PREVIOUS = "previous"
 
 
 @dataclass(frozen=True)
-class Source:
+class RecipeInput:
     """One input as a run reads it.
 
     A foreign one has a format and a schema (Spark DDL) and is checked record by record; ours has neither and is
@@ -64,7 +64,7 @@ class Recipe:
     """
 
     feed: Feed
-    sources: tuple[Source, ...]
+    sources: tuple[RecipeInput, ...]
     transform: Callable[..., Any]
     checks: tuple[Check, ...] = ()
     rejects: Feed | None = None
@@ -90,7 +90,7 @@ class Recipe:
     """True if an increment is a batch of its partition."""
 
     @property
-    def handed(self) -> tuple[Source, ...]:
+    def handed(self) -> tuple[RecipeInput, ...]:
         """Return the sources that the function gets."""
         return tuple(source for source in self.sources if source.is_handed)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.errors import BlackboardError
 from feed_assets.core.feeds import Partition
-from feed_assets.core.orphans import RULES, Fate, Status
+from feed_assets.core.orphans import RULES, AttemptStatus, Treatment
 from feed_assets.ledger import claims, runs, tainted, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.states import backfills
@@ -28,8 +28,8 @@ class FinishedRun:
     """The result for one run's claims."""
 
     run: Run
-    published: tuple[updates.Row, ...]
-    swept: tuple[updates.Row, ...]
+    published: tuple[updates.UpdateRow, ...]
+    swept: tuple[updates.UpdateRow, ...]
 
     @property
     def is_published(self) -> bool:
@@ -92,15 +92,15 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
     return finished
 
 
-def _sort(services: Services, run: Run, claimed: Sequence[updates.Row]) -> FinishedRun:
+def _sort(services: Services, run: Run, claimed: Sequence[updates.UpdateRow]) -> FinishedRun:
     """Sort claims into published and swept ones at once, and not a day later: their writer is gone, or ends itself."""
-    published = tuple(row for row in claimed if _fate(services, row) is Fate.FINISH)
+    published = tuple(row for row in claimed if _fate(services, row) is Treatment.FINISH)
     swept = tuple(row for row in claimed if row not in published)
     for row in swept:
         services.board.sweep(f"{row.partition.path}/{row.id}")
     return FinishedRun(run, published, swept)
 
 
-def _fate(services: Services, row: updates.Row) -> Fate:
+def _fate(services: Services, row: updates.UpdateRow) -> Treatment:
     contents, _ = contents_of(services, row.partition, row.id)
-    return RULES[Status.GIVEN_UP][contents]
+    return RULES[AttemptStatus.GIVEN_UP][contents]

@@ -17,9 +17,17 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import check_footers
 from feed_assets.feeds.text_files import check_unaltered
 from feed_assets.runs.maker import Task
-from feed_assets.runs.recipe import PREVIOUS, Recipe, Source
+from feed_assets.runs.recipe import PREVIOUS, Recipe, RecipeInput
 from feed_assets.spark import input_frames
-from feed_assets.spark.rejects import Rejected, apart, is_tagged, kept_of, reject_counts, rejected_rows, without_rejects
+from feed_assets.spark.rejects import (
+    RejectedRows,
+    apart,
+    is_tagged,
+    kept_of,
+    reject_counts,
+    rejected_rows,
+    without_rejects,
+)
 from feed_assets.spark.spark_errors import reading
 from feed_assets.spark.tally import Tally
 from feed_assets.spark.window_counts import MOST_PARTS, Counting, counting_of
@@ -38,7 +46,7 @@ class Frames:
     inputs: Mapping[str, DataFrame]
     read: Mapping[str, DataFrame]
     rows: DataFrame
-    rejected: Sequence[Rejected]
+    rejected: Sequence[RejectedRows]
     tallies: Mapping[str, Tally]
 
 
@@ -82,18 +90,18 @@ class _Transform:
         rejected = [_rejected(tagged[name], tallies[name]) for name in untagged]
         if is_tagged(rows):
             pinned = [update for updates in self.task.updates.values() for update in updates]
-            rows, turned_away = Rejected.on_the_way(rows, kept_of(pinned))
+            rows, turned_away = RejectedRows.on_the_way(rows, kept_of(pinned))
             rejected.append(turned_away)
         if self.task.recipe.is_companion:
             rows = self._keep(rows)  # Others' rows may change between the jobs that measure and check them.
         return Frames(inputs, {**inputs, **tagged}, rows, rejected, tallies)
 
-    def _counting(self, source: Source) -> Counting | None:
+    def _counting(self, source: RecipeInput) -> Counting | None:
         """Return how the records of an input are counted, if this run has to."""
         is_new = 0 < len(self.task.uncounted.get(source.name, ())) <= MOST_PARTS
         return counting_of(source.event_time, source.grain) if is_new else None
 
-    def _tally(self, source: Source, tagged: DataFrame) -> Tally:
+    def _tally(self, source: RecipeInput, tagged: DataFrame) -> Tally:
         """Return what is counted of the records of an input while the dataset is written."""
         kept = kept_of(self.task.updates[source.name])
         rejects = {} if source.tagged else reject_counts(self.spark, kept)
@@ -151,7 +159,7 @@ class _Transform:
         self.kept.append(frame.persist())
         return self.kept[-1]
 
-    def _tagged(self, source: Source) -> DataFrame:
+    def _tagged(self, source: RecipeInput) -> DataFrame:
         """Return one frame of the files of all batches and partitions: Spark would plan a frame for each anew."""
         updates = self.task.updates[source.name]
         board = self.task.boards.get(source.name, self.board)
@@ -159,7 +167,7 @@ class _Transform:
         tagged = input_frames.read(self.spark, board, updates, source.format, source.schema or "", dialect=dialect)
         return tagged.withColumn("_partition", _partition_of_file(source, updates)) if source.fans_in else tagged
 
-    def _input(self, source: Source, tagged: Mapping[str, DataFrame]) -> DataFrame:
+    def _input(self, source: RecipeInput, tagged: Mapping[str, DataFrame]) -> DataFrame:
         """Return the frame that the function gets of an input."""
         if source.name in tagged:
             return tagged[source.name] if source.tagged else input_frames.clean(tagged[source.name])
@@ -180,16 +188,16 @@ def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]
     return further | dict(task.spans) | {name: known[name] for name in recipe.wants}
 
 
-def _has_records(source: Source) -> bool:
+def _has_records(source: RecipeInput) -> bool:
     """Return whether an input has records that may not parse: whether it is CSV or JSON."""
     return bool(source.schema) and source.format != "parquet"
 
 
-def _rejected(tagged: DataFrame, tally: Tally) -> Rejected:
-    return Rejected(rejected_rows(tagged), lambda: tally.found)
+def _rejected(tagged: DataFrame, tally: Tally) -> RejectedRows:
+    return RejectedRows(rejected_rows(tagged), lambda: tally.found)
 
 
-def _watched(sources: Sequence[Source], tallies: Mapping[str, Tally]) -> dict[str, DataFrame]:
+def _watched(sources: Sequence[RecipeInput], tallies: Mapping[str, Tally]) -> dict[str, DataFrame]:
     """Return what a function gets of the inputs whose records are counted on the way."""
     named = {source.name: source for source in sources}
     return {n: each.frame if named[n].tagged else without_rejects(each.frame) for n, each in tallies.items()}
@@ -205,7 +213,7 @@ def number_of_file(updates: Sequence[Update]) -> Column:
     return _of_file({each.path: number for number, each in enumerate(updates)})
 
 
-def _partition_of_file(source: Source, updates: Sequence[Update]) -> Column:
+def _partition_of_file(source: RecipeInput, updates: Sequence[Update]) -> Column:
     """Return the key of the partition that a row's file is in; for an appendable input the one that holds the batch."""
     partitions = {(source.is_appendable and update.partition.parent) or update.partition for update in updates}
     return _of_file({each.path: each.key for each in sorted(partitions)})

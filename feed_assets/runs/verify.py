@@ -139,7 +139,7 @@ def _visit(
     return len(partitions)
 
 
-def _look(services: Services, row: updates.Row, declared: Collection[Feed], found: Verified) -> list[Gone]:
+def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed], found: Verified) -> list[Gone]:
     """Verify one update by two requests. Sync a missing one: a run may have published since, and a prune removed it."""
     try:
         read.named(services.board, row.partition, row.id)

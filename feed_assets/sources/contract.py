@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Batch:
+class EventBatch:
     """New events of a source after a position, in its order, and the rows that are no events.
 
     `position` is where the next read continues; it is saved with what was read, in one transaction. `is_complete`:
@@ -32,7 +32,7 @@ class Batch:
 class Reader(Protocol):
     """An event table that others own: read, never written."""
 
-    def read(self, after: str | None, limit: int, seconds: float, /) -> Batch:
+    def read(self, after: str | None, limit: int, seconds: float, /) -> EventBatch:
         """Return up to `limit` rows after a position of this source; None is the beginning.
 
         Raise SourceUnavailable if it cannot be read. A database has `seconds` in all; a blackboard has its own limits.
@@ -62,8 +62,10 @@ class Positions:
         return None
 
 
-def batch_of(rows: list[WriteEvent | Rejected], position: str | None, is_complete: bool, waits: str | None) -> Batch:
+def batch_of(
+    rows: list[WriteEvent | Rejected], position: str | None, is_complete: bool, waits: str | None
+) -> EventBatch:
     """Return a batch of rows in their order."""
     events = tuple(row for row in rows if isinstance(row, WriteEvent))
     rejected = tuple(row for row in rows if isinstance(row, Rejected))
-    return Batch(events, rejected, position, is_complete, waits)
+    return EventBatch(events, rejected, position, is_complete, waits)

@@ -10,13 +10,13 @@ from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import File
 from feed_assets.core.limits import READ_BYTES
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.sources.contract import Batch, Positions, batch_of
+from feed_assets.sources.contract import EventBatch, Positions, batch_of
 from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.parquet_rows import parquet_records
-from feed_assets.sources.records import Blank, Place, Record, Unfinished
+from feed_assets.sources.records import Blank, FilePosition, Record, Unfinished
 from feed_assets.sources.text_rows import csv_records, json_records
 
-_Reader = Callable[[Blackboard, File, Place, Columns, bool], Iterator[Record | Blank | Unfinished]]
+_Reader = Callable[[Blackboard, File, FilePosition, Columns, bool], Iterator[Record | Blank | Unfinished]]
 _READERS: Mapping[str, _Reader] = {"csv": csv_records, "jsonl": json_records, "parquet": parquet_records}
 
 
@@ -34,9 +34,9 @@ class FileEvents:
     format: Literal["csv", "jsonl", "parquet"]
     columns: Columns = field(default_factory=Columns)
 
-    def read(self, after: str | None, limit: int, _seconds: float = 0, /) -> Batch:
+    def read(self, after: str | None, limit: int, _seconds: float = 0, /) -> EventBatch:
         """Return up to `limit` rows after a position. Raise SourceUnavailable if they cannot be read."""
-        place = Place(**found) if (found := self._positions.load(after)) else Place()
+        place = FilePosition(**found) if (found := self._positions.load(after)) else FilePosition()
         with closing(self._records(place)) as records:
             rows, last, waits, is_complete = self._take(records, limit)
         position = self._positions.dump(asdict(last)) if last else after
@@ -44,7 +44,7 @@ class FileEvents:
 
     def _take(
         self, records: Iterator[Record | Blank | Unfinished], limit: int
-    ) -> tuple[list[WriteEvent | Rejected], Place | None, str | None, bool]:
+    ) -> tuple[list[WriteEvent | Rejected], FilePosition | None, str | None, bool]:
         """Return up to `limit` rows, the place after them, why there are no more yet, and whether these are all.
 
         Blank lines found together count as one, so that a read ends where there is nothing else, too.
@@ -66,11 +66,11 @@ class FileEvents:
             return rows, last, str(error), False
         return rows, last, waits, True
 
-    def _records(self, place: Place) -> Generator[Record | Blank | Unfinished]:
+    def _records(self, place: FilePosition) -> Generator[Record | Blank | Unfinished]:
         with _translated():
             files = [file for file in self.board.files_from(self.prefix, place.file) if _is_event_file(file)]
             for number, file in enumerate(files, 1):
-                at = place if file.key == place.file else Place(file.key)
+                at = place if file.key == place.file else FilePosition(file.key)
                 if not (at.ended and file.etag and file.etag == at.etag):
                     yield from _READERS[self.format](self.board, file, at, self.columns, number == len(files))
 

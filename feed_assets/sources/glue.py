@@ -51,7 +51,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
-class Table:
+class GlueTable:
     """A feed as a table: its columns in Spark's DDL, the names of its partition keys, and its location."""
 
     name: str
@@ -105,7 +105,7 @@ class Table:
 class Registered:
     """A batch as it is to be registered: the values of the partition keys, and its location, if it is valid."""
 
-    table: Table
+    table: GlueTable
     values: tuple[str, ...]
     location: str | None
 
@@ -130,14 +130,14 @@ class GlueSink:
         """Return (): what others register has other names."""
         return ()
 
-    def _declare(self, table: Table) -> None:
+    def _declare(self, table: GlueTable) -> None:
         """Make the database and the table, or bring its columns up to date."""
         with suppress(self._client.exceptions.AlreadyExistsException):
             self._client.create_database(DatabaseInput={"Name": self.database})
         try:
             self._client.create_table(DatabaseName=self.database, TableInput=table.input)
         except self._client.exceptions.AlreadyExistsException:
-            found = self._client.get_table(DatabaseName=self.database, Name=table.name)["Table"]
+            found = self._client.get_table(DatabaseName=self.database, Name=table.name)["GlueTable"]
             if found["StorageDescriptor"]["Columns"] != table.input["StorageDescriptor"]["Columns"]:
                 self._client.update_table(DatabaseName=self.database, TableInput=table.input)
 

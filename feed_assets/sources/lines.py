@@ -12,7 +12,7 @@ from zlib import crc32
 from feed_assets.core.feeds import File
 from feed_assets.core.limits import REJECT_BYTES, ROW_BYTES, shortened
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.sources.records import Blank, Place, Unfinished, gone, shrunk
+from feed_assets.sources.records import Blank, FilePosition, Unfinished, gone, shrunk
 
 _log = logging.getLogger(__name__)
 _BOM = b"\xef\xbb\xbf"
@@ -107,7 +107,7 @@ def _end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
 class Text:
     """A record as it is read, piece by piece; if it is longer than ROW_BYTES, only its beginning is kept."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FilePosition) -> None:
         self.line = place.line + 1
         """The number of its first line."""
         self.crc = place.crc
@@ -152,7 +152,7 @@ class Lines:
     The last record of a file that may still grow is whole once it ends with a newline.
     """
 
-    def __init__(self, board: Blackboard, file: File, place: Place, may_grow: bool, ends: Ends) -> None:
+    def __init__(self, board: Blackboard, file: File, place: FilePosition, may_grow: bool, ends: Ends) -> None:
         self._size, self.place, self._chunks = _opened(board, file, place)
         self._may_grow, self._ends = may_grow, ends
         self._data, self._at = b"", 0
@@ -220,7 +220,7 @@ class Lines:
         return Unfinished(f"the end of {self.place.file} is not yet a whole line with its newline{said}")
 
 
-def _opened(board: Blackboard, file: File, place: Place) -> tuple[int, Place, Iterator[bytes]]:
+def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, FilePosition, Iterator[bytes]]:
     """Return a file's size, and its bytes after a place: all bytes if what was read of it has changed.
 
     Reading them again is harmless, and leaving one out is not.
@@ -236,7 +236,7 @@ def _opened(board: Blackboard, file: File, place: Place) -> tuple[int, Place, It
         return served.size, replace(place, etag=served.etag), rest
     _log.warning(f"{file.key} did not only grow at its end: it is read again from its beginning")
     served, chunks = _served(board, file.key, 0)
-    return served.size, Place(file.key, served.etag), chunks
+    return served.size, FilePosition(file.key, served.etag), chunks
 
 
 def _served(board: Blackboard, key: str, start: int) -> tuple[File, Iterator[bytes]]:
@@ -245,7 +245,7 @@ def _served(board: Blackboard, key: str, start: int) -> tuple[File, Iterator[byt
     return found
 
 
-def _after(chunks: Iterator[bytes], place: Place) -> Iterator[bytes] | None:
+def _after(chunks: Iterator[bytes], place: FilePosition) -> Iterator[bytes] | None:
     """Return the bytes after a place; None if those before it are not those that were read."""
     left, crc, rest = place.offset, 0, b""
     while left and (chunk := next(chunks, None)) is not None:

@@ -11,7 +11,7 @@ from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.parquet_metadata import check_columns
 from feed_assets.sources.event_rows import Columns
-from feed_assets.sources.records import Place, Record, Unfinished, check_header, gone, shrunk
+from feed_assets.sources.records import FilePosition, Record, Unfinished, check_header, gone, shrunk
 
 GROUP_BYTES = 268_435_456
 """The most bytes, uncompressed, of the columns that are read of a row group: a larger group is rejected whole."""
@@ -22,7 +22,7 @@ _DELTA = "DELTA_BYTE_ARRAY"
 
 
 def parquet_records(
-    board: Blackboard, file: File, place: Place, columns: Columns, _may_grow: bool
+    board: Blackboard, file: File, place: FilePosition, columns: Columns, _may_grow: bool
 ) -> Iterator[Record | Unfinished]:
     """Yield each row after a place, or all rows of a file written anew that is no shorter. Lines are rows here.
 
@@ -46,7 +46,7 @@ def parquet_records(
             ) from error
 
 
-def _records(opened: Any, served: File, place: Place, columns: Columns) -> Iterator[Record]:
+def _records(opened: Any, served: File, place: FilePosition, columns: Columns) -> Iterator[Record]:
     total: int = opened.metadata.num_rows
     if total < place.offset:
         raise shrunk(served.key, total, place.offset, "rows")
@@ -61,11 +61,11 @@ def _records(opened: Any, served: File, place: Place, columns: Columns) -> Itera
             continue
         found = group.read(first) if group.size <= GROUP_BYTES else [group.too_large(first)]
         for at, line, row, size, reason in found:
-            here = Place(served.key, served.etag, at, at, ended=at == total)
+            here = FilePosition(served.key, served.etag, at, at, ended=at == total)
             yield Record(here, line, row, size=size) if not reason else _rejected(here, line, row, reason)
 
 
-def _rejected(place: Place, line: int, row: Mapping[str, Any], reason: str) -> Record:
+def _rejected(place: FilePosition, line: int, row: Mapping[str, Any], reason: str) -> Record:
     return Record(place, line, None, as_text(row), reason, REJECT_BYTES)
 
 

@@ -9,7 +9,7 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePosition:
     """A position in a file: the `offset` (bytes; rows of Parquet) and the line that were read last.
 
     `etag` is the file's, `crc` the checksum of what was read of it, `ended` whether that was all.
@@ -28,7 +28,7 @@ class Place:
 class Record:
     """A row of a file, or its JSON text and the reason why it is no row; and the place after it."""
 
-    place: Place
+    place: FilePosition
     line: int
     row: Mapping[str, Any] | None
     raw: str = ""
@@ -41,7 +41,7 @@ class Record:
 class Blank:
     """Lines of a file without content, as many as were found together, and the place after them."""
 
-    place: Place
+    place: FilePosition
     size: int
 
 

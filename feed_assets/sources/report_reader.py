@@ -16,7 +16,7 @@ from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import event_rejects
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.states import backfills, count_reports, window_policies, window_queries
-from feed_assets.ledger.states.count_reports import Reported
+from feed_assets.ledger.states.count_reports import ReportOutcome
 from feed_assets.settings import settings
 
 LINES_PER_TRANSACTION = 1000
@@ -32,7 +32,7 @@ Line = str | Rejected
 """A line as it was read; one that was too long to be kept is rejected already."""
 
 
-def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) -> Reported:
+def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) -> ReportOutcome:
     """Report counts and quality to the state store of the settings.
 
     Args:
@@ -46,13 +46,13 @@ def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) ->
     Raises:
         LedgerUnavailable: The ledger's database does not answer. What was recorded stays; repeating all is harmless.
     """
-    whole = Reported()
+    whole = ReportOutcome()
     for outcome in record(open_ledger(settings().ledger), map(as_text, records), by):
         whole = whole.with_(outcome)
     return whole
 
 
-def record(ledger: Ledger, lines: Iterable[Line], by: str | None = None) -> Iterator[Reported]:
+def record(ledger: Ledger, lines: Iterable[Line], by: str | None = None) -> Iterator[ReportOutcome]:
     """Record lines as they arrive, and yield the outcome of each batch."""
     who = by or getuser()
     for batch in _batches(lines):
@@ -91,7 +91,7 @@ def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield batch
 
 
-def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> Reported:
+def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> ReportOutcome:
     """Record a batch: its counts at once, then the reports on windows. A kill leaves its beginning: repeat it all."""
     counts, said, rejected = list[Report](), list[tuple[str, _OfWindow]](), list[Rejected]()
     for line in lines:
@@ -120,7 +120,7 @@ def _parsed(line: Line) -> tuple[Report, ...] | _OfWindow | Rejected:
         return Rejected(str(line), str(error))
 
 
-def _said(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> Reported:
+def _said(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> ReportOutcome:
     """Record a report on a window: the result of a check, or that it is made again."""
     with ledger.read() as connection:
         tracked = window_policies.tracked(connection, [each.dataset]).get(each.dataset) or window_policies.default()

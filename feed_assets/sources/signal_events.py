@@ -17,7 +17,7 @@ from feed_assets.kafka.lag import ends
 from feed_assets.kafka.message_counts import EPOCH, moment_of
 from feed_assets.kafka.signals import Signal
 from feed_assets.kafka.topic_reader import Placed
-from feed_assets.sources.contract import Batch, Positions
+from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import Messages, clients_for, translated
 
 _NAMED = ("topic", "partition", "minutes")
@@ -35,13 +35,13 @@ class TopicSignals(Messages):
     reported: tuple[str, timedelta] | None = None
     """The dataset that the chunks are reported to as parts, and the length of its windows."""
 
-    def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
+    def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> EventBatch:
         """Return up to `limit` signals after a position, none before the first. Raise SourceUnavailable on failure."""
         try:
             found = super().read(after, limit, seconds)
         except SourceUnavailable as error:
             if after is None and isinstance(error.__cause__, NoTopic):
-                return Batch((), (), None, is_complete=True)
+                return EventBatch((), (), None, is_complete=True)
             raise
         return replace(found, events=self._with_lag(found.events)) if found.events else found
 

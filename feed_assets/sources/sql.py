@@ -19,7 +19,7 @@ from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES, as_text
 from feed_assets.sources.cells import cut, parsed
 from feed_assets.sources.commits import Waiting, await_writers
-from feed_assets.sources.contract import Batch, Positions, batch_of
+from feed_assets.sources.contract import EventBatch, Positions, batch_of
 from feed_assets.sources.databases import ANSWER_SECONDS, Types, columns_of, reading
 from feed_assets.sources.event_rows import Columns
 
@@ -71,7 +71,7 @@ class SqlEvents:
     waiting: Waiting = field(default_factory=Waiting, kw_only=True, repr=False)
     _types: Types = field(default_factory=Types, init=False, repr=False, compare=False)
 
-    def read(self, after: str | None, limit: int, seconds: float = ANSWER_SECONDS, /) -> Batch:
+    def read(self, after: str | None, limit: int, seconds: float = ANSWER_SECONDS, /) -> EventBatch:
         """Return up to `limit` rows after a position, within `seconds`. Raise SourceUnavailable on failure."""
         place, ends = self._load(after), monotonic() + seconds
         with reading(self.url, seconds) as connection:
@@ -80,7 +80,7 @@ class SqlEvents:
             self._look_up(connection)
             final, waits = self._final(connection, place)
             if waits:
-                return Batch((), (), after, is_complete=False, waits=waits)
+                return EventBatch((), (), after, is_complete=False, waits=waits)
         with reading(self.url, max(1, ends - monotonic())) as connection:  # Rows are streamed in a transaction.
             new, is_complete = self._new(connection, place, final, limit)
         taken = [self._read(row) for row in new]

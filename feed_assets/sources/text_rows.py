@@ -12,11 +12,11 @@ from feed_assets.core.limits import REJECT_BYTES, ROW_BYTES, excerpt
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.lines import Lines, Newlines, QuotedNewlines, Text
-from feed_assets.sources.records import Blank, Place, Record, Unfinished, check_header
+from feed_assets.sources.records import Blank, FilePosition, Record, Unfinished, check_header
 
 
 def json_records(
-    board: Blackboard, file: File, place: Place, _columns: Columns, may_grow: bool
+    board: Blackboard, file: File, place: FilePosition, _columns: Columns, may_grow: bool
 ) -> Iterator[Record | Blank | Unfinished]:
     """Yield each line, blank ones as Blank; a line that is no JSON object has that reason."""
     lines = Lines(board, file, place, may_grow, Newlines())
@@ -40,7 +40,7 @@ def json_object(line: str) -> dict[str, Any] | str:
 
 
 def csv_records(
-    board: Blackboard, file: File, place: Place, columns: Columns, may_grow: bool
+    board: Blackboard, file: File, place: FilePosition, columns: Columns, may_grow: bool
 ) -> Iterator[Record | Blank | Unfinished]:
     """Yield each line after the header, by RFC 4180; an empty field is nothing. What does not fit has the reason."""
     lines = Lines(board, file, place, may_grow, QuotedNewlines())
@@ -82,7 +82,7 @@ def _row(header: tuple[str, ...], found: Text, values: list[str] | str) -> dict[
     return dict(zip(header, values, strict=True))
 
 
-def _too_long(place: Place, found: Text) -> str:
+def _too_long(place: FilePosition, found: Text) -> str:
     """Return why a record is rejected of which only the beginning was kept, else ''."""
     if not found.is_too_long:
         return ""
@@ -91,7 +91,7 @@ def _too_long(place: Place, found: Text) -> str:
     return f"it has {found.size} bytes{lines}: expected at most {ROW_BYTES}{said}"
 
 
-def _record(place: Place, found: Text, row: dict[str, Any] | str) -> Record:
+def _record(place: FilePosition, found: Text, row: dict[str, Any] | str) -> Record:
     """Return a row, or its text with the reason why it is none."""
     if not isinstance(row, str):
         return Record(place, found.line, row, size=found.size)

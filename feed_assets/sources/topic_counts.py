@@ -16,8 +16,8 @@ from typing import Any, Literal
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.kafka import message_counts
 from feed_assets.kafka.clients import SECONDS, Clients
-from feed_assets.kafka.message_counts import EPOCH, Cell
-from feed_assets.sources.contract import Batch, Positions
+from feed_assets.kafka.message_counts import EPOCH, CountedRange
+from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import translated
 
 Tier = Literal["broker", "reader"]
@@ -48,7 +48,7 @@ class SourceCounts:
     step: timedelta
     now: Callable[[], datetime] = field(default=_now, compare=False)
 
-    def read(self, after: str | None, _limit: int = MESSAGES, seconds: float = SECONDS, /) -> Batch:
+    def read(self, after: str | None, _limit: int = MESSAGES, seconds: float = SECONDS, /) -> EventBatch:
         """Return the reports on what arrived after a position. Raise SourceUnavailable if the broker cannot count."""
         place = self._positions.load(after)
         with translated():
@@ -59,32 +59,34 @@ class SourceCounts:
                 raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
             return self._by_broker(place, after, topic_id)
 
-    def _by_reading(self, place: Mapping[str, Any] | None, after: str | None, topic_id: str, seconds: float) -> Batch:
+    def _by_reading(
+        self, place: Mapping[str, Any] | None, after: str | None, topic_id: str, seconds: float
+    ) -> EventBatch:
         known = {cell.partition: cell for cell in map(_loaded, (place or {}).get("cells", ()))}
         changed, last, is_complete = message_counts.by_reading(
             self.clients, self.topic, known, MESSAGES, seconds, self._start_of
         )
         cells = [_dumped(last[each]) for each in sorted(last)]
         position = self._positions.dump({"topic_id": topic_id, "cells": cells}) if changed else after
-        return Batch((), (), position, is_complete, reports=tuple(map(self._of_cell, changed)))
+        return EventBatch((), (), position, is_complete, reports=tuple(map(self._of_cell, changed)))
 
-    def _of_cell(self, cell: Cell) -> Mapping[str, Any]:
+    def _of_cell(self, cell: CountedRange) -> Mapping[str, Any]:
         return {
             **self._said(cell.windows, {start: {cell.partition: each} for start, each in cell.ranges.items()}),
             "part": f"{self.topic}/{cell.partition}/{cell.start}",
             "version": cell.next_offset,
         }
 
-    def _by_broker(self, place: Mapping[str, Any] | None, after: str | None, topic_id: str) -> Batch:
+    def _by_broker(self, place: Mapping[str, Any] | None, after: str | None, topic_id: str) -> EventBatch:
         first = datetime.fromisoformat(place["until"]) if place else self._first()
         last = self._start_of(self.now() - self.step)
         bounds = [*_moments(first, last, self.step)][: WINDOWS + 1] if first else []
         if len(bounds) < 2:
-            return Batch((), (), after, is_complete=True)
+            return EventBatch((), (), after, is_complete=True)
         offsets = {int(partition): offset for partition, offset in place["offsets"].items()} if place else {}
         found = message_counts.by_offsets(self.clients, self.topic, offsets, bounds)
         position = self._positions.dump({"topic_id": topic_id, "until": bounds[-1].isoformat(), "offsets": found.after})
-        return Batch((), (), position, bounds[-1] == last, reports=(self._said(found.windows, found.ranges),))
+        return EventBatch((), (), position, bounds[-1] == last, reports=(self._said(found.windows, found.ranges),))
 
     def _first(self) -> datetime | None:
         """Return the first window of which the broker has all messages; None for a topic without messages."""
@@ -117,13 +119,13 @@ def _moments(first: datetime, last: datetime, step: timedelta) -> Iterator[datet
         first += step
 
 
-def _dumped(cell: Cell) -> Sequence[Any]:
+def _dumped(cell: CountedRange) -> Sequence[Any]:
     windows = {start.isoformat(): [count, *cell.ranges.get(start, ())] for start, count in cell.windows.items()}
     return cell.partition, cell.start, cell.next_offset, windows
 
 
-def _loaded(said: Sequence[Any]) -> Cell:
+def _loaded(said: Sequence[Any]) -> CountedRange:
     partition, start, next_offset, windows = said
     counts = {datetime.fromisoformat(each): count for each, (count, *_) in windows.items()}
     ranges = {datetime.fromisoformat(each): (held[0], held[1]) for each, (_, *held) in windows.items() if held}
-    return Cell(partition, start, next_offset, counts, ranges)
+    return CountedRange(partition, start, next_offset, counts, ranges)

@@ -17,7 +17,7 @@ from feed_assets.kafka.decode import record
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.kafka.topic_reader import Placed
 from feed_assets.settings import settings
-from feed_assets.sources.contract import Batch, Positions, batch_of
+from feed_assets.sources.contract import EventBatch, Positions, batch_of
 from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.text_rows import json_object
 
@@ -29,7 +29,7 @@ class Messages(ABC):
     clients: Clients = field(repr=False)
     topic: str
 
-    def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
+    def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> EventBatch:
         """Return up to `limit` messages after a position. Raise SourceUnavailable if they cannot be read."""
         place = self._positions.load(after) or {}
         begins = {int(partition): offset for partition, offset in place.get("next", {}).items()}

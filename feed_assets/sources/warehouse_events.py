@@ -16,10 +16,10 @@ from feed_assets.core.errors import (
 )
 from feed_assets.core.events import UPDATE_ID, Operation, WriteEvent, check_event
 from feed_assets.settings import settings
-from feed_assets.sources.contract import Batch, Positions
+from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.declared import COLUMNS, table_of
 from feed_assets.warehouse import dataset_state, load_state
-from feed_assets.warehouse.dataset_state import Held
+from feed_assets.warehouse.dataset_state import LoadedUpdate
 from feed_assets.warehouse.engines import Connection, Engine, engine_of
 from feed_assets.warehouse.load_state import TableState
 from feed_assets.warehouse.shapes import Column
@@ -56,10 +56,10 @@ class TableLoads:
     warehouse: str
     engine: Engine = field(repr=False)
 
-    def read(self, after: str | None, limit: int, _seconds: float, /) -> Batch:
+    def read(self, after: str | None, limit: int, _seconds: float, /) -> EventBatch:
         """Return events of up to `limit` partitions whose load is not a position's. Failures are SourceUnavailable."""
         if self.engine.absence():
-            return Batch((), (), after, True)
+            return EventBatch((), (), after, True)
         place = self._positions.load(after) or {}
         nexts, schemas, last = dict(place.get("next", {})), dict(place.get("schemas", {})), place.get("loaded_at")
         with looking(self.engine) as connection:
@@ -75,7 +75,7 @@ class TableLoads:
         last = replaced[-1].loaded_at.isoformat() if replaced else last
         position = self._positions.dump({"next": nexts, "schemas": schemas | ids, "loaded_at": last})
         is_complete = len(new) == len(moved) and len(replaced) < room
-        return Batch(events, (), position if events else after, is_complete)
+        return EventBatch(events, (), position if events else after, is_complete)
 
     def _told(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
         """Return what the schemas of tables declare, for Dagster to show: columns, and owners as one text."""
@@ -110,7 +110,7 @@ class TableLoads:
             )
 
     def _replacements(
-        self, loads: Sequence[Held], schemas: Mapping[str, int | None], told: Mapping[str, Mapping[str, Any]]
+        self, loads: Sequence[LoadedUpdate], schemas: Mapping[str, int | None], told: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[WriteEvent]:
         for each in loads:
             said = {UPDATE_ID: each.update_id, "data_version": each.version, "records": each.records}

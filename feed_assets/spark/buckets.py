@@ -6,7 +6,7 @@ s3a has one user for each bucket, for all callers (Hadoop's per-bucket configura
 from urllib.parse import urlsplit
 
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.core.setting_types import Place
+from feed_assets.core.setting_types import BlackboardLocation
 from feed_assets.settings import Settings
 
 S3A = "spark.hadoop.fs.s3a"
@@ -49,7 +49,7 @@ def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
     }
 
 
-def _bucket(prefix: str, place: Place, ours: str | None) -> dict[str, str]:
+def _bucket(prefix: str, place: BlackboardLocation, ours: str | None) -> dict[str, str]:
     """Return the options of one bucket. AWS's own are set only if `ours` is another endpoint."""
     values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if ours else {}
     values |= at_endpoint(prefix, place.endpoint) if place.endpoint else {}
@@ -58,7 +58,7 @@ def _bucket(prefix: str, place: Place, ours: str | None) -> dict[str, str]:
     return values
 
 
-def _on_s3(place: Place) -> list[tuple[str, Place]]:
+def _on_s3(place: BlackboardLocation) -> list[tuple[str, BlackboardLocation]]:
     """Return the bucket of a blackboard, if it is on S3."""
     parts = urlsplit(place.url)
     return [(parts.netloc, place)] if parts.scheme == "s3" else []

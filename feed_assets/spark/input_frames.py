@@ -26,7 +26,7 @@ from feed_assets.spark.tasks import LEAST_SPLIT, in_one_task
 from feed_assets.spark.urls import escaped, spark_path
 
 if TYPE_CHECKING:
-    from feed_assets.feeds.parquet_columns import Columns
+    from feed_assets.feeds.parquet_columns import FileColumns
 
 _URL = "_metadata.file_path"
 
@@ -106,7 +106,7 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
         return rows_of(spark, columns, paths, wanted, file)
 
 
-def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, Columns]":
+def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, FileColumns]":
     """Return the columns of Parquet files by key. Raise UnreadableUpdate, UpdateChanged or BlackboardError."""
     # Here, not above: a process that reads only CSV and JSON does not pay for it.
     from feed_assets.feeds.parquet_columns import read_columns

@@ -19,7 +19,7 @@ from feed_assets.spark.parse import EXACT_JSON, collected, column, missing
 from feed_assets.spark.spark_values import Stored, spark_type
 
 if TYPE_CHECKING:
-    from feed_assets.feeds.parquet_columns import Columns
+    from feed_assets.feeds.parquet_columns import FileColumns
 
 OPTIONS: dict[str, bool | str] = {
     "mergeSchema": False,
@@ -33,7 +33,7 @@ OPTIONS: dict[str, bool | str] = {
 
 def read_parquet(
     spark: SparkSession,
-    columns: "Mapping[str, Columns]",
+    columns: "Mapping[str, FileColumns]",
     paths: Mapping[str, str],
     schema: StructType,
     required: Sequence[str],
@@ -55,7 +55,7 @@ def read_parquet(
 
 def rows_of(
     spark: SparkSession,
-    columns: "Mapping[str, Columns]",
+    columns: "Mapping[str, FileColumns]",
     paths: Mapping[str, str],
     schema: StructType,
     file: Column,
@@ -91,7 +91,7 @@ def rows_by_file(
     return {row["key"]: row["count"] for row in counts.select(key(sf.col("url")).alias("key"), "count").collect()}
 
 
-def _stored(columns: "Columns", schema: StructType) -> Iterator[Stored]:
+def _stored(columns: "FileColumns", schema: StructType) -> Iterator[Stored]:
     """Yield how the columns of a schema are stored in a file; as they are declared where nothing is converted."""
     for field in schema:
         at = columns.types.get_field_index(field.name)
@@ -100,13 +100,13 @@ def _stored(columns: "Columns", schema: StructType) -> Iterator[Stored]:
         yield Stored(field.name, kind, field.name in columns.old)
 
 
-def types_of(columns: "Columns") -> dict[str, st.DataType]:
+def types_of(columns: "FileColumns") -> dict[str, st.DataType]:
     """Return the types of a file's columns."""
     found = {each.name: spark_type(each.type) for each in columns.types}
     return {name: st.VariantType() if name in columns.variants else kind for name, kind in found.items()}
 
 
-def _check(columns: "Mapping[str, Columns]", schema: StructType) -> None:
+def _check(columns: "Mapping[str, FileColumns]", schema: StructType) -> None:
     expected = {field.name: field.dataType for field in schema}
     wanted = {name: kind.simpleString() for name, kind in expected.items()}
     for key, each in columns.items():

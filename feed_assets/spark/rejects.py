@@ -89,7 +89,7 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
 
 
 @dataclass(frozen=True)
-class Rejected:
+class RejectedRows:
     """Rejected rows, with the columns REJECTS, and their counts by the pass that wrote the clean rows.
 
     If that pass did not collect all of them, the rows are read or computed again to be written, and must then have the
@@ -109,7 +109,7 @@ class Rejected:
         return frame.coalesce(1)
 
     @classmethod
-    def on_the_way(cls, tagged: DataFrame, kept: int = KEPT) -> tuple[DataFrame, "Rejected"]:
+    def on_the_way(cls, tagged: DataFrame, kept: int = KEPT) -> tuple[DataFrame, "RejectedRows"]:
         """Split a function's result: (clean rows, rejected rows). Writing all clean rows counts the others."""
         observation = Observation()
         counts = reject_counts(tagged.sparkSession, kept).values()
@@ -157,7 +157,7 @@ def without_rejects(frame: DataFrame) -> DataFrame:
     return frame.where(f"{_REJECT} IS NULL").drop(_REJECT, "_file")
 
 
-def write_rejects(some: Sequence[Rejected], board: Blackboard, partition: Partition, update_id: str) -> Written:
+def write_rejects(some: Sequence[RejectedRows], board: Blackboard, partition: Partition, update_id: str) -> Written:
     """Write rejected rows under a claimed update that holds nothing yet: without Spark if there are none.
 
     Raise UnstableRejects if they differ from those that were counted when the clean rows were written.

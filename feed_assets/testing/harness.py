@@ -32,7 +32,7 @@ from feed_assets.settings import Settings, settings
 from feed_assets.testing.environment import refuse_another_home, refuse_settings_of_the_shell
 from feed_assets.testing.given_slices import rows_of_the_test
 from feed_assets.testing.published_rows import published_rows
-from feed_assets.testing.results import Asked, Ran, Reported
+from feed_assets.testing.results import Ran, Reported, RequestedTick
 from feed_assets.testing.selection import selected
 from feed_assets.testing.sources import (
     Rows,
@@ -227,7 +227,7 @@ class Harness:
         """
         return published_rows(self.board, read.require(read.latest(self.board, _partition(feed, partition))))
 
-    def ask(self, cursor: str | None = None, name: str = "feeds") -> Asked:
+    def ask(self, cursor: str | None = None, name: str = "feeds") -> RequestedTick:
         """Evaluate a sensor, and start nothing.
 
         Args:
@@ -244,7 +244,7 @@ class Harness:
             found: Any = sensor(context)
             requests = tuple(found.run_requests or ())
             wanted = [wanted for each in requests for wanted in self._wanted(each)]
-        return Asked(requests, tuple(found.asset_events or ()), found.cursor, wanted)
+        return RequestedTick(requests, tuple(found.asset_events or ()), found.cursor, wanted)
 
     def _wanted(self, request: dg.RunRequest) -> Iterator[tuple[tuple[str, ...], str | None]]:
         assets = request.asset_selection or ()

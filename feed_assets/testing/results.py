@@ -29,7 +29,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedTick:
     """A tick of one sensor whose runs were not started.
 
     Attributes:

@@ -18,11 +18,11 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.updates import Row
+from feed_assets.ledger.updates import UpdateRow
 from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.dataset_state import Mark
-from feed_assets.warehouse.load import Change, Place
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load import LoadContext, TableChange
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target
 
 CHANGES = 100
@@ -36,7 +36,7 @@ MARK_AGE = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Published:
+class DatasetUpdates:
     """A dataset that is loaded into a table: the ledger and the blackboard that have its updates."""
 
     feed: Feed
@@ -49,10 +49,10 @@ class _Wanted(NamedTuple):
 
     partition: Partition
     held: str | None
-    row: Row | None
+    row: UpdateRow | None
 
 
-class _Page(NamedTuple):
+class _ChangePage(NamedTuple):
     """Partitions to load after some changes of the log, and where these changes end."""
 
     wanted: Sequence[_Wanted]
@@ -67,7 +67,7 @@ class DatasetTable:
     Raises InvalidSetting for a warehouse that reads chunks alone.
     """
 
-    def __init__(self, target: Target, holder: str, of: Published, known: Known, mark: Mark) -> None:
+    def __init__(self, target: Target, holder: str, of: DatasetUpdates, known: TopicState, mark: Mark) -> None:
         if target.engine.reads_chunks:
             raise InvalidSetting(
                 f"{of.feed} is a dataset, and {target.name} is a warehouse that reads chunks of topics alone: expected "
@@ -75,7 +75,7 @@ class DatasetTable:
             )
         self._target, self._of, self._known, self._kept = target, of, known, mark
         self._mark = mark if known.shape else Mark()  # Without a shape nothing is loaded, whatever the mark says.
-        self._place = Place(target.engine, of.board, holder, target.warehouse.deleted_days)
+        self._place = LoadContext(target.engine, of.board, holder, target.warehouse.deleted_days)
         self._missing: dict[Partition, float] = {}
         self.name = str(of.feed)
         self.loads = 0
@@ -94,7 +94,7 @@ class DatasetTable:
         while not self._follow(0):
             pass
 
-    def plan(self) -> Iterator[Change]:
+    def plan(self) -> Iterator[TableChange]:
         """Yield the change of the table by each update that is not loaded yet; it is copied to read its schema."""
         from feed_assets.warehouse.replace import planned
 
@@ -128,7 +128,7 @@ class DatasetTable:
             connection.execute("COMMIT")
         self._kept = mark
 
-    def _page(self, now: float) -> _Page:
+    def _page(self, now: float) -> _ChangePage:
         """Return what some changes made new, with what is due of what was missing."""
         with self._of.ledger.read() as connection:
             end, changed, is_last = self._changed(connection)
@@ -138,7 +138,7 @@ class DatasetTable:
         for each in due:
             self._missing.pop(each, None)
         found = [_Wanted(each, held.get(each.key), newest.get(each)) for each in due]
-        return _Page(
+        return _ChangePage(
             [each for each in found if each.held != (each.row.id if each.row else None)], end, bool(changed), is_last
         )
 

@@ -29,7 +29,7 @@ class Mark(NamedTuple):
     at: str | None = None
 
 
-class Held(NamedTuple):
+class LoadedUpdate(NamedTuple):
     """The update of a partition's rows; None, and no rows, if none is valid any more.
 
     Of two loads into a warehouse the one that commits later has a greater `loaded_at` (UTC), whatever its clock does.
@@ -112,7 +112,7 @@ def move(connection: Connection, dataset: str, to: Mark) -> None:
     )
 
 
-def loads(connection: Connection, after: datetime | None = None, limit: int | None = None) -> list[Held]:
+def loads(connection: Connection, after: datetime | None = None, limit: int | None = None) -> list[LoadedUpdate]:
     """Return the partitions that were loaded after a moment, in that order."""
     if not exists(connection):
         return []
@@ -121,4 +121,4 @@ def loads(connection: Connection, after: datetime | None = None, limit: int | No
         f"SELECT dataset, partition_key, update_id, data_version, records, loaded_at FROM {STATE}.updates {later} "
         f"ORDER BY loaded_at{'' if limit is None else f' LIMIT {limit}'}"
     )
-    return [Held(*each) for each in rows]
+    return [LoadedUpdate(*each) for each in rows]

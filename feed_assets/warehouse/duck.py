@@ -14,7 +14,7 @@ import duckdb
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseBusy, WarehouseUnavailable
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
-from feed_assets.warehouse.load_files import Batch, Copy
+from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
 _LINE_BYTES = 2 << 20
@@ -72,10 +72,10 @@ class DuckDB(Engine):
         return "" if Path(self._path).exists() else f"there is no file {self._path} yet: the first load makes it"
 
     @contextmanager
-    def open(self) -> Generator["_Connection"]:
+    def open(self) -> Generator["_DuckConnection"]:
         """Yield a connection until the block ends; threads of a process take turns."""
         with _TURN, opened_at(self._path) as opened:
-            yield _Connection(opened)
+            yield _DuckConnection(opened)
 
     def bytes_of(self, text: str) -> str:
         """Return the bytes by unhex."""
@@ -124,7 +124,7 @@ def _opened(path: str, until: float) -> duckdb.DuckDBPyConnection:
         sleep(_AGAIN_SECONDS)
 
 
-class _Connection:
+class _DuckConnection:
     def __init__(self, opened: duckdb.DuckDBPyConnection) -> None:
         self._opened = opened
 
@@ -132,7 +132,7 @@ class _Connection:
         with translated():
             return self._opened.execute(statement).fetchall()
 
-    def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
+    def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
         names = ", ".join(map(quoted, columns))
         rows = lines(batch.copies, columns)
         self.execute(f"INSERT INTO {table} ({names}, {PARTITION}) SELECT *, {batch.partition} FROM {rows}")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse.load_files import Batch, Copy
+from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape
 
 TYPES = {
@@ -36,7 +36,7 @@ IS_ANOTHERS = "No load has made it: rename it, or drop it."
 """Advice for a table that is in the place of ours."""
 
 
-class Refused(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that a warehouse cannot hold, and why."""
 
     partition: int
@@ -51,7 +51,7 @@ class Findings(NamedTuple):
     """
 
     lengths: Mapping[str, int]
-    refused: Mapping[Copy, Sequence[Refused]]
+    refused: Mapping[Copy, Sequence[RefusedRow]]
 
 
 class Connection(Protocol):
@@ -61,7 +61,7 @@ class Connection(Protocol):
         """Run a statement. Return its rows, if it has any."""
         ...
 
-    def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
+    def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
         """Load lines of the chunks' dialect into these columns of these types, each with its partition."""
         ...
 
@@ -156,7 +156,7 @@ class Engine(ABC):
         """Return a shape whose columns hold texts of these lengths."""
         return shape
 
-    def grow(self, _table: str, _column: Column, /) -> "Iterator[Growth]":
+    def grow(self, _table: str, _column: Column, /) -> "Iterator[ColumnGrowth]":
         """Yield what makes a text column as long as it says, outside of any transaction: nothing, if not overridden."""
         return iter(())
 
@@ -212,7 +212,7 @@ class Engine(ABC):
         yield from self.limits(shape)
 
 
-class Growth(NamedTuple):
+class ColumnGrowth(NamedTuple):
     """A statement, and a query that returns rows as long as the statement is needed."""
 
     needed: str

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import duckdb
 
 from feed_assets.warehouse.duck import lines, opened_at, translated
-from feed_assets.warehouse.engines import Findings, Refused
+from feed_assets.warehouse.engines import Findings, RefusedRow
 from feed_assets.warehouse.load_files import Copy
 from feed_assets.warehouse.shapes import OFFSET
 
@@ -26,7 +26,7 @@ def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes:
     Columns `of_bytes` have two digits for each byte, and are measured in bytes: they may have half as many.
     One reading finds the lengths, and whether there are such rows: only then they are searched.
     """
-    lengths, refused = dict[str, int](), dict[Copy, list[Refused]]()
+    lengths, refused = dict[str, int](), dict[Copy, list[RefusedRow]]()
     with translated(), opened_at(":memory:") as opened:
         for columns, group in groupby(sorted(copies, key=lambda each: each.columns), lambda each: each.columns):
             chunks, measures = [*group], _measures(columns, longest_text, longest_line, of_bytes)
@@ -66,20 +66,20 @@ def _lengths(
 
 def _refused(
     opened: duckdb.DuckDBPyConnection, chunks: Sequence[Copy], measure: _Measure
-) -> Iterator[tuple[Copy, Refused]]:
+) -> Iterator[tuple[Copy, RefusedRow]]:
     name, size, most = measure
     by_path: Mapping[str, Copy] = {str(each.path): each for each in chunks}
     offset = f"CAST(c{chunks[0].columns.index(OFFSET)} AS bigint)"
     rows = f"SELECT filename, {offset}, {size} FROM {_lines(chunks, ', filename=true')} WHERE {size} > {most}"
     for path, at, found in opened.execute(rows).fetchall():
         copy = by_path[path]
-        yield copy, Refused(copy.partition, at, f"{name} has {found} bytes: expected at most {most}")
+        yield copy, RefusedRow(copy.partition, at, f"{name} has {found} bytes: expected at most {most}")
 
 
 def _lines(chunks: Sequence[Copy], more: str = "") -> str:
     return lines(chunks, {f"c{number}": "varchar" for number in range(len(chunks[0].columns))}, more)
 
 
-def _each_once(rows: Sequence[Refused]) -> list[Refused]:
+def _each_once(rows: Sequence[RefusedRow]) -> list[RefusedRow]:
     """Return each refused row once, with its first reason."""
     return [*{(each.partition, each.offset): each for each in reversed(rows)}.values()]

@@ -14,16 +14,16 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_files, load_state, statements
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.lease import kept
-from feed_assets.warehouse.load_files import Batch
-from feed_assets.warehouse.load_groups import Run, Signalled
-from feed_assets.warehouse.load_state import Known, Position
+from feed_assets.warehouse.load_files import ChunkGroup
+from feed_assets.warehouse.load_groups import LoadGroup, Signalled
+from feed_assets.warehouse.load_state import Position, TopicState
 from feed_assets.warehouse.migrations import loosened, migrate, places
 from feed_assets.warehouse.ready import grow, readied
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
 
 
 @dataclass(frozen=True)
-class Place:
+class LoadContext:
     """Place of loads: the warehouse, the blackboard, the lease's holder, and the days that deleted keys are kept."""
 
     engine: Engine
@@ -39,32 +39,34 @@ class Place:
             )
 
 
-class Change(NamedTuple):
+class TableChange(NamedTuple):
     """A change of a table before rows of a schema are merged: statements, and the known state after them."""
 
     statements: tuple[str, ...]
-    known: Known
+    known: TopicState
 
 
-def change(engine: Engine, table: str, known: Known, schema_id: int | None, shape: Shape | None) -> Change:
+def change(engine: Engine, table: str, known: TopicState, schema_id: int | None, shape: Shape | None) -> TableChange:
     """Return the change for rows of a schema: make the table, migrate it to a newer schema, or let it hold these, too.
 
     Raise InvalidShape and NotMigratable.
     """
     if schema_id is None or shape is None:
-        return Change((), known)
+        return TableChange((), known)
     if known.shape is None or known.schema_id is None:
         engine.check(table, shape)
-        return Change(tuple(statements.create(engine, table, shape)), replace(known, schema_id=schema_id, shape=shape))
+        return TableChange(
+            tuple(statements.create(engine, table, shape)), replace(known, schema_id=schema_id, shape=shape)
+        )
     is_newer = schema_id > known.schema_id
     steps, merged = (migrate if is_newer else loosened)(known.shape, shape)
     places(merged, shape)
     engine.check(table, merged)
     altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
-    return Change(tuple(altered), replace(known, schema_id=max(schema_id, known.schema_id), shape=merged))
+    return TableChange(tuple(altered), replace(known, schema_id=max(schema_id, known.schema_id), shape=merged))
 
 
-def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) -> Known:
+def load(place: LoadContext, topic: str, known: TopicState, run: LoadGroup, shape: Shape | None) -> TopicState:
     """Load a run of a schema's shape into the table of its topic. Return the table's known state then.
 
     Raise WarehouseUnavailable if the table is not in its known state, WarehouseTaken, DiskFull, and errors of the
@@ -97,7 +99,7 @@ def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) 
     return after
 
 
-def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mapping[int, Position]:
+def _positions(topic: str, known: TopicState, signals: Sequence[Signalled]) -> Mapping[int, Position]:
     """Return the positions of partitions behind these signals. Raise OffsetsMissing if they leave offsets out."""
     found = dict(known.positions)
     for signal, signal_offset in signals:
@@ -122,11 +124,11 @@ def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
 class _Rows:
     """The rows of a load, on their way through staging into a table."""
 
-    def __init__(self, place: Place, connection: Connection, table: str, shape: Shape) -> None:
+    def __init__(self, place: LoadContext, connection: Connection, table: str, shape: Shape) -> None:
         self._connection, self._table, self._shape = connection, table, shape
         self._engine, self._deleted_days = place.engine, place.deleted_days
 
-    def merge(self, batches: Sequence[Batch], destinations: Mapping[str, str]) -> None:
+    def merge(self, batches: Sequence[ChunkGroup], destinations: Mapping[str, str]) -> None:
         """Stage, refuse, keep the newest, and merge them. Raise InvalidShape and KeyStrayed."""
         self._stage(batches, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
@@ -141,7 +143,7 @@ class _Rows:
         for each in texts:
             self._connection.execute(each)
 
-    def _stage(self, batches: Sequence[Batch], destinations: Mapping[str, str]) -> None:
+    def _stage(self, batches: Sequence[ChunkGroup], destinations: Mapping[str, str]) -> None:
         text = self._engine.text
         types = {each.name: self._engine.staged(each.kind) for each in self._shape.columns}
         types |= {OPERATION: text, OFFSET: "bigint"}

@@ -45,7 +45,7 @@ class Copy(NamedTuple):
         return self.file.key.endswith(".gz")
 
 
-class Batch(NamedTuple):
+class ChunkGroup(NamedTuple):
     """Input of one statement: chunks of a partition with the same columns, and the URL of the manifest of them."""
 
     partition: int
@@ -71,13 +71,13 @@ def room() -> Generator[Path]:
         raise DiskFull(f"{said}. {more}.") from error
 
 
-def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[Batch]:
+def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[ChunkGroup]:
     """Write a manifest for each statement of a load, under a key that no other has."""
-    found = list[Batch]()
+    found = list[ChunkGroup]()
     for (partition, columns, _), group in groupby(copies, lambda each: (each.partition, each.columns, each.is_packed)):
         chunks, key = tuple(group), f"{FOLDER}/{topic}/{uuid4().hex}.json"
         board.put(key, manifest(board, chunks))
-        found.append(Batch(partition, columns, chunks, f"{board.url}/{key}"))
+        found.append(ChunkGroup(partition, columns, chunks, f"{board.url}/{key}"))
     return found
 
 

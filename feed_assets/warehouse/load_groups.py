@@ -20,14 +20,14 @@ class Signalled(NamedTuple):
     signal_offset: int
 
 
-class Run(NamedTuple):
+class LoadGroup(NamedTuple):
     """Signals of one schema, those of each partition in order; `schema_id` is null where all rows are tombstones."""
 
     schema_id: int | None
     signals: tuple[Signalled, ...]
 
 
-def runs(signals: Iterable[Signalled]) -> Iterator[Run]:
+def runs(signals: Iterable[Signalled]) -> Iterator[LoadGroup]:
     """Cut signals where the schema of their partition changes, the oldest first; those without one join any run."""
     left: dict[int, deque[Signalled]] = {}
     for each in signals:
@@ -35,7 +35,7 @@ def runs(signals: Iterable[Signalled]) -> Iterator[Run]:
     while any(left.values()):
         found = [_first_schema(queue) for queue in left.values()]
         schema_id = min((each for each in found if each is not None), default=None)
-        yield Run(schema_id, tuple(each for queue in left.values() for each in _taken(queue, schema_id)))
+        yield LoadGroup(schema_id, tuple(each for queue in left.values() for each in _taken(queue, schema_id)))
 
 
 def _first_schema(queue: Iterable[Signalled]) -> int | None:
@@ -67,7 +67,7 @@ class Buffer:
             self.opened = now
         self.signals.append(signal)
 
-    def due(self, now: float) -> list[Run]:
+    def due(self, now: float) -> list[LoadGroup]:
         """Return the runs to load now, in this order: everything, if it is full or its time is over."""
         if not self.signals or (self.room and now < self.opened + self.seconds):
             return []

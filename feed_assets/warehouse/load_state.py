@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from feed_assets.core.errors import LoadFailed, WarehouseTaken
 from feed_assets.core.sql_text import literal
-from feed_assets.warehouse.engines import Connection, Engine, Refused
+from feed_assets.warehouse.engines import Connection, Engine, RefusedRow
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import DELETED, STATE
 
@@ -33,7 +33,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Known:
+class TopicState:
     """The state of a topic in the state tables; its table is not there yet if it has no shape."""
 
     schema_id: int | None = None
@@ -132,17 +132,17 @@ def release(connection: Connection, holder: str) -> None:
     connection.execute(f"UPDATE {STATE}.lease SET holder = {literal(_NOBODY)} WHERE holder = {literal(holder)}")
 
 
-def read(connection: Connection, topic: str) -> Known:
+def read(connection: Connection, topic: str) -> TopicState:
     """Return the known state of a topic."""
     where = f"WHERE topic = {literal(topic)}"
     tables = connection.execute(f"SELECT schema_id, shape, topic_id FROM {STATE}.tables {where}")
     rows = connection.execute(f"SELECT topic_partition, next_offset, signal_offset FROM {STATE}.positions {where}")
     schema_id, shape, topic_id = tables[0] if tables else (None, None, None)
     positions = {partition: Position(*offsets) for partition, *offsets in rows}
-    return Known(schema_id, Shape.model_validate_json(shape) if shape else None, positions, topic_id)
+    return TopicState(schema_id, Shape.model_validate_json(shape) if shape else None, positions, topic_id)
 
 
-def write(connection: Connection, engine: Engine, topic: str, before: Known, known: Known) -> None:
+def write(connection: Connection, engine: Engine, topic: str, before: TopicState, known: TopicState) -> None:
     """Store the known state of a topic, of positions those that moved; it has no problem any more."""
     schema_id = "NULL" if known.schema_id is None else known.schema_id
     shape = "NULL" if known.shape is None else literal(known.shape.model_dump_json())
@@ -159,7 +159,7 @@ def write(connection: Connection, engine: Engine, topic: str, before: Known, kno
         connection.execute(f"INSERT INTO {STATE}.positions VALUES {', '.join(rows)}")
 
 
-def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[Refused]) -> None:
+def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[RefusedRow]) -> None:
     """Keep the places of rows that the warehouse could not hold, with their reasons."""
     for at in range(0, len(rows), _REFUSED_AT_ONCE):
         some = rows[at : at + _REFUSED_AT_ONCE]

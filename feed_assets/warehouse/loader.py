@@ -18,12 +18,12 @@ from feed_assets.core.message_words import some
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
 from feed_assets.warehouse import dataset_state, load_state
-from feed_assets.warehouse.dataset import DatasetTable, Published
+from feed_assets.warehouse.dataset import DatasetTable, DatasetUpdates
 from feed_assets.warehouse.dataset_state import Mark
 from feed_assets.warehouse.engines import Connection
 from feed_assets.warehouse.lease import RENEW_SECONDS
-from feed_assets.warehouse.load import Change
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load import TableChange
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target
 
 LOOK_SECONDS = 0.5
@@ -45,7 +45,7 @@ PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, then twice as long each time, up to the other number."""
 
 
-Wanted = Mapping[str, Topic | Published]
+Wanted = Mapping[str, Topic | DatasetUpdates]
 """Topics and datasets to load, by the names of the tables."""
 
 
@@ -69,24 +69,24 @@ class Follower(Protocol):
         """Load everything that there is, whatever the limits."""
         ...
 
-    def plan(self) -> Iterator[Change]:
+    def plan(self) -> Iterator[TableChange]:
         """Yield the change of the table by each schema of what is not loaded yet."""
         ...
 
 
 def follower(
-    connection: Connection | None, loading: Target, holder: str, name: str, wanted: Topic | Published
+    connection: Connection | None, loading: Target, holder: str, name: str, wanted: Topic | DatasetUpdates
 ) -> Follower:
     """Return a table, from its state in the state tables on; without a connection there is no warehouse yet."""
-    known = load_state.read(connection, name) if connection and load_state.exists(connection) else Known()
-    if isinstance(wanted, Published):
+    known = load_state.read(connection, name) if connection and load_state.exists(connection) else TopicState()
+    if isinstance(wanted, DatasetUpdates):
         mark = dataset_state.mark(connection, name) if connection else Mark()
         return DatasetTable(loading, holder, wanted, known, mark)
-    from feed_assets.warehouse.table import Loading, Table  # Needs Kafka's packages: a dataset does without them.
+    from feed_assets.warehouse.table import Loading, TopicTable  # Needs Kafka's packages: a dataset does without them.
 
     if not isinstance(loading, Loading):
         raise TypeError(f"{name} is a topic: expected a Loading, which says where its chunks are.")
-    return Table(loading, holder, name, wanted.key, known)
+    return TopicTable(loading, holder, name, wanted.key, known)
 
 
 def run(
@@ -104,7 +104,7 @@ def run(
     mine, pause = holder(), pauses[0]
     say(f"warehouse {loading.name}: loads {counted(len(wanted), 'table')}: {some([*wanted], _NAMED)}")
     while not stopping.is_set():
-        session = Session(loading, wanted, mine, clock)
+        session = LoaderSession(loading, wanted, mine, clock)
         try:
             session.run(stopping)
         except ServiceUnavailable as error:
@@ -129,7 +129,7 @@ def once(
     """
     mine, pause, loads, until = holder(), pauses[0], 0, clock() + BUSY_SECONDS
     while True:
-        session = Session(loading, wanted, mine)
+        session = LoaderSession(loading, wanted, mine)
         try:
             session.once()
         except WarehouseBusy as error:
@@ -152,7 +152,7 @@ def holder() -> str:
     return f"process {os.getpid()} of {socket.gethostname()} ({uuid4().hex[:8]})"
 
 
-class Session:
+class LoaderSession:
     """A loader from its beginning to its end."""
 
     def __init__(self, loading: Target, wanted: Wanted, holder: str, clock: Callable[[], float] = monotonic) -> None:
@@ -218,7 +218,7 @@ class Session:
         wanted, engine = self._wanted[name], self._loading.engine
         with engine.open() as connection:
             self._tables[name] = follower(connection, self._loading, self._holder, name, wanted)
-            if isinstance(wanted, Published):
+            if isinstance(wanted, DatasetUpdates):
                 dataset_state.prepare(connection, engine)
 
     def _release(self) -> None:

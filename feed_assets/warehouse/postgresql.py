@@ -12,7 +12,7 @@ from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, Wa
 from feed_assets.core.secrets import shown
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
-from feed_assets.warehouse.load_files import Batch
+from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 
 _LONGEST_NAME = 63
@@ -128,7 +128,7 @@ class _Connection:
             cursor = self._opened.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
+    def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
         self.execute(f"ALTER TABLE {table} ALTER COLUMN {PARTITION} SET DEFAULT {batch.partition}")
         names = ", ".join(map(quoted, columns))
         statement = rf"COPY {table} ({names}) FROM STDIN (FORMAT csv, NULL '\N')"

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_files, statements
-from feed_assets.warehouse.engines import Connection, Engine, Findings, Refused
-from feed_assets.warehouse.load_files import Batch, Copy
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.engines import Connection, Engine, Findings, RefusedRow
+from feed_assets.warehouse.load_files import ChunkGroup, Copy
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.migrations import grown
 from feed_assets.warehouse.shapes import Shape
 
@@ -20,14 +20,14 @@ from feed_assets.warehouse.shapes import Shape
 class Ready(NamedTuple):
     """Input of a load: the table's known state once its texts are long enough, the rows' shape, and their batches."""
 
-    known: Known
+    known: TopicState
     shape: Shape | None
-    batches: Sequence[Batch]
-    refused: Sequence[Refused]
+    batches: Sequence[ChunkGroup]
+    refused: Sequence[RefusedRow]
 
 
 def readied(
-    engine: Engine, board: Blackboard, topic: str, known: Known, shape: Shape | None, copies: Sequence[Copy]
+    engine: Engine, board: Blackboard, topic: str, known: TopicState, shape: Shape | None, copies: Sequence[Copy]
 ) -> Ready:
     """Search the copies of chunks for rows that the warehouse cannot hold, and write the manifests of the others."""
     found = engine.look(copies, shape or known.shape)
@@ -36,7 +36,7 @@ def readied(
     return Ready(longer, fitted, batches, [*chain(*found.refused.values())])
 
 
-def grow(engine: Engine, connection: Connection, topic: str, known: Known, longer: Known) -> None:
+def grow(engine: Engine, connection: Connection, topic: str, known: TopicState, longer: TopicState) -> None:
     """Let texts of a table be longer, where this cannot be done in a transaction.
 
     It may be killed at any moment: the state tables have the new lengths with the next load only, so each statement is
@@ -49,7 +49,7 @@ def grow(engine: Engine, connection: Connection, topic: str, known: Known, longe
             connection.execute(each.statement)
 
 
-def _fitted(engine: Engine, known: Known, shape: Shape | None, found: Findings) -> tuple[Known, Shape | None]:
+def _fitted(engine: Engine, known: TopicState, shape: Shape | None, found: Findings) -> tuple[TopicState, Shape | None]:
     fitted = engine.fitted(shape, found.lengths) if shape else None
     if known.shape is None:
         return known, fitted

@@ -10,9 +10,9 @@ import redshift_connector as driver
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
 from feed_assets.core.secrets import shown
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse.engines import Engine, Findings, Growth, comment
+from feed_assets.warehouse.engines import ColumnGrowth, Engine, Findings, comment
 from feed_assets.warehouse.lengths import look
-from feed_assets.warehouse.load_files import Batch, Copy
+from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Column, Kind, Shape
 
 LENGTHS = (256, 1024, 4096, 16_384, 65_535)
@@ -49,7 +49,7 @@ class Redshift(Engine):
         self._iam_role = iam_role
 
     @contextmanager
-    def open(self) -> Generator["_Connection"]:
+    def open(self) -> Generator["_RedshiftConnection"]:
         """Yield a connection until the block ends."""
         url = urlsplit(self._url)
         with translated(self._url):
@@ -68,9 +68,9 @@ class Redshift(Engine):
             with translated(self._url):
                 opened.close()
 
-    def connection(self, opened: Any) -> "_Connection":
+    def connection(self, opened: Any) -> "_RedshiftConnection":
         """Return a connection that uses one of the driver."""
-        made = _Connection(opened, self._url, self._iam_role)
+        made = _RedshiftConnection(opened, self._url, self._iam_role)
         made.execute("SET timezone TO 'UTC'")
         return made
 
@@ -125,13 +125,13 @@ class Redshift(Engine):
         """Return the shape with texts of the first of LENGTHS that is enough."""
         return shape.model_copy(update={"columns": tuple(_fitted(each, lengths) for each in shape.columns)})
 
-    def grow(self, table: str, column: Column, /) -> Iterator[Growth]:
+    def grow(self, table: str, column: Column, /) -> Iterator[ColumnGrowth]:
         """Yield an ALTER COLUMN TYPE, which Redshift refuses inside a transaction. It is for texts alone."""
         schema, _, name = ("", "", table) if table.startswith('"') else table.partition(".")
         where = f"table_schema = {literal(schema)}" if schema else "table_schema = CURRENT_SCHEMA()"
         found = f"table_name = {literal(_folded(name))} AND column_name = {literal(_folded(quoted(column.name)))}"
         shorter = f"character_maximum_length < {column.kind.length}"
-        yield Growth(
+        yield ColumnGrowth(
             f"SELECT 1 FROM information_schema.columns WHERE {where} AND {found} AND {shorter}",
             f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE {self.type_of(column.kind)}",
         )
@@ -187,7 +187,7 @@ def _folded(identifier: str) -> str:
     return identifier[1:-1].replace('""', '"').lower()
 
 
-class _Connection:
+class _RedshiftConnection:
     def __init__(self, opened: Any, url: str, iam_role: str) -> None:
         self._opened, self._url, self._iam_role = opened, url, iam_role
 
@@ -197,7 +197,7 @@ class _Connection:
             cursor.execute(statement.replace("\\", "\\\\"))
             return [tuple(each) for each in cursor.fetchall()] if cursor.description else []
 
-    def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
+    def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
         """Copy chunks, and then set the partition of their rows: COPY has no constants."""
         names = ", ".join(map(quoted, columns))
         source = f"FROM {literal(batch.manifest)} IAM_ROLE {literal(self._iam_role)}"

@@ -14,9 +14,9 @@ from feed_assets.feeds import read
 from feed_assets.warehouse import dataset_state, load_files, load_state, statements
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.lease import kept
-from feed_assets.warehouse.load import Change, Place, change
-from feed_assets.warehouse.load_files import Batch, Copy
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load import LoadContext, TableChange, change
+from feed_assets.warehouse.load_files import ChunkGroup, Copy
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.migrations import places
 from feed_assets.warehouse.parquet_lines import Rows
 from feed_assets.warehouse.shapes import Shape
@@ -39,7 +39,7 @@ class _Lines(NamedTuple):
     paths: tuple[Path, ...]
 
 
-def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
+def replace(place: LoadContext, table: str, known: TopicState, wanted: Exchange) -> TopicState:
     """Load the rows of an update, or none, in place of those of its partition. Return the table's known state then.
 
     Raise UpdateChanged if it is not as it was listed, WarehouseUnavailable if the table is not in its known state,
@@ -56,22 +56,22 @@ def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
     return changed.known
 
 
-def planned(place: Place, table: str, known: Known, update: Update) -> Change:
+def planned(place: LoadContext, table: str, known: TopicState, update: Update) -> TableChange:
     """Return the change that `replace` would make to the table for an update. Raise the same errors."""
     with load_files.room() as folder:
         rows = _fetched(place, update, folder / "update")
         return _changed(place.engine, table, known, update, rows.shape if rows else None)
 
 
-def _changed(engine: Engine, table: str, known: Known, update: Update | None, shape: Shape | None) -> Change:
+def _changed(engine: Engine, table: str, known: TopicState, update: Update | None, shape: Shape | None) -> TableChange:
     """Return the change for the rows of an update, older or newer: no column is dropped that other partitions have."""
     if update is None or shape is None:
-        return Change((), known)
+        return TableChange((), known)
     number = int(update.id.replace(".", ""))
     if known.shape is None:
         return change(engine, table, known, number, shape)
     found = change(engine, table, with_(known, schema_id=number - 1), number, _both(known.shape, shape))
-    return found if found.statements else Change((), known)
+    return found if found.statements else TableChange((), known)
 
 
 def _both(table: Shape, update: Shape) -> Shape:
@@ -80,7 +80,7 @@ def _both(table: Shape, update: Shape) -> Shape:
     return Shape(columns=tuple((ours | theirs).values()), key=())
 
 
-def _fetched(place: Place, update: Update, folder: Path) -> Rows | None:
+def _fetched(place: LoadContext, update: Update, folder: Path) -> Rows | None:
     """Return the rows of an update, copied whole and compared with their listing; None if it has no file."""
     read.download(place.board, update, folder)
     paths = sorted(each for each in folder.rglob("*") if each.is_file())
@@ -95,10 +95,10 @@ def _lines(rows: Rows, shape: Shape, table: Shape, folder: Path) -> _Lines:
 
 def _exchange(
     connection: Connection,
-    place: Place,
+    place: LoadContext,
     table: str,
-    known: Known,
-    changed: Change,
+    known: TopicState,
+    changed: TableChange,
     wanted: Exchange,
     lines: _Lines | None,
 ) -> None:
@@ -122,7 +122,7 @@ def _exchange(
     connection.execute("COMMIT")
 
 
-def _refuse_moved(connection: Connection, table: str, known: Known, wanted: Exchange) -> None:
+def _refuse_moved(connection: Connection, table: str, known: TopicState, wanted: Exchange) -> None:
     """Raise WarehouseUnavailable if a transaction of an earlier session was still running as this one began."""
     there = dataset_state.held(connection, table, [wanted.key]).get(wanted.key)
     if there != wanted.held or load_state.read(connection, table) != known:
@@ -134,6 +134,6 @@ def _insert(connection: Connection, engine: Engine, table: str, shape: Shape, ke
     connection.execute(statements.stage(engine, shape, ()))
     typed = {name: engine.staged(kinds[name]) for name in lines.columns}
     copies = tuple(Copy(0, lines.columns, path, File(path.name, path.stat().st_size, "")) for path in lines.paths)
-    connection.copy(statements.STAGING, typed, Batch(0, lines.columns, copies, manifest=""))
+    connection.copy(statements.STAGING, typed, ChunkGroup(0, lines.columns, copies, manifest=""))
     for each in statements.insert(engine, table, shape, key):
         connection.execute(each)

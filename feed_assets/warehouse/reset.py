@@ -6,7 +6,7 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.engines import Connection, Engine
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.statements import STATE, deleted_of
 
 STOP = "stop"
@@ -35,7 +35,7 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
     return [*_dropped(table, known), *_forgotten(connection, table), *_positions(table, begin)]
 
 
-def _dropped(table: str, known: Known) -> Iterator[str]:
+def _dropped(table: str, known: TopicState) -> Iterator[str]:
     """Drop what a load has made: without a shape there was no load, and a table of that name is somebody else's."""
     if known.shape is not None:
         yield f"DROP TABLE IF EXISTS {quoted(table)}"

@@ -7,7 +7,7 @@ table, highest offset of each key, delete from the target, drop deletes, insert 
 from collections.abc import Iterable, Iterator
 
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse.engines import Engine, Growth, comment
+from feed_assets.warehouse.engines import ColumnGrowth, Engine, comment
 from feed_assets.warehouse.migrations import (
     AddColumn,
     DropColumn,
@@ -90,7 +90,7 @@ def _altered(
                 yield from engine.widen(each, column, was)
 
 
-def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[Growth]:
+def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[ColumnGrowth]:
     """Yield what makes the texts of a table as long as another shape of it has them."""
     for old, new in zip(shape.columns, longer.columns, strict=True):
         if old != new:

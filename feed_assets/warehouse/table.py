@@ -14,9 +14,9 @@ from feed_assets.kafka.lag import why_unsignalled
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.kafka.signals import Signal
-from feed_assets.warehouse.load import Change, Place, change, load
-from feed_assets.warehouse.load_groups import Buffer, Run, Signalled, runs
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load import LoadContext, TableChange, change, load
+from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import Shape, shape_of
 from feed_assets.warehouse.target import Target
 
@@ -36,12 +36,12 @@ class Loading(Target):
     board: Blackboard
 
 
-class Table:
+class TopicTable:
     """A topic's table, from its known state on."""
 
-    def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], known: Known) -> None:
+    def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], known: TopicState) -> None:
         self._loading, self.name, self._key, self._known = loading, name, key, known
-        self._place = Place(loading.engine, loading.board, holder, loading.warehouse.deleted_days)
+        self._place = LoadContext(loading.engine, loading.board, holder, loading.warehouse.deleted_days)
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._after = {number: each.signal_offset for number, each in known.positions.items()}
         self._is_anew = self._has_said_nothing = False
@@ -64,7 +64,7 @@ class Table:
             is_complete = self._read(0, self._buffer.room)
             is_done = self._load(self._buffer.due(inf if is_complete else 0)) and is_complete
 
-    def plan(self) -> Iterator[Change]:
+    def plan(self) -> Iterator[TableChange]:
         """Yield the change of the table by each change of the schema of what is not loaded yet."""
         while not self._read(0, self._loading.warehouse.chunks):
             pass
@@ -126,7 +126,7 @@ class Table:
             f"begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} --apply`."
         )
 
-    def _load(self, due: Sequence[Run]) -> bool:
+    def _load(self, due: Sequence[LoadGroup]) -> bool:
         """Load runs in their order. Return False, before all are loaded, if the signals have to be read again."""
         for each in due:
             try:
@@ -152,7 +152,7 @@ class Table:
         self._is_anew, self._after = True, {}
         self._buffer.signals.clear()
 
-    def _shape_of(self, run: Run) -> Shape | None:
+    def _shape_of(self, run: LoadGroup) -> Shape | None:
         if run.schema_id is None:
             return None
         try:
@@ -163,7 +163,7 @@ class Table:
             ) from error
 
 
-def _without(run: Run) -> str:
+def _without(run: LoadGroup) -> str:
     """Return how to continue without the chunks of a run."""
     nexts = {each.signal.partition: each.signal.next_offset for each in run.signals}
     said = ", ".join(f"{offset} of partition {partition}" for partition, offset in nexts.items())

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from feed_assets.cli.front import Answer, Asked, Front, judge
+from feed_assets.cli.front import CheckedRequest, Front, FrontAnswer, judge
 from feed_assets_tests.support.each_case import each_case
 
 PORT, TOKEN = 3000, "the-token"
@@ -13,8 +13,8 @@ JSON = {"content-type": "application/json"}
 VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 
 
-def ask(method: str = "GET", path: str = "/", headers: dict[str, str] = COOKIE, **query: str) -> Answer | None:
-    return judge(Asked(method, path, tuple(query.items()), headers), PORT, TOKEN)
+def ask(method: str = "GET", path: str = "/", headers: dict[str, str] = COOKIE, **query: str) -> FrontAnswer | None:
+    return judge(CheckedRequest(method, path, tuple(query.items()), headers), PORT, TOKEN)
 
 
 def status(*args: Any, **query: str) -> int:
@@ -27,7 +27,7 @@ def status(*args: Any, **query: str) -> int:
     [((("token", "old"),), ""), ((), f"feed_assets_{PORT}=old")],
 )
 def test_another_token_is_called_so(query, cookie):
-    answer = judge(Asked("GET", "/runs", query, {"host": f"127.0.0.1:{PORT}", "cookie": cookie}), PORT, TOKEN)
+    answer = judge(CheckedRequest("GET", "/runs", query, {"host": f"127.0.0.1:{PORT}", "cookie": cookie}), PORT, TOKEN)
     assert answer.status == 403
     assert "not the token of the web UI that runs here" in answer.text
     assert f"the cookie feed_assets_{PORT}" in answer.text
@@ -70,7 +70,7 @@ def test_another_name_that_leads_here_is_refused_also_with_the_token(host):
 
 def test_on_the_port_of_http_there_is_none_in_the_name():
     cookie = {"cookie": f"feed_assets_80={TOKEN}"}
-    assert judge(Asked("GET", "/", (), {**cookie, "host": "127.0.0.1"}), 80, TOKEN) is None
+    assert judge(CheckedRequest("GET", "/", (), {**cookie, "host": "127.0.0.1"}), 80, TOKEN) is None
 
 
 @each_case(
@@ -123,7 +123,7 @@ def test_what_a_form_can_post_is_no_graphql(kind):
 
 def test_the_token_is_exchanged_for_a_cookie_and_stands_in_no_address_after_that():
     answer = ask("GET", "/assets/a b", {"host": HERE}, view="x&y", token=TOKEN)
-    assert answer == Answer(
+    assert answer == FrontAnswer(
         303,
         headers=(
             ("location", "/assets/a%20b?view=x%26y"),

@@ -23,8 +23,8 @@ from feed_assets.core.feeds import Feed
 from feed_assets.orchestration.declare.declarations import declaration_of, specs_of
 from feed_assets.orchestration.declare.input_specs import Input
 from feed_assets.runs.file_schema import check_file
-from feed_assets.runs.recipe import Recipe, Source
-from feed_assets.sources.glue import Table
+from feed_assets.runs.recipe import Recipe, RecipeInput
+from feed_assets.sources.glue import GlueTable
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.rfc_4180 import parse
 
@@ -66,7 +66,7 @@ def test_a_mended_dialect_or_a_move_to_deps_is_another_recipe_and_rfc_4180_the_s
         return Recipe(Feed.parse("shop/clean/v1.0"), (source,), print).digest
 
     plain = Recipe(
-        Feed.parse("shop/clean/v1.0"), (Source("raw", Feed.parse("shop/orders/v1.0"), "csv", SCHEMA),), print
+        Feed.parse("shop/clean/v1.0"), (RecipeInput("raw", Feed.parse("shop/orders/v1.0"), "csv", SCHEMA),), print
     )
     moved = replace(plain, sources=(replace(plain.sources[0], is_handed=False),))
     assert digest() == digest(delimiter=",") == plain.digest != moved.digest
@@ -114,7 +114,7 @@ def test_a_file_that_is_published_is_held_to_its_dialect(tmp_path):
 
 
 def test_a_table_in_glue_is_read_as_its_feed_declares():
-    table = Table("t", SCHEMA, "csv", ("date",), "s3://lake/t/", CsvDialect(delimiter=";", header=False))
+    table = GlueTable("t", SCHEMA, "csv", ("date",), "s3://lake/t/", CsvDialect(delimiter=";", header=False))
     described = table.described("s3://lake/t/1/")
     assert described["SerdeInfo"]["Parameters"] == {"separatorChar": ";", "quoteChar": '"'}
     assert "skip.header.line.count" not in described["Parameters"]

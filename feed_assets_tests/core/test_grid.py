@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import (
     LEGEND,
     CellState,
-    Known,
+    PartitionFacts,
     Shown,
     Slots,
     cells,
@@ -29,30 +29,30 @@ DAY = Slots.of(date(2026, 1, 1), 1)
 HOUR = timedelta(hours=1)
 
 JUDGED = [
-    (Known(), CellState.MISSING),
-    (Known(published=True), CellState.COMPLETE),
-    (Known(window=WindowState.COMPLETE), CellState.COMPLETE),
-    (Known(window=WindowState.BACKFILLED), CellState.COMPLETE),
-    (Known(window=WindowState.OPEN), CellState.WAITING),
-    (Known(published=True, window=WindowState.OPEN), CellState.WAITING),
-    (Known(window=WindowState.INVALID), CellState.INVALID),
-    (Known(window=WindowState.COMPLETE_WITH_ISSUE, is_flagged=True), CellState.ISSUE),
-    (Known(window=WindowState.BACKFILLING), CellState.RUNNING),
-    (Known(window=WindowState.BACKFILLED, is_flagged=True), CellState.ISSUE),
-    (Known(window=WindowState.OPEN, is_flagged=True), CellState.ISSUE),
-    (Known(verdict=State.WAITS_FOR_INPUT), CellState.WAITING),
-    (Known(verdict=State.BUILD), CellState.WAITING),
-    (Known(published=True, verdict=State.WAITS_FOR_LATE_DATA), CellState.LATE),
-    (Known(published=True, verdict=State.REBUILD), CellState.LATE),
-    (Known(published=True, verdict=State.WAITS_FOR_INPUT), CellState.LATE),
-    (Known(verdict=State.WAITS_FOR_QUALITY, failed="n is 1000"), CellState.INVALID),
-    (Known(published=True, failed="n is 1000"), CellState.INVALID),
-    (Known(published=True, marked="an input is invalid"), CellState.ISSUE),
-    (Known(published=True, failed="n is 1000", verdict=State.WAITS_FOR_A_PERSON), CellState.PERSON),
-    (Known(failed="n is 1000", closed="final"), CellState.INVALID),
-    (Known(marked="an input is invalid", closed="final"), CellState.ISSUE),
-    (Known(closed="final", verdict=State.WAITS_FOR_A_PERSON), CellState.CLOSED),
-    (Known(closed="final", running="since three"), CellState.RUNNING),
+    (PartitionFacts(), CellState.MISSING),
+    (PartitionFacts(published=True), CellState.COMPLETE),
+    (PartitionFacts(window=WindowState.COMPLETE), CellState.COMPLETE),
+    (PartitionFacts(window=WindowState.BACKFILLED), CellState.COMPLETE),
+    (PartitionFacts(window=WindowState.OPEN), CellState.WAITING),
+    (PartitionFacts(published=True, window=WindowState.OPEN), CellState.WAITING),
+    (PartitionFacts(window=WindowState.INVALID), CellState.INVALID),
+    (PartitionFacts(window=WindowState.COMPLETE_WITH_ISSUE, is_flagged=True), CellState.ISSUE),
+    (PartitionFacts(window=WindowState.BACKFILLING), CellState.RUNNING),
+    (PartitionFacts(window=WindowState.BACKFILLED, is_flagged=True), CellState.ISSUE),
+    (PartitionFacts(window=WindowState.OPEN, is_flagged=True), CellState.ISSUE),
+    (PartitionFacts(verdict=State.WAITS_FOR_INPUT), CellState.WAITING),
+    (PartitionFacts(verdict=State.BUILD), CellState.WAITING),
+    (PartitionFacts(published=True, verdict=State.WAITS_FOR_LATE_DATA), CellState.LATE),
+    (PartitionFacts(published=True, verdict=State.REBUILD), CellState.LATE),
+    (PartitionFacts(published=True, verdict=State.WAITS_FOR_INPUT), CellState.LATE),
+    (PartitionFacts(verdict=State.WAITS_FOR_QUALITY, failed="n is 1000"), CellState.INVALID),
+    (PartitionFacts(published=True, failed="n is 1000"), CellState.INVALID),
+    (PartitionFacts(published=True, marked="an input is invalid"), CellState.ISSUE),
+    (PartitionFacts(published=True, failed="n is 1000", verdict=State.WAITS_FOR_A_PERSON), CellState.PERSON),
+    (PartitionFacts(failed="n is 1000", closed="final"), CellState.INVALID),
+    (PartitionFacts(marked="an input is invalid", closed="final"), CellState.ISSUE),
+    (PartitionFacts(closed="final", verdict=State.WAITS_FOR_A_PERSON), CellState.CLOSED),
+    (PartitionFacts(closed="final", running="since three"), CellState.RUNNING),
 ]
 
 
@@ -69,12 +69,12 @@ def test_each_state_can_be_shown_and_has_a_sign_of_its_own():
 @each_case(
     ("known", "state"),
     [
-        (Known(), CellState.LATER),
-        (Known(verdict=State.WAITS_FOR_INPUT), CellState.LATER),
-        (Known(window=WindowState.OPEN), CellState.LATER),
-        (Known(published=True), CellState.COMPLETE),
-        (Known(running="since three"), CellState.RUNNING),
-        (Known(failed="n is 1000"), CellState.INVALID),
+        (PartitionFacts(), CellState.LATER),
+        (PartitionFacts(verdict=State.WAITS_FOR_INPUT), CellState.LATER),
+        (PartitionFacts(window=WindowState.OPEN), CellState.LATER),
+        (PartitionFacts(published=True), CellState.COMPLETE),
+        (PartitionFacts(running="since three"), CellState.RUNNING),
+        (PartitionFacts(failed="n is 1000"), CellState.INVALID),
     ],
 )
 def test_what_is_not_over_is_not_missed(known, state):
@@ -83,14 +83,17 @@ def test_what_is_not_over_is_not_missed(known, state):
 
 def test_who_waives_this_very_problem_is_named_and_it_stays_grey():
     waiver = ("bots", "ann", "known")
-    assert judge(Known(failed="bots", waiver=waiver), is_over=True) == (CellState.INVALID, "bots; waived by ann: known")
-    assert judge(Known(failed="more bots", waiver=waiver), is_over=True) == (CellState.INVALID, "more bots")
+    assert judge(PartitionFacts(failed="bots", waiver=waiver), is_over=True) == (
+        CellState.INVALID,
+        "bots; waived by ann: known",
+    )
+    assert judge(PartitionFacts(failed="more bots", waiver=waiver), is_over=True) == (CellState.INVALID, "more bots")
     of_two = ("bots; no rows", "ann", "known")
-    assert judge(Known(failed="bots", waiver=of_two), is_over=True)[1] == "bots; waived by ann: known"
+    assert judge(PartitionFacts(failed="bots", waiver=of_two), is_over=True)[1] == "bots; waived by ann: known"
 
 
 def test_what_is_closed_and_bad_says_both():
-    found = judge(Known(window=WindowState.INVALID, window_why="bots", closed="closed by ann"), is_over=True)
+    found = judge(PartitionFacts(window=WindowState.INVALID, window_why="bots", closed="closed by ann"), is_over=True)
     assert found == (CellState.INVALID, "bots; closed by ann")
 
 

@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late, Periods
-from feed_assets.core.pins import InputChange, Pin, Source, changed
+from feed_assets.core.pins import InputChange, InputSource, Pin, changed
 from feed_assets.core.weighing import Arrivals
 from feed_assets.core.weighing import weigh as weigh_inputs
 from feed_assets_tests.support.each_case import each_case
@@ -171,8 +171,8 @@ def batches(**sizes: int) -> list[Pin]:
     return [Pin(DAY.batch(name), "20191126.060000", str(size), size=size) for name, size in sizes.items()]
 
 
-def as_one(batch: Partition) -> Source:
-    return Source(batch.feed, "", is_appendable=True)
+def as_one(batch: Partition) -> InputSource:
+    return InputSource(batch.feed, "", is_appendable=True)
 
 
 @each_case(
@@ -211,8 +211,8 @@ def hours(partner: str, *sizes: int) -> list[Pin]:
     return [Pin(each, "20191126.060000", str(size), size=size) for each, size in zip(at, sizes, strict=True)]
 
 
-def by_partner(hour: Partition) -> Source:
-    return Source(hour.feed, hour.name)
+def by_partner(hour: Partition) -> InputSource:
+    return InputSource(hour.feed, hour.name)
 
 
 @each_case(

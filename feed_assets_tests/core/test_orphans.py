@@ -3,29 +3,29 @@
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
-from feed_assets.core.orphans import ORPHANED_AFTER, RULES, Contents, Fate, Status, is_old, must_look
+from feed_assets.core.orphans import ORPHANED_AFTER, RULES, AttemptStatus, Contents, Treatment, is_old, must_look
 from feed_assets_tests.support.each_case import each_case
 
 ID, MOMENT = "20191125.060000", datetime(2019, 11, 25, 6, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 NOTHING, PARTS, MISCOUNTED, VALID = Contents
-UNKNOWN, OPEN, GIVEN_UP, DONE = Status
+UNKNOWN, OPEN, GIVEN_UP, DONE = AttemptStatus
 
 
 @each_case(
     ("status", "contents", "expected"),
     [
-        *((OPEN, contents, Fate.KEEP) for contents in Contents),
-        *((DONE, contents, Fate.FORGET) for contents in Contents),
-        (GIVEN_UP, NOTHING, Fate.FORGET),
-        (GIVEN_UP, PARTS, Fate.SWEEP),
-        (GIVEN_UP, MISCOUNTED, Fate.SWEEP),
-        (GIVEN_UP, VALID, Fate.FINISH),
-        (UNKNOWN, NOTHING, Fate.FORGET),
-        (UNKNOWN, PARTS, Fate.ASK),
-        (UNKNOWN, MISCOUNTED, Fate.FORGET),
-        (UNKNOWN, VALID, Fate.FORGET),
+        *((OPEN, contents, Treatment.KEEP) for contents in Contents),
+        *((DONE, contents, Treatment.FORGET) for contents in Contents),
+        (GIVEN_UP, NOTHING, Treatment.FORGET),
+        (GIVEN_UP, PARTS, Treatment.SWEEP),
+        (GIVEN_UP, MISCOUNTED, Treatment.SWEEP),
+        (GIVEN_UP, VALID, Treatment.FINISH),
+        (UNKNOWN, NOTHING, Treatment.FORGET),
+        (UNKNOWN, PARTS, Treatment.ASK),
+        (UNKNOWN, MISCOUNTED, Treatment.FORGET),
+        (UNKNOWN, VALID, Treatment.FORGET),
     ],
 )
 def test_fates(status, contents, expected):
@@ -33,7 +33,7 @@ def test_fates(status, contents, expected):
 
 
 def test_every_case_has_a_fate():
-    assert {(status, contents) for status in RULES for contents in RULES[status]} == {*product(Status, Contents)}
+    assert {(status, contents) for status in RULES for contents in RULES[status]} == {*product(AttemptStatus, Contents)}
 
 
 @each_case(("status", "looks"), [(UNKNOWN, True), (GIVEN_UP, True), (OPEN, False), (DONE, False)])

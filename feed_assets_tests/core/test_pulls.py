@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import UNREADABLE, File, check_segment
-from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
+from feed_assets.core.pulls import FileAction, FileState, Pull, Pulled, batch_name, fate_of, part_name
 from feed_assets_tests.support.each_case import each_case
 
 DAY = date(2024, 2, 29)
@@ -103,23 +103,23 @@ def test_it_is_due_once_a_tick_of_the_cron_has_come_since_the_last_look():
 
 
 A, B, EMPTY = File("k", 10, "a"), File("k", 12, "b"), File("k", 0, "e")
-DONE = Pulled(A, NOW, State.DONE, None, "2024-02-29/b", "20240229.000000")
-CHANGED = Pulled(A, NOW, State.CHANGED, "it is another one", "2024-02-29/b", "20240229.000000")
-REFUSED = Pulled(EMPTY, None, State.REFUSED, "it is empty")
+DONE = Pulled(A, NOW, FileState.DONE, None, "2024-02-29/b", "20240229.000000")
+CHANGED = Pulled(A, NOW, FileState.CHANGED, "it is another one", "2024-02-29/b", "20240229.000000")
+REFUSED = Pulled(EMPTY, None, FileState.REFUSED, "it is empty")
 
 FATES = {
-    "new": (A, None, Fate.PULL, Fate.PULL),
-    "done": (A, DONE, Fate.LEAVE, Fate.LEAVE),
-    "another one": (B, DONE, Fate.PULL, Fate.REFUSE),
-    "of another size alone": (File("k", 11, "a"), DONE, Fate.PULL, Fate.REFUSE),
-    "of another etag alone": (File("k", 10, "b"), DONE, Fate.PULL, Fate.REFUSE),
-    "emptied": (EMPTY, DONE, Fate.REFUSE, Fate.REFUSE),
-    "as it was": (A, CHANGED, Fate.RESTORE, Fate.RESTORE),
-    "changed again": (B, CHANGED, Fate.PULL, Fate.REFUSE),
-    "empty": (EMPTY, None, Fate.REFUSE, Fate.REFUSE),
-    "still empty": (EMPTY, REFUSED, Fate.REFUSE, Fate.REFUSE),
-    "no longer empty": (A, REFUSED, Fate.PULL, Fate.PULL),
-    "unreadable": (File(f"k{UNREADABLE}", 1, "a"), None, Fate.REFUSE, Fate.REFUSE),
+    "new": (A, None, FileAction.PULL, FileAction.PULL),
+    "done": (A, DONE, FileAction.LEAVE, FileAction.LEAVE),
+    "another one": (B, DONE, FileAction.PULL, FileAction.REFUSE),
+    "of another size alone": (File("k", 11, "a"), DONE, FileAction.PULL, FileAction.REFUSE),
+    "of another etag alone": (File("k", 10, "b"), DONE, FileAction.PULL, FileAction.REFUSE),
+    "emptied": (EMPTY, DONE, FileAction.REFUSE, FileAction.REFUSE),
+    "as it was": (A, CHANGED, FileAction.RESTORE, FileAction.RESTORE),
+    "changed again": (B, CHANGED, FileAction.PULL, FileAction.REFUSE),
+    "empty": (EMPTY, None, FileAction.REFUSE, FileAction.REFUSE),
+    "still empty": (EMPTY, REFUSED, FileAction.REFUSE, FileAction.REFUSE),
+    "no longer empty": (A, REFUSED, FileAction.PULL, FileAction.PULL),
+    "unreadable": (File(f"k{UNREADABLE}", 1, "a"), None, FileAction.REFUSE, FileAction.REFUSE),
 }
 
 
@@ -129,7 +129,7 @@ def test_the_fate_of_a_file(what):
     for changed, expected in (("new_version", new_version), ("alert", alert)):
         fate, reason = fate_of(file, known, pull(changed=changed))
         assert fate is expected
-        assert bool(reason) == (fate is Fate.REFUSE)
+        assert bool(reason) == (fate is FileAction.REFUSE)
 
 
 @each_case(

@@ -4,7 +4,7 @@ from base64 import b64decode
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
-from feed_assets.core.rerun_report import Compared, Effect, Version, as_markdown, reads
+from feed_assets.core.rerun_report import BeforeAfter, Effect, UpdateFigures, as_markdown, reads
 from feed_assets_tests.support.each_case import each_case
 
 RAW, FX = Feed.parse("t/raw/v1.0"), Feed.parse("t/fx/v1.0")
@@ -20,7 +20,7 @@ def pin(feed: Feed, key: str, version: str, size: int, files: int = 1) -> Pin:
     [(100, 110, "+10.0%"), (100, 90, "-10.0%"), (-10, -5, "+50.0%"), (5, 5, "="), (0, 5, "new"), (None, 5, "?")],
 )
 def test_the_change_of_a_number_in_words(before, after, said):
-    assert Compared("clicks", before, after).change == said
+    assert BeforeAfter("clicks", before, after).change == said
 
 
 def test_an_input_is_told_as_a_whole_and_only_if_its_data_differ():
@@ -28,23 +28,25 @@ def test_an_input_is_told_as_a_whole_and_only_if_its_data_differ():
     after = [pin(RAW, "00", "1", 10), pin(RAW, "01", "2", 30, 2), pin(RAW, "02", "1", 2), pin(FX, "", "1", 5)]
     (raw,) = reads(after, before)
     assert raw.changed == 2
-    assert raw.rows == (Compared(f"{RAW}: bytes", 30, 42), Compared(f"{RAW}: files", 2, 4))
+    assert raw.rows == (BeforeAfter(f"{RAW}: bytes", 30, 42), BeforeAfter(f"{RAW}: files", 2, 4))
 
 
 def test_of_windows_records_are_told_as_they_have_no_files():
     (raw,) = reads([pin(RAW, "a", "2", 7, 0)], [pin(RAW, "a", "1", 5, 0)])
-    assert raw.rows == (Compared(f"{RAW}: records", 5, 7),)
+    assert raw.rows == (BeforeAfter(f"{RAW}: records", 5, 7),)
 
 
 def found(before: dict, after: dict) -> Effect:
     read = reads([pin(RAW, "00", "2", 110)], [pin(RAW, "00", "1", 100)])
-    return Effect(OUT, Version("20200101.000000", 10, 1, 3, before), Version("20200102.000000", 12, 1, 4, after), read)
+    return Effect(
+        OUT, UpdateFigures("20200101.000000", 10, 1, 3, before), UpdateFigures("20200102.000000", 12, 1, 4, after), read
+    )
 
 
 def test_figures_come_first_and_one_that_is_not_known_any_more_last():
     effect = found({"clicks": 7.0, "spend": 1.5}, {"clicks": 8.0})
     assert [row.what for row in effect.written] == ["clicks", "records", "bytes", "files", "spend"]
-    assert effect.written[-1] == Compared("spend", 1.5, None)
+    assert effect.written[-1] == BeforeAfter("spend", 1.5, None)
 
 
 def test_it_is_told_in_a_line_and_as_a_table_with_a_chart():

@@ -259,7 +259,7 @@ def spans_agree(mapping: mappings.BySpan, zone: str, day: str) -> None:
             by_change = set[tuple[str, str]]()
             for key in inputs:
                 extent = extent_of(above, key)
-                span = mappings.Span(extent.start, extent.end)
+                span = mappings.TimeSpan(extent.start, extent.end)
                 reached = mappings.downstream(mapping, below, span, extent.zone, extent.values)
                 by_change |= {(key, path) for path in reached if path in outputs}
             assert by_need == by_change
@@ -270,7 +270,7 @@ def has_one_before(zone: str, day: str, kind: str) -> None:
     keys = near(definition, zone, day, 2 * DAY)
     for before, after in pairwise(keys):
         assert mappings.upstream(Previous(), definition, definition, after) == [before]
-        span = mappings.Span(*bounds(definition, before))
+        span = mappings.TimeSpan(*bounds(definition, before))
         assert mappings.downstream(Previous(), definition, span, zone, {}) == [after]
 
 

@@ -31,7 +31,7 @@ from feed_assets.orchestration.decide.requests import requests_for
 from feed_assets.orchestration.decide.run_blocks import PARTITION, named_by
 from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.maker import Task
-from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.recipe import Recipe, RecipeInput
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
@@ -52,8 +52,8 @@ POLICIES = {
     "growth or age, by the hour": Late("20%", 2 * HOUR, check="hourly", lookback=1000),
 }
 RECIPES = {
-    MADE: Recipe(MADE, (Source("raw", RAW, "json", "n int"),), lambda raw: raw, code_version="1"),
-    TOP: Recipe(TOP, (Source("made", MADE),), lambda made: made, code_version="1"),
+    MADE: Recipe(MADE, (RecipeInput("raw", RAW, "json", "n int"),), lambda raw: raw, code_version="1"),
+    TOP: Recipe(TOP, (RecipeInput("made", MADE),), lambda made: made, code_version="1"),
 }
 
 

@@ -3,12 +3,12 @@
 import os
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.stores import Patience
+from feed_assets.feeds.stores import RequestLimits
 from feed_assets_tests.faults.proxy import Proxy
 from feed_assets_tests.support.servers import S3Server
 
-QUICK = Patience(retries=2, timeout=30, backoff=0.005)
-HASTY = Patience(retries=2, timeout=0.5, backoff=0.005)
+QUICK = RequestLimits(retries=2, timeout=30, backoff=0.005)
+HASTY = RequestLimits(retries=2, timeout=0.5, backoff=0.005)
 
 
 def credentials_of(server: S3Server):
@@ -17,7 +17,7 @@ def credentials_of(server: S3Server):
     return lambda: {**found, "token": None, "expires_at": None}
 
 
-def open_through(proxy: Proxy, bucket: str, patience: Patience) -> Blackboard:
+def open_through(proxy: Proxy, bucket: str, patience: RequestLimits) -> Blackboard:
     """Open the blackboard through the proxy."""
     endpoint, keys = proxy.server.endpoint, credentials_of(proxy.server)
     return Blackboard.open(url_of(bucket), endpoint=endpoint, credentials=keys, patience=patience)

@@ -17,7 +17,7 @@ from feed_assets.core.csv_dialect import HEAD_BYTES
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed
 from feed_assets.infer import first_texts
-from feed_assets.infer.columns import Column
+from feed_assets.infer.columns import InferredColumn
 from feed_assets.infer.declaration import Inferred, infer
 from feed_assets.infer.paths import PathPartitions, feed_name, partitions_of
 from feed_assets.infer.python_text import LONGEST_COMMENT
@@ -286,7 +286,7 @@ TEXTS = st.text() | st.sampled_from(
 @given(st.lists(TEXTS, min_size=len(HARMLESS), max_size=len(HARMLESS)))
 def test_a_declaration_has_the_same_syntax_whatever_the_names_values_and_paths(texts):
     def declared(name: str, note: str, column_note: str, dimension: str, value: str) -> Inferred:
-        sample = Sample("csv", (Column(name, "string", column_note),), notes=(note,))
+        sample = Sample("csv", (InferredColumn(name, "string", column_note),), notes=(note,))
         partitions = PathPartitions("day", (datetime(2024, 1, 1),), dimension, (value,))  # noqa: DTZ001
         return Inferred(Feed.parse("t/x/v1.0"), True, (Path("x.csv"),), sample, partitions)
 

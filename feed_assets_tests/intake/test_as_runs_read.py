@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.intake.batch_publication import Batch, publish
+from feed_assets.intake.batch_publication import BatchContent, publish
 from feed_assets.intake.bodies import sent
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.runs.services import Services
@@ -148,7 +148,11 @@ def test_the_dataset_of_the_page_cleans_each_hour_of_each_source(home, spark):
     hour, services = Partition(Feed.parse("partners/impressions/v1.0"), "2026-01-01-05:00"), Services.of(settings())
     twice = lines(*[{"impression_id": "a", "shown_at": "2026-01-01T05:01:00Z", "item_id": 1}] * 2)
     with Harness(with_automation(dg.Definitions(assets=[shown["impressions"], shown["impressions_clean"]]))) as world:
-        publish(services, Batch(Partition(hour.feed, f"{hour.key}/women").batch("b"), {"events.json": twice}), "a test")
+        publish(
+            services,
+            BatchContent(Partition(hour.feed, f"{hour.key}/women").batch("b"), {"events.json": twice}),
+            "a test",
+        )
         assert built(world) == [(f"{hour.key}|women", True)]
         preview = world.reported("partners/impressions_clean")[0].metadata["preview"].splitlines()[2:]
         assert [[cell.strip() for cell in row.split("|")[1:-1]] for row in preview] == [

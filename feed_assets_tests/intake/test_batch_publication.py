@@ -10,7 +10,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import CLAIMS, invalidate
-from feed_assets.intake.batch_publication import PUBLISHED, Batch, publish
+from feed_assets.intake.batch_publication import PUBLISHED, BatchContent, publish
 from feed_assets.ledger import log, update_counts, updates
 from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.runs.orphan_sweep import sweep
@@ -22,7 +22,7 @@ FEED = Feed.parse("partners/men/v1.0")
 HOUR = Partition(FEED, "2026-01-01-15:00")
 START = datetime(2026, 1, 1, 15, tzinfo=UTC)
 NOW = START + timedelta(hours=2)
-BATCH = Batch(HOUR.batch("r1-7"), {"events.json": b'{"a": 1}\n', "more.json": b'{"a": 2}\n'}, ((START, 2),))
+BATCH = BatchContent(HOUR.batch("r1-7"), {"events.json": b'{"a": 1}\n', "more.json": b'{"a": 2}\n'}, ((START, 2),))
 
 
 class Killed(BaseException):
@@ -48,7 +48,7 @@ def quiet(ledger) -> Services:
     return services_of(Blackboard.open("memory://"), ledger)
 
 
-def row(services: Services, batch: Batch = BATCH) -> updates.Row | None:
+def row(services: Services, batch: BatchContent = BATCH) -> updates.UpdateRow | None:
     with services.ledger.read() as connection:
         return updates.newest(connection, [batch.partition]).get(batch.partition)
 

@@ -23,7 +23,7 @@ from feed_assets.intake.connections import (
     WITHOUT_KEY,
 )
 from feed_assets.intake.receiver import EVENTS_PER_REQUEST, HOURS_PER_REQUEST, HOURS_PER_SECOND, REJECTED_BYTES
-from feed_assets.intake.refused import Refused
+from feed_assets.intake.refused import RefusedRequest
 from feed_assets.intake.unpacking import (
     BODY_BYTES,
     EVENT_BYTES,
@@ -32,7 +32,7 @@ from feed_assets.intake.unpacking import (
     MOST_LINES,
     UNPACKED_BYTES,
     Body,
-    Held,
+    BodyMemory,
 )
 from feed_assets_tests.support.each_case import each_case
 
@@ -47,7 +47,7 @@ def read(data: bytes, packing: str = "", held: int = 1 << 30, piece: int = 1000)
             yield data[start : start + piece]
         yield b""
 
-    return asyncio.run(received(Body(Held(held), packing), chunks()))
+    return asyncio.run(received(Body(BodyMemory(held), packing), chunks()))
 
 
 async def received(body: Body, chunks: AsyncIterable[bytes], turn: Callable[[], Awaitable[None]] = _at_once) -> bytes:
@@ -69,8 +69,8 @@ def test_a_body_is_read_as_it_was_sent_packed_or_not():
 def test_a_bomb_is_refused_before_it_is_in_memory():
     bomb = gzip.compress(bytes(64 * UNPACKED_BYTES), mtime=0)
     assert len(bomb) < BODY_BYTES
-    held = Held(2 * UNPACKED_BYTES)
-    with pytest.raises(Refused, match="bytes unpacked") as refused:
+    held = BodyMemory(2 * UNPACKED_BYTES)
+    with pytest.raises(RefusedRequest, match="bytes unpacked") as refused:
         asyncio.run(received(Body(held, "gzip"), _once(bomb)))
     assert refused.value.status == 413
     assert held._left > UNPACKED_BYTES - (1 << 20), "no more than the limit was ever held"
@@ -92,7 +92,7 @@ async def _once(data: bytes):
     ],
 )
 def test_what_is_not_as_it_says_is_refused(data, packing, status):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedRequest) as refused:
         read(data, packing)
     assert refused.value.status == status
 
@@ -114,14 +114,14 @@ def test_a_body_costs_its_lines_or_its_bytes_and_waits_for_its_turn_if_it_is_lar
     async def turn() -> None:
         waited.append(True)
 
-    body = Body(Held(1 << 30), "gzip", kind)
+    body = Body(BodyMemory(1 << 30), "gzip", kind)
     assert asyncio.run(received(body, _once(gzip.compress(data, mtime=0)), turn)) == data
     assert (body.cost, len(waited)) == (cost, turns)
 
 
 def test_lines_without_end_are_refused_by_the_first_of_them_and_counted():
-    body = Body(held := Held(UNPACKED_BYTES), "gzip")
-    with pytest.raises(Refused, match="lines, with blank ones") as refused:
+    body = Body(held := BodyMemory(UNPACKED_BYTES), "gzip")
+    with pytest.raises(RefusedRequest, match="lines, with blank ones") as refused:
         asyncio.run(received(body, _once(gzip.compress(b"\n" * UNPACKED_BYTES, mtime=0))))
     assert refused.value.status == 413
     assert MOST_LINES < body.cost < 2 * MOST_LINES
@@ -131,7 +131,7 @@ def test_lines_without_end_are_refused_by_the_first_of_them_and_counted():
 
 def test_others_have_their_turn_while_a_body_is_unpacked():
     async def turns() -> int:
-        turns, body = 0, Body(Held(1 << 30), "gzip", "array")
+        turns, body = 0, Body(BodyMemory(1 << 30), "gzip", "array")
         task = asyncio.create_task(received(body, _once(gzip.compress(b" " * UNPACKED_BYTES, mtime=0))))
         while not task.done():
             await asyncio.sleep(0)
@@ -142,10 +142,10 @@ def test_others_have_their_turn_while_a_body_is_unpacked():
 
 
 def test_bytes_in_flight_are_bounded_and_given_back():
-    held = Held(1000)
+    held = BodyMemory(1000)
     body = Body(held)
     assert asyncio.run(received(body, _once(b"x" * 450))) == b"x" * 450
-    with pytest.raises(Refused, match="in flight") as refused:
+    with pytest.raises(RefusedRequest, match="in flight") as refused:
         asyncio.run(received(Body(held), _once(b"x" * 200)))
     assert (refused.value.status, refused.value.retry_after) == (503, 1)
     body.let_go()
@@ -191,7 +191,7 @@ def test_an_empty_array_has_no_events():
     [b"", b"{}", b"[", b"[1,]", b"[1 2]", b"[1]x", b"[1", b"[,1]", b"[NaN]", b"[" * 100_000, b"\xff", b'["\n"]'],
 )
 def test_an_array_that_is_none_is_refused_whole(body):
-    with pytest.raises(Refused, match="no JSON array") as refused:
+    with pytest.raises(RefusedRequest, match="no JSON array") as refused:
         raws(body, "array")
     assert refused.value.status == 400
 
@@ -211,7 +211,7 @@ def test_an_event_of_many_fields_with_one_twice_takes_no_longer_than_its_length(
     fields = ", ".join(f'"k{number}": 1' for number in range(50_000))
     line, started = f'{{{fields}, "k7": 2}}'.encode(), time.process_time()
     assert next(events(line, "lines")).broken == "malformed: field 'k7' is there twice"
-    with pytest.raises(Refused, match="field 'k7' is there twice"):
+    with pytest.raises(RefusedRequest, match="field 'k7' is there twice"):
         raws(b"[" + line + b"]", "array")
     assert time.process_time() - started < 5, "of CPU, where the other way takes 30"
 
@@ -230,7 +230,7 @@ def test_a_line_of_an_open_string_takes_no_longer_than_its_length():
 
 
 def test_a_list_that_is_longer_than_any_event_is_not_read():
-    with pytest.raises(Refused, match="or it has more than 2097152 bytes"):
+    with pytest.raises(RefusedRequest, match="or it has more than 2097152 bytes"):
         raws(b"[[" + b"[]," * ROW_BYTES + b"0]]", "array")
 
 

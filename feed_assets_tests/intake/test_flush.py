@@ -14,7 +14,7 @@ from feed_assets.intake import authentication, spool
 from feed_assets.intake import flush as module
 from feed_assets.intake.flush import _Gathered, flush, flush_all
 from feed_assets.intake.receiver import Receiver
-from feed_assets.intake.refused import Refused
+from feed_assets.intake.refused import RefusedRequest
 from feed_assets.intake.spool import Spool
 from feed_assets.ledger import event_rejects, idempotency, update_counts
 from feed_assets.ledger.batch_sets import pins_of
@@ -137,7 +137,7 @@ def test_one_key_may_add_so_many_hours_to_those_to_be_published(quiet, monkeypat
     quiet.hours.per_second = 1
     tens = [[event(hour, f"2026-01-01T{hour:02}:00:00Z") for hour in range(first, first + 10)] for first in (0, 10)]
     push(quiet, *tens[0])
-    with pytest.raises(Refused, match="more than 1 hours to publish a second") as refused:
+    with pytest.raises(RefusedRequest, match="more than 1 hours to publish a second") as refused:
         push(quiet, *tens[1])
     assert (refused.value.status, refused.value.retry_after) == (429, 1)
     assert push(quiet, *tens[1], api_key="another") == {"accepted": 10, "rejected": 0, "repeated": False}
@@ -151,7 +151,7 @@ def test_hours_that_the_next_flush_has_anyway_cost_nothing_until_it_is_over(quie
     quiet.spool.seal()
     push(quiet, event(1))
     push(quiet, event(1, "2026-01-01T03:00:00Z"))
-    with pytest.raises(Refused, match="hours to publish"):
+    with pytest.raises(RefusedRequest, match="hours to publish"):
         push(quiet, event(1))
 
 
@@ -257,7 +257,7 @@ def test_a_key_means_its_first_request_before_and_after_the_flush_and_a_restart(
     flushed(quiet)
     assert push(quiet, event(1), key="k") == again
     assert push(quiet, event(2), feed=WOMEN, key="k") == first
-    with pytest.raises(Refused, match="another body") as refused:
+    with pytest.raises(RefusedRequest, match="another body") as refused:
         push(quiet, event(3), key="k")
     assert refused.value.status == 422
     flushed(quiet)
@@ -285,7 +285,7 @@ def test_a_request_that_ends_while_another_with_its_key_asks_the_ledger_is_not_t
     if end == "is answered":
         assert push(quiet, event(1), key="k")["repeated"]
     else:
-        with pytest.raises(Refused, match="is under way: send it again later"):
+        with pytest.raises(RefusedRequest, match="is under way: send it again later"):
             push(quiet, event(1), key="k")
     assert flushed(quiet) == ""
     assert numbers(published(quiet.services.board)) == [1]
@@ -301,7 +301,7 @@ def test_a_key_holds_for_seven_days(quiet):
 def test_a_key_that_another_receiver_has_taken_waits_until_it_is_sure(quiet, tmp_path):
     other = receiver_of(quiet.services.board, quiet.services.ledger, tmp_path, "other")
     push(quiet, event(1), key="k")
-    with pytest.raises(Refused, match="under way") as refused:
+    with pytest.raises(RefusedRequest, match="under way") as refused:
         push(other, event(1), key="k")
     assert (refused.value.status, refused.value.retry_after) == (409, 1)
     flushed(quiet)
@@ -331,7 +331,7 @@ def test_of_many_requests_at_once_with_one_key_one_is_taken(quiet):
 
     outcomes = asyncio.run(all_at_once())
     assert sum(getattr(each, "accepted", 0) for each in outcomes) == 1
-    assert {each.status for each in outcomes if isinstance(each, Refused)} <= {409}
+    assert {each.status for each in outcomes if isinstance(each, RefusedRequest)} <= {409}
     flushed(quiet)
     assert numbers(published(quiet.services.board)) == [1]
 

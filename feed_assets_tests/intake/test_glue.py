@@ -12,14 +12,14 @@ from feed_assets import Pull, foreign_feed
 from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.write import invalidate
-from feed_assets.intake.batch_publication import Batch, publish
+from feed_assets.intake.batch_publication import BatchContent, publish
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import subscription
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
-from feed_assets.sources.glue import GlueSink, Registered, Table, glue_type
+from feed_assets.sources.glue import GlueSink, GlueTable, Registered, glue_type
 from feed_assets_tests.support import sum_projects
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import harness
@@ -51,7 +51,7 @@ def world(schema: str = SCHEMA, hours: dg.PartitionsDefinition = HOURS):
 
 def published(batch: Partition = BATCH, text: str = "id,at,n,price\n") -> str:
     services = Services.of(settings())
-    return publish(services, Batch(batch, {f"{len(text)}.csv": text.encode()}), "a test").id
+    return publish(services, BatchContent(batch, {f"{len(text)}.csv": text.encode()}), "a test").id
 
 
 def partitions(glue) -> dict[tuple[str, ...], str]:
@@ -75,7 +75,7 @@ def told() -> dict[str, str]:
 def test_a_table_follows_the_schema_and_a_partition_is_where_the_newest_valid_data_are(glue):
     tested, first = world(), published()
     watched(tested)
-    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["Table"]
+    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["GlueTable"]
     columns = {each["Name"]: each["Type"] for each in table["StorageDescriptor"]["Columns"]}
     assert columns == {"id": "string", "at": "timestamp", "n": "bigint", "price": "decimal(10,2)"}
     assert [each["Name"] for each in table["PartitionKeys"]] == ["date", "hour", "batch"]
@@ -128,7 +128,7 @@ def test_a_schema_that_is_another_one_is_the_tables_from_the_next_change_on(glue
     watched(world())
     published(text="id,at,n,price,more\n")
     watched(world(f"{SCHEMA}, more int"))
-    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["Table"]
+    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["GlueTable"]
     assert table["StorageDescriptor"]["Columns"][-1] == {"Name": "more", "Type": "int"}
 
 
@@ -162,7 +162,7 @@ def test_without_a_region_it_is_said_in_sentences(monkeypatch):
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-    table = Table("t", "id string", "json", ("date",), "s3://lake/t/")
+    table = GlueTable("t", "id string", "json", ("date",), "s3://lake/t/")
     with pytest.raises(
         SinkUnavailable, match=r"You must specify a region\. Check region, credentials and their rights\."
     ):

@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.feeds.write import publish as put
-from feed_assets.intake.batch_publication import Batch, publish
+from feed_assets.intake.batch_publication import BatchContent, publish
 from feed_assets.ledger.states import window_queries
 from feed_assets.ledger.states.count_reports import report
 from feed_assets.orchestration.decide.graph import Graph
@@ -31,7 +31,7 @@ def test_a_batch_is_built_from_though_nobody_looks_through_its_feed():
     batch, services = Partition(Feed.parse(RAW), DAY).batch("a"), Services.of(settings())
     put(services.board, batch, {"raw.csv": rows(1).encode()}, datetime(2020, 2, 1, tzinfo=UTC))
     assert outcomes(world.run_until_idle()) == []
-    publish(services, Batch(batch, {"raw.csv": rows(1).encode()}), "pull")
+    publish(services, BatchContent(batch, {"raw.csv": rows(1).encode()}), "pull")
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
 
 
@@ -51,12 +51,12 @@ def test_what_is_pushed_is_reported_and_completes_its_windows_though_nobody_has_
             return str(window_queries.known(connection, [at])[at].state)
 
     world.tick()
-    publish(services, Batch(batches.batch("a"), {"events.json": b"{}\n{}\n"}, ((hour, 2),)), "receiver a")
+    publish(services, BatchContent(batches.batch("a"), {"events.json": b"{}\n{}\n"}, ((hour, 2),)), "receiver a")
     assert state() == "open"
     told = [Report(batches.feed, "", "day", ((hour, n),), "adserver", f"{n:020d}") for n in (2, 3)]
     assert not report(services.ledger, told[:1], datetime.now(UTC)).rejected
     assert state() == "complete"
-    publish(services, Batch(batches.batch("b"), {"events.json": b"{}\n"}, ((hour, 1),)), "receiver b")
+    publish(services, BatchContent(batches.batch("b"), {"events.json": b"{}\n"}, ((hour, 1),)), "receiver b")
     assert state() == "complete_with_issue", "one more than the other tier has"
     assert not report(services.ledger, told[1:], datetime.now(UTC)).rejected
     assert state() == "complete"

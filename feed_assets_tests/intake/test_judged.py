@@ -10,7 +10,7 @@ import pytest
 
 from feed_assets.intake.bodies import SLICE_BYTES
 from feed_assets.intake.receiver import EVENTS_PER_REQUEST, HOURS_PER_REQUEST, REASONS_TOLD, _Judging
-from feed_assets.intake.refused import Refused
+from feed_assets.intake.refused import RefusedRequest
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.receivers import FEEDS, MEN, NOW, event, lines
 
@@ -47,7 +47,7 @@ def test_a_request_has_events_of_a_thousand_hours_at_most(hours, is_refused):
     last = datetime(2026, 1, 2, 10, tzinfo=UTC)
     sent = [event(hour, f"{last - timedelta(hours=hour):%Y-%m-%dT%H:59:00Z}") for hour in range(hours)]
     feed = replace(FEEDS[MEN], first=datetime(2020, 1, 1, tzinfo=UTC))
-    with pytest.raises(Refused, match="events of 1001 hours") if is_refused else nullcontext():
+    with pytest.raises(RefusedRequest, match="events of 1001 hours") if is_refused else nullcontext():
         asyncio.run(judged(lines(*sent), "lines", feed))
 
 
@@ -56,6 +56,6 @@ def test_a_request_has_events_of_a_thousand_hours_at_most(hours, is_refused):
     [(b"\xff" * 2000, 8000, "malformed"), (b'{"%b": 1}' % (b"x" * 900), 8000, "unknown fields: x")],
 )
 def test_what_is_kept_of_rejected_events_and_of_their_reasons_is_bounded(line, count, reason):
-    with pytest.raises(Refused, match=f"rejected, the first with '{reason}") as refused:
+    with pytest.raises(RefusedRequest, match=f"rejected, the first with '{reason}") as refused:
         asyncio.run(judged((line + b"\n") * count, "lines"))
     assert refused.value.status == 413

@@ -4,7 +4,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.intake.bodies import events, sent
-from feed_assets.intake.refused import Refused
+from feed_assets.intake.refused import RefusedRequest
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.receivers import pushed
 
@@ -73,5 +73,5 @@ def test_an_array_is_judged_by_the_same_digits():
             found.append(str(error))
     assert found[:2] == ["big: not a bigint", "d: not a decimal(5,2)"]
     assert isinstance(found[2], int)
-    with pytest.raises(Refused, match="field 'big' is there twice"):
+    with pytest.raises(RefusedRequest, match="field 'big' is there twice"):
         [*events(b"[" + AT + b'"big":1,"big":2}]', "array")]

@@ -6,11 +6,11 @@ from itertools import count, islice
 import pytest
 
 from feed_assets.core.feeds import Feed, File, Partition
-from feed_assets.core.pulls import Pull, State
+from feed_assets.core.pulls import FileState, Pull
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake import pull as module
-from feed_assets.intake.pull import Source, due
+from feed_assets.intake.pull import PullSource, due
 from feed_assets.ledger import log
 from feed_assets_tests.support.pull_partners import (
     FEED,
@@ -36,7 +36,7 @@ def test_a_file_is_one_batch_of_the_hour_that_its_name_says_and_is_pulled_once(p
     assert partner.look()
     assert partner.held() == {HOUR: ["id\n1\n"], "2024-02-27-23:00": ["id\n2\n"]}
     assert partner.known() == {HOUR: 1, "2024-02-27-23:00": 1}
-    assert partner.registered().state is State.DONE
+    assert partner.registered().state is FileState.DONE
     assert partner.look()
     assert partner.updates() == 2
 
@@ -85,7 +85,7 @@ def test_or_it_stays_as_it_was_pulled_and_is_told_of_until_it_is_that_again(on_d
     assert on_disk.held() == {HOUR: ["id\n1\n"]}
     rename_file(on_disk, "2024-02-29/05/kept", FIRST)
     on_disk.look()
-    assert (wrong_files(on_disk), on_disk.registered().state) == ([], State.DONE)
+    assert (wrong_files(on_disk), on_disk.registered().state) == ([], FileState.DONE)
 
 
 def test_one_that_is_emptied_stays_as_it_was_pulled(partner):
@@ -135,7 +135,7 @@ def test_what_was_changed_and_is_renamed_back_to_what_was_pulled_is_one_file(on_
     on_disk.remove(FIRST)
     rename_file(on_disk, "2024-02-29/05/kept", "2024-02-29/05/b.csv")
     on_disk.look()
-    assert (wrong_files(on_disk), on_disk.registered("2024-02-29/05/b.csv").state) == ([], State.DONE)
+    assert (wrong_files(on_disk), on_disk.registered("2024-02-29/05/b.csv").state) == ([], FileState.DONE)
     with pytest.raises(KeyError):
         on_disk.registered()
 
@@ -283,8 +283,8 @@ def test_an_update_that_somebody_has_invalidated_stays_so(partner):
 
 
 def test_a_look_is_due_at_a_tick_of_the_cron_and_until_it_is_complete(partner):
-    source = Source(FEED, Pull("women", "%Y-%m-%d/%H/*.csv", prefix="out", cron="0 */6 * * *"), key_of)
-    other = Source(FEED, source.pull, key_of)
+    source = PullSource(FEED, Pull("women", "%Y-%m-%d/%H/*.csv", prefix="out", cron="0 */6 * * *"), key_of)
+    other = PullSource(FEED, source.pull, key_of)
 
     def is_due() -> bool:
         return bool(due(partner.services, [other], partner.now))
@@ -300,7 +300,7 @@ def test_a_look_is_due_at_a_tick_of_the_cron_and_until_it_is_complete(partner):
 
 
 def test_of_what_is_due_comes_first_what_was_looked_at_longest_ago(partner):
-    a, b, c = (Source(Feed.parse(f"partners/{name}/v1.0"), partner.pull, key_of) for name in "abc")
+    a, b, c = (PullSource(Feed.parse(f"partners/{name}/v1.0"), partner.pull, key_of) for name in "abc")
     for hours, source in enumerate((b, a)):
         assert module.pull(partner.services, source, NOW + timedelta(hours=hours), lambda: False)
     assert due(partner.services, [a, b, c], NOW + timedelta(hours=12)) == [c, b, a]

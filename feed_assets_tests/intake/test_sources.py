@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
 from feed_assets.feeds import batch_set
 from feed_assets.intake import authentication
-from feed_assets.intake.batch_publication import Batch, publish
+from feed_assets.intake.batch_publication import BatchContent, publish
 from feed_assets.ledger import event_rejects
 from feed_assets.ledger.states import window_queries
 from feed_assets.orchestration.decide.graph import Graph
@@ -84,7 +84,7 @@ def test_what_is_pushed_of_one_source_builds_its_partition_alone():
     raw = spec()
     world = harness(raw, sums_of(raw, partitions_def=BY_SOURCE), give=lambda _: Given([{"k": "a", "n": 1}]))
     batch = Partition(Feed.parse(FEED), f"{HOUR}/men").batch("a")
-    publish(Services.of(settings()), Batch(batch, {"events.json": b"{}\n"}), "receiver a")
+    publish(Services.of(settings()), BatchContent(batch, {"events.json": b"{}\n"}), "receiver a")
     assert outcomes(world.run_until_idle()) == [("sums", f"{HOUR}|men", True)]
 
 
@@ -97,7 +97,7 @@ def test_its_windows_are_complete_by_source():
     world.tick()
     hour = datetime(2026, 1, 2, 11, tzinfo=UTC)
     batch = Partition(Feed.parse(FEED), f"{HOUR}/men").batch("a")
-    publish(services, Batch(batch, {"events.json": b"{}\n"}, ((hour, 1),)), "receiver a")
+    publish(services, BatchContent(batch, {"events.json": b"{}\n"}, ((hour, 1),)), "receiver a")
     world.tick()
     at = [WindowAddress(batch.feed, f"source={source}", "hour", HOUR) for source in ("men", "women")]
     with services.ledger.read() as connection:
@@ -110,7 +110,7 @@ def test_its_windows_are_complete_by_source():
 def test_in_a_catalog_the_source_is_a_key_of_the_table():
     services = Services.of(settings())
     batch = Partition(Feed.parse(FEED), f"{HOUR}/men").batch("a")
-    publish(services, Batch(batch, {"events.json": b"{}\n"}), "receiver a")
+    publish(services, BatchContent(batch, {"events.json": b"{}\n"}), "receiver a")
     catalog = Catalog(Graph(dg.Definitions([spec()]).resolve_asset_graph()), services.ledger, "s3://lake")
     (found,) = {each for _, each in catalog.after(0, 100) if each}
     assert (found.table.keys, found.values) == (

@@ -3,14 +3,14 @@
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import dialect
 from feed_assets.kafka.cutter import Chunk, Cutter
-from feed_assets.kafka.messages import OFFSET, OPERATION, DeadLetter, Message, Row, Tombstone
+from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Message, Tombstone
 
 TEN = Topic(key=("id",), messages=10, seconds=60)
 
 
-def row(offset: int, schema_id: int = 1) -> Row:
+def row(offset: int, schema_id: int = 1) -> ChunkRow:
     columns = (OPERATION, OFFSET, "id", *(f"v{number}" for number in range(schema_id)))
-    return Row(offset, schema_id, columns, dialect.line(["update", offset, f"k{offset}", *range(schema_id)]))
+    return ChunkRow(offset, schema_id, columns, dialect.line(["update", offset, f"k{offset}", *range(schema_id)]))
 
 
 def tombstone(offset: int) -> Tombstone:

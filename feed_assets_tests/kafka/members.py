@@ -75,7 +75,11 @@ def member(place: Place, name: str, topic: Topic, log: Path, said: Path, who: st
 
 def _tell(at, shares) -> None:
     """Have a session tell where it is."""
-    assign, revoke, opened = service.Session._assign, service.Session._revoke, service.Session._opened
+    assign, revoke, opened = (
+        service.ConnectorSession._assign,
+        service.ConnectorSession._revoke,
+        service.ConnectorSession._opened,
+    )
     signalling = service.signalling
 
     def assigned(self, consumer, places):
@@ -98,5 +102,9 @@ def _tell(at, shares) -> None:
         at("opened")
         return found
 
-    service.Session._assign, service.Session._revoke, service.Session._opened = assigned, revoked, one_opened
+    service.ConnectorSession._assign, service.ConnectorSession._revoke, service.ConnectorSession._opened = (
+        assigned,
+        revoked,
+        one_opened,
+    )
     service.signalling = fenced

@@ -13,7 +13,7 @@ from feed_assets.core.topics import OPERATIONS, Topic
 from feed_assets.kafka import avro, dialect, messages
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.message_counts import moment_of
-from feed_assets.kafka.messages import DeadLetter, Message, Row, Tombstone
+from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
 from feed_assets.kafka.registry_schemas import Poison
 from feed_assets.kafka.signals import minute_of
 from feed_assets_tests.support.each_case import each_case
@@ -69,7 +69,7 @@ def wire(schema_id, datum):
 
 
 def cells(row):
-    assert isinstance(row, Row), row
+    assert isinstance(row, ChunkRow), row
     (found,) = dialect.read(row.line)
     return dict(zip(row.columns, found, strict=True))
 
@@ -189,7 +189,7 @@ def test_what_the_value_has_not_of_the_key_comes_from_the_message_s_key():
 
 
 def test_a_key_that_is_not_needed_may_be_anything():
-    assert isinstance(decoder()(Message(5, b"plain text", CLICK)), Row)
+    assert isinstance(decoder()(Message(5, b"plain text", CLICK)), ChunkRow)
 
 
 POISON = {
@@ -249,5 +249,5 @@ def test_an_unknown_operation_is_a_dead_letter(operation, headers, reason):
 def test_whatever_the_bytes_are_a_message_becomes_something(data, schema_id, key):
     value = struct.pack(">BI", 0, schema_id) + data
     found = decoder()(Message(5, key, value))
-    assert isinstance(found, Row | DeadLetter)
-    assert not isinstance(found, Row) or [*dialect.read(found.line)]
+    assert isinstance(found, ChunkRow | DeadLetter)
+    assert not isinstance(found, ChunkRow) or [*dialect.read(found.line)]

@@ -14,7 +14,7 @@ from feed_assets.core.limits import REASON_BYTES
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import avro, registry_schemas
 from feed_assets.kafka.decode import Decoder
-from feed_assets.kafka.messages import DeadLetter, Message, Row
+from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message
 from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.schema_limits import (
     BRANCHES,
@@ -173,7 +173,7 @@ def test_a_hostile_schema_is_a_dead_letter_with_its_reason_and_the_partition_goe
     assert len(letter.reason.encode()) <= REASON_BYTES
     with pytest.raises(ValueError, match=HOSTILE_SCHEMAS[name][1]):
         raise ValueError(letter.reason)
-    assert isinstance(decode(hostile, GOOD), Row)
+    assert isinstance(decode(hostile, GOOD), ChunkRow)
 
 
 REFERENCES = {
@@ -202,10 +202,10 @@ def test_references_are_fetched_once_each_and_up_to_a_limit(name):
     subjects, references, reason, requests = REFERENCES[name]
     with served({HOSTILE: (record(), references)}, subjects) as (registry, made):
         found = decode(made, HOSTILE)
-        assert isinstance(found, DeadLetter if reason else Row), found
+        assert isinstance(found, DeadLetter if reason else ChunkRow), found
         assert reason in getattr(found, "reason", "")
         assert len(registry.requests) == requests
-        assert isinstance(decode(made, GOOD), Row)
+        assert isinstance(decode(made, GOOD), ChunkRow)
 
 
 def test_names_that_are_named_twice_at_each_level_take_steps_in_proportion():
@@ -246,8 +246,8 @@ def test_large_schemas_of_honest_producers_are_read():
         made,
     ):
         assert "bytes behind the Avro" in decode(made, 2, b"\x02" + bytes(10_000)).reason  # Read whole.
-        assert isinstance(decode(made, 3, b"\x02" + bytes(5_000)), Row)
-        assert isinstance(decode(made, 4, b"\x02" + b"\x02" * 50), Row)
+        assert isinstance(decode(made, 3, b"\x02" + bytes(5_000)), ChunkRow)
+        assert isinstance(decode(made, 4, b"\x02" + b"\x02" * 50), ChunkRow)
 
 
 def test_schemas_that_cannot_be_used_are_forgotten_one_by_one(monkeypatch):

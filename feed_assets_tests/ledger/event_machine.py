@@ -25,7 +25,7 @@ from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.ledger.tables import cursor, metadata
 from feed_assets.ledger.tables import inbox as left
 from feed_assets.runs.build import build
-from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.recipe import Recipe, RecipeInput
 from feed_assets.runs.reconcile import reconcile as finish_left
 from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
@@ -251,7 +251,7 @@ class EventMachine(RuleBasedStateMachine):
         return Services(self.board, self.ledger, PlainMaker, lambda: NOW)
 
     def _recipe(self, reader) -> Recipe:
-        sources = tuple(Source(str(table), table, is_table=True) for table in TABLES)
+        sources = tuple(RecipeInput(str(table), table, is_table=True) for table in TABLES)
         return Recipe(reader.output.feed, sources, lambda **_: None, code_version=str(next(self.numbers)), wants=WANTS)
 
     def _build(self, reader, slices) -> SteppedBuild:

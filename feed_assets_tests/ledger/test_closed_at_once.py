@@ -92,7 +92,7 @@ class Race:
 
     ledger: object
     dataset: Feed
-    outcome: count_reports.Reported | None = None
+    outcome: count_reports.ReportOutcome | None = None
 
     @property
     def window(self) -> WindowAddress:
@@ -102,7 +102,7 @@ class Race:
         """Tell of another hour of it."""
         self.tell("another", HOUR + timedelta(days=1))
 
-    def tell(self, part: str, *starts: datetime) -> count_reports.Reported:
+    def tell(self, part: str, *starts: datetime) -> count_reports.ReportOutcome:
         counts = tuple((start, 10) for start in starts)
         both = [Report(self.dataset, "", part, counts, tier) for tier in ("", "kafka")]
         return count_reports.report(self.ledger, both, NOW)

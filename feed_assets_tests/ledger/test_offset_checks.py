@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidReport
 from feed_assets.core.feeds import Feed
-from feed_assets.core.offset_comparison import Compared
+from feed_assets.core.offset_comparison import OffsetProblems
 from feed_assets.core.offsets import compared, joined
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.ledger.states import count_reports, window_queries
@@ -211,7 +211,7 @@ def check_against(world, ledger, dataset):
             {name: joined((one, one) for one in sorted(some)) for name, some in each.items()}
             for each in world.wrong(at)
         )
-        found = known[address].offsets if address in known else Compared()
+        found = known[address].offsets if address in known else OffsetProblems()
         assert found == compared(lacking, doubled), (at, world.reports)
 
 

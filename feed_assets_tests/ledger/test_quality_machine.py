@@ -23,7 +23,7 @@ from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger import log
 from feed_assets.ledger.states import backfills, count_reports, window_queries
 from feed_assets.ledger.states.posting import NewTransition, post
-from feed_assets.ledger.states.window_rows import Row
+from feed_assets.ledger.states.window_rows import WindowRow
 from feed_assets.ledger.tables import change
 from feed_assets_tests.ledger.quality_oracle import DAY, LEGAL, SIZES, At, Oracle
 from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, part, source
@@ -179,7 +179,7 @@ def test_what_is_no_transition_is_not_logged_whoever_posts_it(sqlite_ledger):
     pairs = [(before, after) for before in WindowState for after in WindowState if after.value not in LEGAL[before]]
     assert len(pairs) == 36 - sum(map(len, LEGAL.values()))
     for before, after in pairs:
-        row = Row(at, DAY, DAY + timedelta(hours=1), state=after)
+        row = WindowRow(at, DAY, DAY + timedelta(hours=1), state=after)
         with pytest.raises(IllegalTransition), sqlite_ledger.write() as connection:
             post(connection, [NewTransition(row, before, "why")], [], NOW, "ada")
     assert log_of(sqlite_ledger) == []

@@ -63,7 +63,7 @@ def carried_on(ledger):
     return ledger
 
 
-def inputs(connection: sa.Connection, keys: list[str], update_id: str = SECOND) -> dict[updates.Row, list[Pin]]:
+def inputs(connection: sa.Connection, keys: list[str], update_id: str = SECOND) -> dict[updates.UpdateRow, list[Pin]]:
     newest = updates.newest(connection, [at(OUTPUT, key) for key in keys])
     return {row: [Pin(at(INPUT, output.key), update_id, "x")] for output, row in newest.items()}
 

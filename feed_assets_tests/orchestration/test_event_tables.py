@@ -28,7 +28,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration import by_hand
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import declaration_of
-from feed_assets.orchestration.execute.components import Table
+from feed_assets.orchestration.execute.components import EventTableYaml
 from feed_assets.orchestration.run_outcomes import why_failed
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
@@ -397,7 +397,7 @@ def test_the_durations_of_the_last_updates_are_a_chart_in_the_metadata(team, see
 
 def test_event_tables_in_yaml_are_those_of_python(tmp_path):
     source = {"name": "shop", "parts": [{"url": "env:SHOP", "table": "events", "order_by": "id"}]}
-    tables = [Table(table="shop/orders", table_name="ORDERS", start_date="2024-01-01")]
+    tables = [EventTableYaml(table="shop/orders", table_name="ORDERS", start_date="2024-01-01")]
     made = EventTableComponent(source=source, tables=tables).build_defs(dg.ComponentTree.for_test().load_context)
     (spec,) = made.assets
     shop = EventSource("shop", (SqlTable("env:SHOP", "events", "id"),))

@@ -77,7 +77,7 @@ def drop(tested, *keys: str, feed: str = RAW) -> None:
         tested.drop(feed, key, rows(1))
 
 
-def newest(output: Partition = OUT) -> updates.Row:
+def newest(output: Partition = OUT) -> updates.UpdateRow:
     with open_ledger(settings().ledger).read() as connection:
         return updates.newest(connection, [output])[output]
 

@@ -76,7 +76,7 @@ def rebuild(world: Harness, *, rows: bool = False, trust: bool = False, services
         return rebuild_ledger(graph, services or Services.of(settings(), PlainMaker), utc_now(), rows=rows, trust=trust)
 
 
-def newest(feed: str, day: str = DAY) -> updates.Row:
+def newest(feed: str, day: str = DAY) -> updates.UpdateRow:
     with open_ledger(settings().ledger).read() as connection:
         (found,) = updates.newest(connection, [Partition(Feed.parse(feed), day)]).values()
     return found

@@ -9,7 +9,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.ledger import tables
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.ticks.reporter import REPORTED, Position
+from feed_assets.orchestration.ticks.reporter import REPORTED, LogPosition
 from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
@@ -118,7 +118,7 @@ def test_what_a_run_is_about_to_report_waits_for_its_end():
     )
     with open_ledger(settings().ledger).write() as connection:
         connection.execute(sa.update(tables.run).values(dagster_run=going_on.run_id))
-    world.instance.daemon_cursor_storage.set_cursor_values({f"{REPORTED}/feeds": str(Position())})
+    world.instance.daemon_cursor_storage.set_cursor_values({f"{REPORTED}/feeds": str(LogPosition())})
     before = reports_of(world)
     assert {event.asset_key.to_user_string() for event in before.events} == {"t/raw"}
     world.instance.report_run_failed(going_on)
@@ -140,7 +140,7 @@ def test_what_a_run_has_in_its_own_log_alone_is_reported(monkeypatch, lost):
         return dg.EventRecordsResult([], "", has_more=False) if is_lost else fetch(wanted, limit=limit)
 
     monkeypatch.setattr(world.instance, "fetch_materializations", without)
-    world.instance.daemon_cursor_storage.set_cursor_values({f"{REPORTED}/feeds": str(Position())})
+    world.instance.daemon_cursor_storage.set_cursor_values({f"{REPORTED}/feeds": str(LogPosition())})
     found = {event.asset_key.to_user_string(): event for event in reports_of(world).events}
     assert found.keys() - {"t/raw"} == lost
     (event,) = [found[asset] for asset in lost]

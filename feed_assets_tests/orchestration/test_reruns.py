@@ -119,13 +119,16 @@ def test_two_ticks_at_once_tell_a_partition_once_also_after_the_first_was_delive
     other = Again(first.partition, "20990101.000000")
     with ledger.write() as connection:
         replaced_updates.made_again(connection, other, made.now())
-    told = replaced_updates.Report(first.partition.feed, "of the first", "1 to 3", ())
+    told = replaced_updates.RerunReport(first.partition.feed, "of the first", "1 to 3", ())
     replaced_updates.report(ledger, [first], [told], made.now())
     with ledger.write() as connection:
         connection.execute(sa.delete(alert).where(alert.c.name.startswith("report:")))  # Every channel has said it.
     replaced_updates.report(ledger, [first], [told], made.now())
     replaced_updates.report(
-        ledger, [first, other], [replaced_updates.Report(first.partition.feed, "of both", "1 to 4", ())], made.now()
+        ledger,
+        [first, other],
+        [replaced_updates.RerunReport(first.partition.feed, "of both", "1 to 4", ())],
+        made.now(),
     )
     with ledger.read() as connection:
         names = connection.execute(sa.select(alert.c.name)).scalars().all()

@@ -11,7 +11,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.build import build
 from feed_assets.runs.phases import Outcome
-from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.recipe import Recipe, RecipeInput
 from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.support import feed_processes, ledger_processes
@@ -19,7 +19,10 @@ from feed_assets_tests.support.build_lake import NOW
 
 REPORT, A, B = (Feed.parse(name) for name in ("team/report/v1.0", "team/a", "team/b"))
 RECIPE = Recipe(
-    REPORT, (Source("a", A, is_table=True), Source("b", B, is_table=True)), lambda a, b: None, code_version="1"
+    REPORT,
+    (RecipeInput("a", A, is_table=True), RecipeInput("b", B, is_table=True)),
+    lambda a, b: None,
+    code_version="1",
 )
 
 feed_processes.processes.set_forkserver_preload(

@@ -18,7 +18,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import backfills, window_queries
 from feed_assets.ledger.states.count_reports import report
 from feed_assets.runs.build import build
-from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.recipe import Recipe, RecipeInput
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.services import Services, this_process
 from feed_assets.testing import PlainMaker
@@ -110,7 +110,7 @@ def test_it_is_ended_once(lake):
 
 def made_again(services: Services) -> None:
     """Build a day by hand that fills the hour, and is not unlike what it was."""
-    recipe = Recipe(CLEAN, (Source("raw", RAW),), lambda raw: raw)
+    recipe = Recipe(CLEAN, (RecipeInput("raw", RAW),), lambda raw: raw)
     build(recipe, Partition(CLEAN, DAY), {"raw": [Partition(RAW, DAY)]}, services, made_again=[HOUR])
 
 

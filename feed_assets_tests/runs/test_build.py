@@ -15,7 +15,7 @@ from feed_assets.ledger.tables import update as table
 from feed_assets.runs import checks
 from feed_assets.runs.build import build
 from feed_assets.runs.phases import Published, Refused, Unchanged
-from feed_assets.runs.recipe import Source
+from feed_assets.runs.recipe import RecipeInput
 from feed_assets.spark.rejects import reject
 from feed_assets_tests.support.build_lake import (
     CLEAN,
@@ -198,7 +198,7 @@ def test_rows_of_an_input_that_fans_in_tell_their_partition(lake):
     for key, line in {"2019-11-24": ONE, "2019-11-25": TWO}.items():
         lake.drop(line, key=key)
         lake.clean(key)
-    sources = (Source("clean", CLEAN, fans_in=True),)
+    sources = (RecipeInput("clean", CLEAN, fans_in=True),)
     lake.top(["2019-11-24", "2019-11-25"], sources=sources, transform=lambda clean: clean.select("id", "_partition"))
     assert rows(lake, TOP) == [(1, "2019-11-24"), (2, "2019-11-25")]
 
@@ -213,7 +213,7 @@ def test_records_of_a_foreign_input_that_fans_in_do_so_too_and_are_read_as_one_f
         plans.append(raw._jdf.queryExecution().analyzed().toString())
         return raw
 
-    source = Source("raw", RAW, "csv", SCHEMA, fans_in=True, is_appendable=bool(batch))
+    source = RecipeInput("raw", RAW, "csv", SCHEMA, fans_in=True, is_appendable=bool(batch))
     inputs = {"raw": [Partition(RAW, key) for key in keys]}
     build(replace(CLEANING, sources=(source,), transform=watching), CLEAN_DAY, inputs, lake.services)
     assert [(row[0], row[2]) for row in rows(lake)] == [(1, keys[0]), (2, keys[1])]
@@ -221,7 +221,7 @@ def test_records_of_a_foreign_input_that_fans_in_do_so_too_and_are_read_as_one_f
 
 
 def test_a_tagged_input_reaches_the_function_with_what_does_not_parse(lake):
-    sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
+    sources = (RecipeInput("raw", RAW, "csv", SCHEMA, tagged=True),)
 
     def no_two(raw):
         return reject(raw, raw.id == 2, "id: is two")
@@ -242,12 +242,12 @@ def test_a_tagged_input_reaches_the_function_with_what_does_not_parse(lake):
 def test_rows_with_reasons_come_from_tagged_inputs_and_from_nothing_else(lake, tagged, transform):
     lake.drop(ONE)
     with pytest.raises(InvalidDefinition, match="Keep the three columns, or take the input untagged"):
-        lake.clean(sources=(Source("raw", RAW, "csv", SCHEMA, tagged=tagged),), transform=transform)
+        lake.clean(sources=(RecipeInput("raw", RAW, "csv", SCHEMA, tagged=tagged),), transform=transform)
 
 
 def test_rejects_that_are_none_and_a_preview_take_no_job(lake, spark):
     """One job, which writes the rows and counts what the check wants to know of them."""
-    sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
+    sources = (RecipeInput("raw", RAW, "csv", SCHEMA, tagged=True),)
     jobs = {}
 
     def count(step):
@@ -261,7 +261,7 @@ def test_rejects_that_are_none_and_a_preview_take_no_job(lake, spark):
 
 
 def test_rows_that_a_function_drops_without_a_reason_are_not_accounted_for(lake):
-    sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
+    sources = (RecipeInput("raw", RAW, "csv", SCHEMA, tagged=True),)
     lake.drop(ONE, TWO, BAD)
     refused = lake.clean(sources=sources, transform=lambda raw: raw.where("id = 1"), checks=(checks.accounted(),))
     assert isinstance(refused, Refused)
@@ -270,7 +270,7 @@ def test_rows_that_a_function_drops_without_a_reason_are_not_accounted_for(lake)
 
 def test_rows_that_a_function_never_asks_for_are_not_accounted_for(lake):
     """Whoever counted on the way would count what was asked for, and miss the others."""
-    sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
+    sources = (RecipeInput("raw", RAW, "csv", SCHEMA, tagged=True),)
     lake.drop(ONE, TWO, BAD)
     refused = lake.clean(sources=sources, transform=lambda raw: raw.limit(1), checks=(checks.accounted(),))
     assert isinstance(refused, Refused)

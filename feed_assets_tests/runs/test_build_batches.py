@@ -9,11 +9,11 @@ from feed_assets.core.feeds import Partition
 from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import batch_sets
 from feed_assets.runs.phases import Unchanged
-from feed_assets.runs.recipe import Source
+from feed_assets.runs.recipe import RecipeInput
 from feed_assets_tests.support.build_lake import CLEAN, DAY, RAW, SCHEMA, Lake, rows, stepping
 
 HELD = Partition(RAW, DAY)
-APPENDED = (Source("raw", RAW, "csv", SCHEMA, is_appendable=True),)
+APPENDED = (RecipeInput("raw", RAW, "csv", SCHEMA, is_appendable=True),)
 
 
 def drop(lake: Lake, batch: str, *ids: int):

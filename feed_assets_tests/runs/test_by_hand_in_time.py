@@ -12,7 +12,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import runs, updates
 from feed_assets.runs.build import build
-from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.recipe import Recipe, RecipeInput
 from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.support.build_lake import NOW
@@ -20,7 +20,7 @@ from feed_assets_tests.support.build_lake import NOW
 RAW, OUT = Feed.parse("t/raw/v1.0"), Partition(Feed.parse("t/out/v1.0"), "2019-11-24")
 HOURS = [Partition(RAW, f"2019-11-24-{hour:02}:00") for hour in range(3)]
 AFTER = NOW + timedelta(hours=2)
-RECIPE = Recipe(OUT.feed, (Source("raw", RAW),), lambda raw: raw)
+RECIPE = Recipe(OUT.feed, (RecipeInput("raw", RAW),), lambda raw: raw)
 
 
 def run(ledger, at, *, there):

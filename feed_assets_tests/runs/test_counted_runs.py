@@ -14,12 +14,12 @@ from feed_assets.ledger.tables import update as table
 from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
 from feed_assets.runs.phases import Published, Refused
-from feed_assets.runs.recipe import Source
+from feed_assets.runs.recipe import RecipeInput
 from feed_assets_tests.support.build_lake import CLEAN, CLEANING, DAY, NOW, RAW, SCHEMA, Lake, at, stepping
 
 ONE, TWO, BAD = f"1,{DAY} 01:00:00", f"2,{DAY} 02:00:00", f"x,{DAY} 02:04:59.9"
 UNTIMED = f"3,{DAY}"
-COUNTED = Source("raw", RAW, "csv", SCHEMA, event_time="at", grain="5min")
+COUNTED = RecipeInput("raw", RAW, "csv", SCHEMA, event_time="at", grain="5min")
 RECORDS = {at(1): 1, at(2): 2}
 NEVER = Check("never", "there are no rows", lambda found: found < 0, "count(1)")
 

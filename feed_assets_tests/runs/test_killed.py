@@ -17,7 +17,7 @@ from feed_assets.core.pins import Pin
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.updates import Row
+from feed_assets.ledger.updates import UpdateRow
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.phases import Published, Unchanged
 from feed_assets.runs.reconcile import FinishedRun, reconcile
@@ -41,7 +41,7 @@ class Killed:
     step: str
     is_visible: bool
     """Whether the manifest of the main update had been written."""
-    before: Row
+    before: UpdateRow
     """What was published by the first build."""
     pin: Pin
     """What the second one read."""
@@ -58,7 +58,7 @@ class Aftermath:
 
     lake: Lake
     killed: tuple[Killed, ...]
-    expected: Row
+    expected: UpdateRow
     """What the second build publishes where nobody kills it."""
     finished: tuple[FinishedRun, ...]
 

@@ -12,7 +12,7 @@ from feed_assets.feeds.write import publish
 from feed_assets.ledger import runs
 from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.phases import Published
-from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.recipe import Recipe, RecipeInput
 from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.support.build_lake import NOW
@@ -33,7 +33,7 @@ def drop(services, rows):
 
 def make(services, output, named=NEWEST):
     inputs = {each.feed.name[2:]: [each] for each in MADE_OF[output]}
-    sources = tuple(Source(name, each.feed) for name, (each,) in inputs.items())
+    sources = tuple(RecipeInput(name, each.feed) for name, (each,) in inputs.items())
     recipe = Recipe(output.feed, sources, lambda: None, is_by_events=output == REPORT)
     return build(recipe, output, inputs, services, named)
 

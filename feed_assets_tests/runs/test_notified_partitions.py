@@ -19,9 +19,9 @@ from pydantic import Secret
 from feed_assets.core.errors import BlackboardRefused, QueueUnavailable
 from feed_assets.core.feeds import MANIFEST, Feed, Partition, update_id
 from feed_assets.core.s3_events import told as told_of
-from feed_assets.core.setting_types import Place
+from feed_assets.core.setting_types import BlackboardLocation
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.queues import MESSAGES_PER_REQUEST, Message, Queue
+from feed_assets.feeds.queues import MESSAGES_PER_REQUEST, Queue, QueueMessage
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.batch_sets import pins_of
@@ -285,7 +285,7 @@ def test_or_by_the_message_of_the_file_where_all_objects_are_told_of(heard, loca
 
 
 def test_blackboards_of_others_have_queues_of_their_own_and_one_queue_may_tell_of_several(local_board, ledger, rung):
-    partner = Place(url=f"s3://{BUCKET}/partner", queue=rung.url)
+    partner = BlackboardLocation(url=f"s3://{BUCKET}/partner", queue=rung.url)
     settings = Settings(
         blackboard=f"s3://{BUCKET}/{ROOT}", blackboard_queue=rung.url, blackboards=Secret({"partner": partner})
     )
@@ -349,13 +349,13 @@ class Told:
     url = "a test"
 
     def __init__(self) -> None:
-        self.messages = list[Message]()
+        self.messages = list[QueueMessage]()
 
-    def receive(self, seconds: int = 0) -> list[Message]:
+    def receive(self, seconds: int = 0) -> list[QueueMessage]:
         found, self.messages = self.messages, []
         return found
 
-    def delete(self, messages: Sequence[Message]) -> None:
+    def delete(self, messages: Sequence[QueueMessage]) -> None:
         """It comes once."""
 
 
@@ -364,13 +364,13 @@ class Producer:
     """A team that writes and removes objects of two partitions, and what its bucket would tell of each."""
 
     board: Blackboard
-    told: list[Message] = field(default_factory=list[Message])
+    told: list[QueueMessage] = field(default_factory=list[QueueMessage])
 
     def act(self, day: Partition, hour: int, name: str, put: bytes | None) -> None:
         key = f"{day.path}/{update_id(NOW + timedelta(hours=hour))}/{name}"
         self.board.delete([key]) if put is None else self.board.put(key, put)
         number = str(len(self.told))
-        self.told.append(Message(number, by_event_bridge(BUCKET, f"{ROOT}/{key}"), number))
+        self.told.append(QueueMessage(number, by_event_bridge(BUCKET, f"{ROOT}/{key}"), number))
 
 
 NAMES = st.sampled_from([("part-1", b"x"), (MANIFEST, b"1"), ("part-2", b"y"), (MANIFEST, b"2")])

@@ -13,7 +13,7 @@ from feed_assets.core.profiles import Profile
 from feed_assets.feeds.write import publish
 from feed_assets.runs import checks
 from feed_assets.runs.checks import Check
-from feed_assets.runs.recipe import Source
+from feed_assets.runs.recipe import RecipeInput
 from feed_assets.runs.spark_maker import SparkMaker
 from feed_assets.spark import rejects
 from feed_assets.spark.rejects import reject
@@ -85,7 +85,7 @@ def test_a_run_is_a_job_that_writes_and_one_for_rejects(lake, spark, drop, form,
     """Of Parquet one more counts the rows by the footers. Keys are compared without Spark."""
     drop(form, count)
     watch = Watch(spark)
-    source = Source("raw", RAW, form, SCHEMA, tagged=tagged, event_time="at", grain="hour")
+    source = RecipeInput("raw", RAW, form, SCHEMA, tagged=tagged, event_time="at", grain="hour")
     lake.clean(sources=(source,), grain="hour", checks=CHECKS, services=stepping(lake, watch))
     assert (lake.newest().records, lake.newest(REJECTS).records) == (count - rejected, rejected)
     assert watch.between() == jobs
@@ -96,7 +96,7 @@ def test_json_is_a_job_that_writes_and_one_for_rejects(lake, spark, drop):
     lines = [f'{{"id": {n}, "at": "{DAY} 01:00:00"}}' if n % 100 else "no JSON" for n in range(10_000)]
     publish(lake.services.board, Partition(RAW, DAY), {"part-0.json": "\n".join([*lines, ""]).encode()}, NOW)
     watch = Watch(spark)
-    lake.clean(sources=(Source("raw", RAW, "json", SCHEMA),), checks=CHECKS, services=stepping(lake, watch))
+    lake.clean(sources=(RecipeInput("raw", RAW, "json", SCHEMA),), checks=CHECKS, services=stepping(lake, watch))
     assert lake.newest(REJECTS).records == 100
     assert (watch.between(), watch.kept) == ([1, 1, 0, 0, 0], 0)
 
@@ -111,7 +111,7 @@ def test_a_function_that_reads_in_part_has_its_rejects_counted_apart(lake, spark
 
 def test_a_function_that_is_not_deterministic_loses_no_record(lake, monkeypatch):
     """Rows in are clean and rejected ones, or, where more are rejected than come along, nothing is published."""
-    source = Source("raw", RAW, "csv", SCHEMA, tagged=True)
+    source = RecipeInput("raw", RAW, "csv", SCHEMA, tagged=True)
     lake.drop(*[f"{n},{DAY} 01:00:00" for n in range(200)])
 
     def by_chance(raw):
@@ -128,7 +128,7 @@ def test_a_function_that_is_not_deterministic_loses_no_record(lake, monkeypatch)
 
 
 def test_a_clean_row_may_be_of_chance(lake):
-    source = Source("raw", RAW, "csv", SCHEMA, tagged=True)
+    source = RecipeInput("raw", RAW, "csv", SCHEMA, tagged=True)
     lake.drop(f"1,{DAY} 01:00:00", f"x,{DAY} 01:00:00")
     lake.clean(sources=(source,), transform=lambda raw: raw.withColumn("chance", sf.rand()))
     assert (lake.newest().records, lake.newest(REJECTS).records) == (1, 1)

@@ -8,7 +8,7 @@ from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds.write import publish
 from feed_assets.runs.phases import Published
-from feed_assets.runs.recipe import Source
+from feed_assets.runs.recipe import RecipeInput
 from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, Lake
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.odd_parquet import FILES, REFUSED
@@ -18,7 +18,7 @@ from feed_assets_tests.support.parquet_schemas import schema_of
 def published(lake: Lake, name: str) -> Sequence[Any] | str:
     """The values of the one column that a run has published, or REFUSED."""
     raw = publish(lake.services.board, Partition(RAW, DAY), {"part-0.parquet": FILES[name][0]}, NOW)
-    source = Source("raw", RAW, "parquet", schema_of(lake.services.board, raw))
+    source = RecipeInput("raw", RAW, "parquet", schema_of(lake.services.board, raw))
     try:
         outcome = lake.clean(sources=(source,), event_time=None, code_version=name)
     except UnreadableUpdate as error:

@@ -39,7 +39,7 @@ def look(services: Services, feed: Feed) -> list[str]:
     return [name for name, _ in counting.requests]
 
 
-def newest(services: Services, feed: Feed, key: str) -> updates.Row | None:
+def newest(services: Services, feed: Feed, key: str) -> updates.UpdateRow | None:
     with services.ledger.read() as connection:
         return updates.newest(connection, [Partition(feed, key)]).get(Partition(feed, key))
 

@@ -9,11 +9,11 @@ from feed_assets.core.feeds import Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
 from feed_assets.runs.phases import Published
-from feed_assets.runs.recipe import Source
+from feed_assets.runs.recipe import RecipeInput
 from feed_assets_tests.support import damaged_parquet as damaged
 from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, TOP, Lake, rows
 
-SOURCE = Source("raw", RAW, "parquet", "id bigint")
+SOURCE = RecipeInput("raw", RAW, "parquet", "id bigint")
 FUNCTIONS = {
     "all": lambda raw: raw,
     "one row": lambda raw: raw.limit(1),

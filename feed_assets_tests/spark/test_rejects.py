@@ -10,7 +10,7 @@ from feed_assets.spark import rejects
 from feed_assets.spark.input_frames import clean, read_own
 from feed_assets.spark.rejects import (
     REJECTS,
-    Rejected,
+    RejectedRows,
     is_tagged,
     reject,
     reject_duplicates,
@@ -126,7 +126,7 @@ def test_no_rejects_are_written_as_spark_would_write_them(spark, board):
 def test_whoever_writes_the_clean_rows_has_counted_the_others(spark, board, tagged):
     frame = reject(tagged(("a", 1, "r1"), ("b", -1, "r2"), ("c", -1, "r3")), sf.col("at") < 0, "negative")
     for number, (some, count) in enumerate(((frame, 2), (frame.where("at > 0"), 0)), 3):
-        good, rejected = Rejected.on_the_way(some)
+        good, rejected = RejectedRows.on_the_way(some)
         assert write(good, board, TURNED_AWAY, f"20191124.00000{number}").records == 1
         assert (rejected.counts()["_records"] or 0) == count
         assert write_rejects([rejected], board, TURNED_AWAY, f"20191124.00001{number}").records == count
@@ -134,7 +134,7 @@ def test_whoever_writes_the_clean_rows_has_counted_the_others(spark, board, tagg
 
 def test_rejects_of_several_frames_are_one_update(local_board, tagged):
     def split(number, *rows):
-        good, rejected = Rejected.on_the_way(reject(tagged(*rows), sf.col("at") < 0, "negative"))
+        good, rejected = RejectedRows.on_the_way(reject(tagged(*rows), sf.col("at") < 0, "negative"))
         write(good, local_board, TURNED_AWAY, f"20191124.00000{number}")
         return rejected
 
@@ -156,9 +156,9 @@ def test_a_function_that_rejects_others_when_it_runs_again_loses_nothing(local_b
         reject(tagged(*rows), sf.col("at") < 0, "negative")
         for rows in ((("a", -1, "r1"), ("b", 1, "r2")), OTHERS[others])
     )
-    good, rejected = Rejected.on_the_way(first)
+    good, rejected = RejectedRows.on_the_way(first)
     write(good, local_board, TURNED_AWAY, "20191124.000001")
-    unstable = Rejected(rejected_rows(second), lambda: {**rejected.counts(), "_some": None})
+    unstable = RejectedRows(rejected_rows(second), lambda: {**rejected.counts(), "_some": None})
     with pytest.raises(UnstableRejects, match="1 records were rejected while the dataset was written, and "):
         write_rejects([unstable], local_board, TURNED_AWAY, "20191124.000002")
 
@@ -169,7 +169,7 @@ def test_rejects_that_came_along_are_not_made_again(local_board, tagged, monkeyp
     monkeypatch.setattr(rejects, "_LONGEST", longest)
     monkeypatch.setattr(rejects, "reject_counts", rejects.reject_counts.__wrapped__)  # of another limit
     rows = (("a", -1, "r1"), ("b", 1, "r2"), ("c", -1, "é" * 40), ("d", -1, "\0\u2028\n\"'"))
-    good, rejected = Rejected.on_the_way(reject(tagged(*rows), sf.col("at") < 0, "negative"), kept)
+    good, rejected = RejectedRows.on_the_way(reject(tagged(*rows), sf.col("at") < 0, "negative"), kept)
     write(good, local_board, TURNED_AWAY, "20191124.000001")
     assert (rejected.written() is rejected.rows) == ((kept, longest) != (10, 100))
     found = write_rejects([rejected], local_board, TURNED_AWAY, "20191124.000002")
@@ -180,7 +180,7 @@ def test_rejects_that_came_along_are_not_made_again(local_board, tagged, monkeyp
 
 def test_a_frame_whose_rows_are_all_rejected_is_counted_apart(local_board, tagged):
     """The optimizer removes the observation where a constant condition leaves no clean row."""
-    good, rejected = Rejected.on_the_way(reject(tagged(("a", 1, "r1"), ("b", 2, "r2")), sf.lit(True), "no"))
+    good, rejected = RejectedRows.on_the_way(reject(tagged(("a", 1, "r1"), ("b", 2, "r2")), sf.lit(True), "no"))
     assert write(good, local_board, TURNED_AWAY, "20191124.000001").records == 0
     assert write_rejects([rejected], local_board, TURNED_AWAY, "20191124.000002").records == 2
 

@@ -21,7 +21,7 @@ from feed_assets.ledger.tables import update as table
 from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.phases import Outcome
-from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.recipe import Recipe, RecipeInput
 from feed_assets.runs.run_turn import Patience
 from feed_assets.runs.services import Services
 from feed_assets.runs.spark_maker import SparkMaker
@@ -44,13 +44,13 @@ def as_it_is(raw):
 
 CLEANING = Recipe(
     feed=CLEAN,
-    sources=(Source("raw", RAW, "csv", SCHEMA),),
+    sources=(RecipeInput("raw", RAW, "csv", SCHEMA),),
     transform=as_it_is,
     rejects=REJECTS,
     event_time="at",
     code_version="1",
 )
-TOPPING = Recipe(feed=TOP, sources=(Source("clean", CLEAN),), transform=lambda clean: clean.select("id"))
+TOPPING = Recipe(feed=TOP, sources=(RecipeInput("clean", CLEAN),), transform=lambda clean: clean.select("id"))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Lake:
         """What readers of the blackboard see."""
         return read.latest(self.services.board, Partition(feed, key)).update
 
-    def newest(self, feed: Feed = CLEAN, key: str = DAY) -> updates.Row | None:
+    def newest(self, feed: Feed = CLEAN, key: str = DAY) -> updates.UpdateRow | None:
         """What the ledger says is published."""
         with self.services.ledger.read() as connection:
             return updates.newest(connection, [Partition(feed, key)]).get(Partition(feed, key))

@@ -68,7 +68,7 @@ def work(folder: Path) -> None:
     from feed_assets.feeds.write import claim, publish
     from feed_assets.settings import Settings
     from feed_assets.spark.input_frames import read, read_own
-    from feed_assets.spark.rejects import Rejected
+    from feed_assets.spark.rejects import RejectedRows
     from feed_assets.spark.session import session
     from feed_assets.spark.written_frame import write
 
@@ -77,7 +77,7 @@ def work(folder: Path) -> None:
     spark = session(Settings(blackboard=board.url))
     dropped = publish(board, raw, {"part-1.csv": b"k,n,at\na,1,2026-01-01 00:00:00\nb,x,\n"}, now)
     tagged = read(spark, board, [dropped], "csv", "k string, n int, at timestamp")
-    good, bad = Rejected.on_the_way(tagged)
+    good, bad = RejectedRows.on_the_way(tagged)
     update_id = claim(board, made, b"work", now)
     written = write(good, board, made, update_id, event_time="at")
     rows = read_own(spark, board, Update(made, update_id, written.files))

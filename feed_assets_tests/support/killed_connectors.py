@@ -47,7 +47,7 @@ def killed_at(place: Place, name: str, topic: Topic, log: Path, step: str, numbe
 def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float, is_early: bool) -> None:
     """Be killed so many seconds after its start, or after it was given its partition; whatever is being done."""
     timer = Timer(seconds, die)
-    assign = service.Session._assign
+    assign = service.ConnectorSession._assign
 
     def assigned(self, consumer, places):
         assign(self, consumer, places)
@@ -56,7 +56,7 @@ def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: floa
     if is_early:
         timer.start()
     else:
-        service.Session._assign = assigned
+        service.ConnectorSession._assign = assigned
     _serve(place, name, topic, log)
 
 
@@ -140,7 +140,7 @@ def by_the_clock() -> None:
 def by_a_checkpoint(log: Path) -> None:
     """Wrong: where to go on is in a file of its own, which is written before the signal is."""
     kept = log.with_suffix(".checkpoint")
-    begin, write = partition.Partition._begin, partition.Partition._write
+    begin, write = partition.PartitionReader._begin, partition.PartitionReader._write
 
     def started(self, reader):
         return int(kept.read_text()) if kept.exists() else begin(self, reader)
@@ -149,4 +149,4 @@ def by_a_checkpoint(log: Path) -> None:
         kept.write_text(str(chunk.signal.next_offset))
         return write(self, chunk)
 
-    partition.Partition._begin, partition.Partition._write = started, noted
+    partition.PartitionReader._begin, partition.PartitionReader._write = started, noted

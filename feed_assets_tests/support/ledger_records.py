@@ -37,7 +37,7 @@ def sync(
     reasons: dict[str, str] | None = None,
     *,
     is_batch: bool = False,
-) -> updates.Row | None:
+) -> updates.UpdateRow | None:
     """Observe a partition by a reading of now."""
     with ledger.read() as connection:
         as_of = log.last(connection)
@@ -98,7 +98,7 @@ def publish(ledger: Ledger, run_id: str, partition: Partition, update_id: str, v
         updates.change(connection, partition, update_id, updates.PUBLISHED, NOW)
 
 
-def row(ledger: Ledger, partition: Partition, update_id: str) -> updates.Row:
+def row(ledger: Ledger, partition: Partition, update_id: str) -> updates.UpdateRow:
     """One update that the ledger must know."""
     with ledger.read() as connection:
         found = updates.find(connection, partition, update_id)

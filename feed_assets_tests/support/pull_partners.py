@@ -9,7 +9,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pulls import Pull, Pulled
 from feed_assets.feeds import batch_set
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.intake.pull import Source, pull
+from feed_assets.intake.pull import PullSource, pull
 from feed_assets.ledger import intake_files
 from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.database import Ledger
@@ -66,7 +66,7 @@ class Partner:
         self.pull = replace(self.pull, **options)
 
     def look(self, out_of_time: Callable[[], bool] = never) -> bool:
-        return pull(self.services, Source(FEED, self.pull, key_of), self.now, out_of_time)
+        return pull(self.services, PullSource(FEED, self.pull, key_of), self.now, out_of_time)
 
     def look_at_all(self, out_of_time: Callable[[], bool] = at_once) -> int:
         """The calls that a look takes where the time is always over."""

@@ -20,7 +20,7 @@ from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.maker import Task
-from feed_assets.runs.recipe import Source
+from feed_assets.runs.recipe import RecipeInput
 from feed_assets.settings import settings
 from feed_assets.testing import Asked, Given, Harness, PlainMaker, Ran, Reported, rows_of
 from feed_assets_tests.support.own_sources import as_declared
@@ -104,7 +104,7 @@ def given(task: Task) -> Given:
     return Given([{"k": k, "n": sums[k]} for k in sorted(sums)], bad, failed)
 
 
-def read(source: Source, update: Update) -> list[dict]:
+def read(source: RecipeInput, update: Update) -> list[dict]:
     """The rows of an update; `n` of a foreign one is left as text where it is no number."""
     board = open_board(settings())
     if source.schema is None:

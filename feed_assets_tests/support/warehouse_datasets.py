@@ -17,7 +17,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.warehouse import dataset_state, loader
-from feed_assets.warehouse.dataset import Published
+from feed_assets.warehouse.dataset import DatasetUpdates
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.target import Target
 
@@ -47,8 +47,8 @@ class Dataset:
         return str(self.feed)
 
     @property
-    def published(self) -> Published:
-        return Published(self.feed, self.ledger, self.board)
+    def published(self) -> DatasetUpdates:
+        return DatasetUpdates(self.feed, self.ledger, self.board)
 
     def publish(self, key: str, *rows: Mapping[str, Any], schema: pa.Schema | None = None, parts: int = 1) -> str:
         """An update of a partition, which the ledger hears of; its id."""
@@ -97,7 +97,7 @@ def table(engine: Engine, dataset: Dataset, columns: str = "*") -> list[tuple[An
         return sorted(connection.execute(f"SELECT {columns} FROM {quoted(dataset.name)}"), key=repr)
 
 
-def state_rows(engine: Engine, dataset: Dataset) -> dict[str, dataset_state.Held]:
+def state_rows(engine: Engine, dataset: Dataset) -> dict[str, dataset_state.LoadedUpdate]:
     """What the state tables have of each partition."""
     with engine.open() as connection:
         found = dataset_state.loads(connection)

@@ -7,7 +7,7 @@ from feed_assets.core.warehouses import Warehouse
 from feed_assets.kafka import avro
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Connection, Engine
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.table import Loading
 from feed_assets_tests.support.kafka_topics import Place, World
@@ -44,7 +44,7 @@ def nexts(engine: Engine, name: str) -> dict[int, int]:
         return _nexts(load_state.read(connection, name))
 
 
-def _nexts(known: Known) -> dict[int, int]:
+def _nexts(known: TopicState) -> dict[int, int]:
     return {number: each.next_offset for number, each in known.positions.items()}
 
 

@@ -13,9 +13,9 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import load_state, loader, statements
-from feed_assets.warehouse.dataset import Published
+from feed_assets.warehouse.dataset import DatasetUpdates
 from feed_assets.warehouse.engines import engine_of
-from feed_assets.warehouse.load import Place, load
+from feed_assets.warehouse.load import LoadContext, load
 from feed_assets.warehouse.load_groups import Signalled, runs
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.target import Target
@@ -68,7 +68,7 @@ def killed_at(
     counting(type(connection), at, is_after)
     for run in runs(new):
         shape = shapes.get(run.schema_id or 0)
-        known = load(Place(engine, Blackboard.open(board), HOLDER, 7), name, known, run, shape)
+        known = load(LoadContext(engine, Blackboard.open(board), HOLDER, 7), name, known, run, shape)
 
 
 def counting(kind: Any, at: int | str, is_after: bool) -> None:
@@ -109,7 +109,7 @@ def dataset_killed_at(
     """Load what is new of a dataset, and be killed before or after a statement; the lease of the one before is over."""
     loader.LEASE_SECONDS = 0.0
     target = Target("main", Warehouse(url=url))  # type: ignore[arg-type]
-    of = Published(Feed.parse(feed), open_ledger(ledger), Blackboard.open(board))
+    of = DatasetUpdates(Feed.parse(feed), open_ledger(ledger), Blackboard.open(board))
     if is_wrong:
         statements.remove = apart(statements.remove)
     with target.engine.open() as connection:

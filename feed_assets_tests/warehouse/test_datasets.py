@@ -105,7 +105,7 @@ def test_what_the_ledger_takes_for_valid_still_is_waited_for_without_holding_up_
 def test_within_a_session_it_is_looked_at_again_after_a_while(target, dataset):
     lost = dataset.publish("1", row(1))
     dataset.board.delete([f"{dataset.feed}/1/{lost}/_SUCCESS"])
-    session = loader.Session(target, {dataset.name: dataset.published}, "the test")
+    session = loader.LoaderSession(target, {dataset.name: dataset.published}, "the test")
     with session._begun():
         (made,) = session._tables.values()
         made.look(0.0)

@@ -8,7 +8,7 @@ from feed_assets.sources import warehouse_events
 from feed_assets.sources.declared import COLUMNS
 from feed_assets.sources.warehouse_events import TableLoads
 from feed_assets.warehouse import dataset_state, load_state
-from feed_assets.warehouse.load_state import Known, Position
+from feed_assets.warehouse.load_state import Position, TopicState
 from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape
 
 pytestmark = pytest.mark.parametrize("url", ["duckdb"], indirect=True)
@@ -33,10 +33,10 @@ def test_nothing_is_no_position(loads):
 
 
 def test_topics_and_datasets_come_page_by_page(loads):
-    known = Known(7, SHAPE, {number: Position(number + 1, 0) for number in range(3)})
+    known = TopicState(7, SHAPE, {number: Position(number + 1, 0) for number in range(3)})
     with loads.engine.open() as connection:
         dataset_state.prepare(connection, loads.engine)
-        load_state.write(connection, loads.engine, "clicks", Known(), known)
+        load_state.write(connection, loads.engine, "clicks", TopicState(), known)
         for key in "ab":
             dataset_state.keep(connection, loads.engine, "ads/ctr/v1.0", key, "20260101.000001", None, 1)
     after, pages, complete = None, [], []
@@ -52,7 +52,7 @@ def test_topics_and_datasets_come_page_by_page(loads):
 
 def test_the_columns_are_told_as_they_are(loads):
     with loads.engine.open() as connection:
-        load_state.write(connection, loads.engine, "clicks", Known(), Known(7, SHAPE, {0: Position(1, 0)}))
+        load_state.write(connection, loads.engine, "clicks", TopicState(), TopicState(7, SHAPE, {0: Position(1, 0)}))
     (event,) = loads.read(None, 10, 0).events
     assert event.context[COLUMNS] == [
         {"name": "id", "type": "bigint", "description": "whose it is", "nullable": False},
@@ -62,12 +62,12 @@ def test_the_columns_are_told_as_they_are(loads):
 
 def test_owners_are_told_where_the_schema_is_another_one(loads):
     def load(before, schema_id, *owners):
-        after = Known(schema_id, SHAPE.model_copy(update={"owners": owners}), {0: Position(schema_id, 0)})
+        after = TopicState(schema_id, SHAPE.model_copy(update={"owners": owners}), {0: Position(schema_id, 0)})
         with loads.engine.open() as connection:
             load_state.write(connection, loads.engine, "clicks", before, after)
         return after
 
-    told, known, after = [], Known(), None
+    told, known, after = [], TopicState(), None
     for schema_id, owners in ((1, ["team:ads"]), (2, ["team:ads", "me@example.com"]), (3, [])):
         known = load(known, schema_id, *owners)
         batch = loads.read(after, 10, 0)

@@ -8,7 +8,7 @@ import pytest
 from feed_assets.core.errors import NotMigratable, OffsetsMissing
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load as loads
-from feed_assets.warehouse.load_groups import Run, runs
+from feed_assets.warehouse.load_groups import LoadGroup, runs
 from feed_assets.warehouse.load_state import Position
 from feed_assets.warehouse.migrations import migrate
 from feed_assets.warehouse.shapes import shape_of
@@ -48,7 +48,7 @@ def test_what_would_lose_data_is_refused_and_the_table_stays_as_it_was(loader, s
     known = loader.load(stream)
     newer = stream.schemas.add(ID, new)
     with pytest.raises(NotMigratable, match=said):
-        loads.load(loader.place, stream.name, known, Run(newer, tuple(stream.signals)), stream.shape(newer))
+        loads.load(loader.place, stream.name, known, LoadGroup(newer, tuple(stream.signals)), stream.shape(newer))
     assert loader.known(stream) == known
 
 
@@ -106,7 +106,7 @@ def test_a_buffer_for_each_schema_would_lose_rows(loader, stream, monkeypatch):
     for number, schema in enumerate((first, second, first)):
         stream.send(schema, {"id": number, "n": number, **({"m": "x"} if schema == second else {})})
     known = loader.known(stream)
-    of_first = Run(first, tuple(each for each in stream.signals if each.signal.schema_id == first))
+    of_first = LoadGroup(first, tuple(each for each in stream.signals if each.signal.schema_id == first))
     with pytest.raises(OffsetsMissing, match="goes on at offset 2: expected 1"):
         loads.load(loader.place, stream.name, known, of_first, stream.shape(first))
     monkeypatch.setattr(loads, "_positions", unchecked)

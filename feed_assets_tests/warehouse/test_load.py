@@ -222,7 +222,7 @@ def test_who_loads_needs_no_more_rights_than_the_docs_say(loader, stream, schema
     with loader.place.engine.open() as connection:
         load_state.prepare(connection, loader.place.engine)
         assert connection.execute("SELECT current_user") == [(role,)]
-    known = load_state.Known()
+    known = load_state.TopicState()
     for run in runs(stream.signals):
         known = load(loader.place, stream.name, known, run, stream.shape(run.schema_id))
     with loader.engine.open() as connection:
@@ -370,7 +370,7 @@ def test_a_commit_that_is_still_under_way_is_waited_for(loader, stream, schema):
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         wait_until(lambda: bool(loader.ask(waiting)), "the next session to wait")
         load_state.write(
-            other, loader.engine, stream.name, known, load_state.Known(positions={0: load_state.Position(1, 1)})
+            other, loader.engine, stream.name, known, load_state.TopicState(positions={0: load_state.Position(1, 1)})
         )
         other.execute("COMMIT")
         with pytest.raises(WarehouseUnavailable, match="was loaded by another process meanwhile"):

@@ -19,7 +19,7 @@ from feed_assets.core.topics import signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_state, loader
 from feed_assets.warehouse.engines import engine_of
-from feed_assets.warehouse.table import Loading, Table
+from feed_assets.warehouse.table import Loading, TopicTable
 from feed_assets_tests.support.kafka_topics import MORE, World
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts, rows
@@ -116,7 +116,9 @@ def test_the_limits_of_the_settings_are_those_of_a_table(world, loading):
     told = loading.warehouse.model_copy(update={"seconds": 1000, "deleted_days": 2})
     with loading.engine.open() as connection:
         load_state.take(connection, loading.engine, "the test", 30)
-        table = Table(replace(loading, warehouse=told), "the test", world.name, world.settings.key, load_state.Known())
+        table = TopicTable(
+            replace(loading, warehouse=told), "the test", world.name, world.settings.key, load_state.TopicState()
+        )
     world.produce(1)
     deleted, remembered = f'feed_assets_deleted."{world.name}"', []
     for number, hours in ((1, 47), (2, 2), (3, 0)):
@@ -224,14 +226,14 @@ def test_what_is_away_is_waited_for(world, loading, monkeypatch, capsys):
     world.produce(5)
     world.run_until_done()
     failures = iter([True, True, False, True])
-    look = Table.look
+    look = TopicTable.look
 
     def looked(self, now):
         if next(failures, False):
             raise WarehouseUnavailable("it is away")
         return look(self, now)
 
-    monkeypatch.setattr(Table, "look", looked)
+    monkeypatch.setattr(TopicTable, "look", looked)
     with loading_in_thread(loading, world) as ended:
         wait_until(lambda: bool(ended) or nexts(loading.engine, world.name) == {0: 5}, "all to be loaded", 60, 0.1)
     assert ended == []
@@ -311,14 +313,14 @@ def test_the_plan_says_what_would_become_of_a_table(world, loading):
     world.produce(3)
     world.run_until_done()
     with loading.engine.open() as connection:
-        table = Table(loading, "nobody", world.name, world.settings.key, load_state.read(connection, world.name))
+        table = TopicTable(loading, "nobody", world.name, world.settings.key, load_state.read(connection, world.name))
     created, altered = table.plan()
     assert created.statements[0].startswith(f'CREATE TABLE "{world.name}" ("id" text NOT NULL, "n" bigint NOT NULL')
     assert altered.statements == (f'ALTER TABLE "{world.name}" ADD COLUMN "note" text',)
     load(loading, world)
-    assert [*Table(loading, "nobody", world.name, world.settings.key, known(loading, world)).plan()] == []
+    assert [*TopicTable(loading, "nobody", world.name, world.settings.key, known(loading, world)).plan()] == []
 
 
-def known(loading: Loading, world: World) -> load_state.Known:
+def known(loading: Loading, world: World) -> load_state.TopicState:
     with loading.engine.open() as connection:
         return load_state.read(connection, world.name)

@@ -110,7 +110,7 @@ def forgotten(target, dataset: Dataset) -> None:
 
 def test_of_a_table_without_a_shape_nothing_is_loaded(target, dataset, monkeypatch):
     forgotten(target, dataset)
-    session = loader.Session(target, {dataset.name: dataset.published}, "the test")
+    session = loader.LoaderSession(target, {dataset.name: dataset.published}, "the test")
     with session._begun():
         (table,) = session._tables.values()
         assert [each.statements[0][:12] for each in table.plan()] == ["CREATE TABLE"]

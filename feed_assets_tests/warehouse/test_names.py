@@ -14,8 +14,8 @@ from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import change, load
-from feed_assets.warehouse.load_groups import Run, Signalled
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load_groups import LoadGroup, Signalled
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import TEXT, Column, Shape
 from feed_assets_tests.support.each_case import each_case
 
@@ -48,8 +48,8 @@ def test_any_name_is_the_name_of_a_table_and_of_its_columns(loader, name):
 
     one = signalled(1, 0, [id_, old], ["update", name, name], ["update", "b", "c"])
     two = signalled(2, 2, [id_, new, added], ["update", "d", "e", name], ["delete", "b", "", ""])
-    known = load(loader.place, topic, Known(), Run(1, (one,)), first)
-    load(loader.place, topic, known, Run(2, (two,)), second)
+    known = load(loader.place, topic, TopicState(), LoadGroup(1, (one,)), first)
+    load(loader.place, topic, known, LoadGroup(2, (two,)), second)
     table = '"' + topic.replace('"', '""') + '"'
     assert sorted(loader.ask(f"SELECT * FROM {table}")) == sorted([(name, name, 0, 0, name), ("d", "e", 0, 2, name)])
     assert loader.ask("SELECT n FROM x") == [(1,)]
@@ -60,14 +60,14 @@ def test_a_name_that_no_warehouse_takes_is_refused_in_one_line(engine, name):
     key = Column(name="id", kind=TEXT, is_nullable=False)
     for table, column in (("t", name), (name, "a")):
         with pytest.raises(InvalidShape, match=r"^'.*' is no name in a warehouse: expected .*$"):
-            change(engine, table, Known(), 1, Shape(columns=(key, Column(name=column, kind=TEXT)), key=("id",)))
+            change(engine, table, TopicState(), 1, Shape(columns=(key, Column(name=column, kind=TEXT)), key=("id",)))
 
 
 def test_a_table_is_not_called_as_postgresqls_own(postgresql):
     engine = engine_of(str(postgresql.database()))
     shape = Shape(columns=(Column(name="id", kind=TEXT, is_nullable=False),), key=("id",))
     with pytest.raises(InvalidShape, match="pg_class is a name of PostgreSQL's own"):
-        change(engine, "pg_class", Known(), 1, shape)
+        change(engine, "pg_class", TopicState(), 1, shape)
 
 
 def test_moments_are_read_and_written_whatever_form_a_database_gives_dates(postgresql):

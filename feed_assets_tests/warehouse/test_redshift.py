@@ -9,7 +9,7 @@ from feed_assets.core.errors import ChunkBroken, InvalidSetting, InvalidShape, L
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import load_files
-from feed_assets.warehouse.load import Place
+from feed_assets.warehouse.load import LoadContext
 from feed_assets.warehouse.redshift import LENGTHS, Redshift
 from feed_assets.warehouse.shapes import Column, Kind, Shape
 from feed_assets_tests.warehouse import standin
@@ -230,7 +230,7 @@ def test_a_chunk_that_is_gone_when_redshift_reads_it_fails_the_load(loader, stre
 
 def test_chunks_that_are_not_on_s3_are_refused(loader, url):
     with pytest.raises(InvalidSetting, match="expected a blackboard on S3"):
-        Place(loader.engine, Blackboard.open("memory://"), "me", 7)
+        LoadContext(loader.engine, Blackboard.open("memory://"), "me", 7)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds import read
 from feed_assets.warehouse import dataset_state, load_state
-from feed_assets.warehouse.load import Place
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load import LoadContext
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.replace import Exchange, replace
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, state_rows
@@ -17,11 +17,11 @@ from feed_assets_tests.warehouse.topic_loader import HOLDER
 
 
 @pytest.fixture
-def place(target, dataset) -> Place:
+def place(target, dataset) -> LoadContext:
     with target.engine.open() as connection:
         dataset_state.prepare(connection, target.engine)
         load_state.take(connection, target.engine, HOLDER, 30)
-    return Place(target.engine, dataset.board, HOLDER, 7)
+    return LoadContext(target.engine, dataset.board, HOLDER, 7)
 
 
 def exchange(dataset: Dataset, number: int, instead_of: str | None = None) -> Exchange:
@@ -31,7 +31,7 @@ def exchange(dataset: Dataset, number: int, instead_of: str | None = None) -> Ex
 
 
 def test_a_table_that_moved_meanwhile_is_left_as_it_is(place, dataset):
-    first = replace(place, dataset.name, Known(), exchange(dataset, 1))
+    first = replace(place, dataset.name, TopicState(), exchange(dataset, 1))
     before = state_rows(place.engine, dataset)["1"].update_id
     known = replace(place, dataset.name, first, exchange(dataset, 2, before))
     there = state_rows(place.engine, dataset)
@@ -39,7 +39,7 @@ def test_a_table_that_moved_meanwhile_is_left_as_it_is(place, dataset):
     stale = exchange(dataset, 3, before)
     dataset.rows = rows
     unknown = stale._replace(held=there["1"].update_id)
-    for wanted, what in ((stale, known), (unknown, Known(schema_id=1, shape=known.shape))):
+    for wanted, what in ((stale, known), (unknown, TopicState(schema_id=1, shape=known.shape))):
         with pytest.raises(WarehouseUnavailable, match="was loaded by another process meanwhile"):
             replace(place, dataset.name, what, wanted)
         assert state_rows(place.engine, dataset) == there
@@ -53,7 +53,7 @@ def test_a_commit_that_is_still_under_way_is_waited_for(place, dataset):
     with ThreadPoolExecutor() as pool, engine.open() as other, engine.open() as third:
         other.execute("BEGIN")
         load_state.renew(other, engine, HOLDER)
-        waits = pool.submit(replace, place, dataset.name, Known(), wanted)
+        waits = pool.submit(replace, place, dataset.name, TopicState(), wanted)
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         wait_until(lambda: bool(third.execute(waiting)), "the next session to wait")
         dataset_state.keep(other, engine, dataset.name, "1", "20260101.000001", None, 0)
@@ -71,7 +71,7 @@ def test_the_lease_is_as_young_as_the_end_of_a_load(place, dataset, monkeypatch)
         keep(connection, *given)
 
     monkeypatch.setattr(dataset_state, "keep", long)
-    replace(place, dataset.name, Known(), exchange(dataset, 1))
+    replace(place, dataset.name, TopicState(), exchange(dataset, 1))
     with place.engine.open() as connection:
         young = f"SELECT 1 FROM feed_assets.lease WHERE seen_at > {place.engine.now} - INTERVAL '30 minutes'"
         assert connection.execute(young)

@@ -11,7 +11,7 @@ from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import engine_of
-from feed_assets.warehouse.load_groups import Run, Signalled
+from feed_assets.warehouse.load_groups import LoadGroup, Signalled
 from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.lives import committed
@@ -151,7 +151,7 @@ def large(world: World, name: str, signals: Sequence[Signalled], keys: int) -> i
         known = load_state.read(connection, name)
     with suppress(WarehouseUnavailable):
         if signals:
-            loads.load(world.loader.place, name, known, Run(SCHEMA, tuple(signals)), SHAPE)
+            loads.load(world.loader.place, name, known, LoadGroup(SCHEMA, tuple(signals)), SHAPE)
     wait_until(world.server.is_quiet, "the server to be done with it")
     with engine.open() as connection:
         total = load_state.read(connection, name).positions[0].next_offset

@@ -3,9 +3,9 @@
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine
-from feed_assets.warehouse.load import Place, load
+from feed_assets.warehouse.load import LoadContext, load
 from feed_assets.warehouse.load_groups import runs
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets_tests.warehouse.stream import Stream
 
 HOLDER = "the test"
@@ -15,13 +15,13 @@ class Loader:
     """Loads a topic into a warehouse, from what that knows on."""
 
     def __init__(self, engine: Engine, board: Blackboard) -> None:
-        self.engine, self.place = engine, Place(engine, board, HOLDER, 7)
+        self.engine, self.place = engine, LoadContext(engine, board, HOLDER, 7)
 
-    def known(self, stream: Stream) -> Known:
+    def known(self, stream: Stream) -> TopicState:
         with self.engine.open() as connection:
             return load_state.read(connection, stream.name)
 
-    def load(self, stream: Stream, *signals) -> Known:
+    def load(self, stream: Stream, *signals) -> TopicState:
         """Load these signals, or all of the topic that are new; the table is then what the model says."""
         known = self.known(stream)
         nexts = {number: each.next_offset for number, each in known.positions.items()}

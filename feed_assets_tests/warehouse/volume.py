@@ -13,9 +13,9 @@ from feed_assets.kafka.chunk_files import FOLDER
 from feed_assets.kafka.messages import OFFSET, OPERATION
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse.engines import Engine, engine_of
-from feed_assets.warehouse.load import Place, load
-from feed_assets.warehouse.load_groups import Run, Signalled
-from feed_assets.warehouse.load_state import Known
+from feed_assets.warehouse.load import LoadContext, load
+from feed_assets.warehouse.load_groups import LoadGroup, Signalled
+from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import Column, Kind, Shape
 from feed_assets_tests.support.servers import peak_mb
 
@@ -55,7 +55,13 @@ def signalled(board: Blackboard, name: str, files: int, rows: int, keys: int) ->
 def loaded(url: str, board: str, name: str, signals: Sequence[Signalled], peak: Path) -> None:
     """Load all of them at once, and write down the most memory that it took."""
     engine = engine_of(url)
-    load(Place(engine, Blackboard.open(board), HOLDER, 7), name, Known(), Run(SCHEMA, tuple(signals)), SHAPE)
+    load(
+        LoadContext(engine, Blackboard.open(board), HOLDER, 7),
+        name,
+        TopicState(),
+        LoadGroup(SCHEMA, tuple(signals)),
+        SHAPE,
+    )
     peak.write_text(f"{peak_mb(os.getpid())}")
 
 

@@ -31,7 +31,7 @@ from feed_assets.spark.input_frames import read_own
 from feed_assets.spark.jvm import hide_banner
 from feed_assets.spark.session import session
 from feed_assets.warehouse import loader
-from feed_assets.warehouse.dataset import Published
+from feed_assets.warehouse.dataset import DatasetUpdates
 from feed_assets.warehouse.target import Target
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Stage:
 
     def load(self, feed: Feed, expected: int) -> None:
         """Load a dataset into the warehouse. Raise DemoFailed unless as many partitions as expected are loaded."""
-        loads = loader.once(self.warehouse, {str(feed): Published(feed, self.services.ledger, self.board)})
+        loads = loader.once(self.warehouse, {str(feed): DatasetUpdates(feed, self.services.ledger, self.board)})
         if loads != expected:
             raise DemoFailed(f"{loads} partitions of {feed} were loaded: expected {expected}. {self.where_next}")
         self.say(f"  loaded {loads} partitions of {feed} into {self.folder / 'warehouse.db'}, a DuckDB file")

@@ -9,7 +9,7 @@ from feed_assets.cli.status_page.links import Links, filtered, name_of
 from feed_assets.core.grid import LEGEND, Cell, Slots, cells
 
 if TYPE_CHECKING:
-    from feed_assets.orchestration.decide.status_grid import Row, Status
+    from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 NAMED_FROM = 5
 """The fewest columns of a cell that has room for the key of its partition."""
@@ -29,7 +29,7 @@ def days_grid(status: "Status", links: Links) -> str:
     return f'<div class="scroll" tabindex="0" role="region" aria-label="Grid of all datasets">{grid}</div>'
 
 
-def _line(row: "Row", slots: Slots, links: Links) -> str:
+def _line(row: "GridRow", slots: Slots, links: Links) -> str:
     name, line = name_of(row, links), "".join(_cells(row, slots, links))
     return f'<tr {filtered(row)}><th scope="row">{name}</th>{line}</tr>'
 
@@ -50,7 +50,7 @@ def _day(day: datetime, span: int, form: str) -> str:
     return f"<th class=day colspan={span}>{day:{form}}</th>"
 
 
-def _cells(row: "Row", slots: Slots, links: Links) -> Iterator[str]:
+def _cells(row: "GridRow", slots: Slots, links: Links) -> Iterator[str]:
     per_day = _DAY // slots.step
     begins_day = [" day" * (per_day > 1 and at % per_day == 0) for at in range(len(slots))]
     reached = 0

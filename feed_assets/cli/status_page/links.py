@@ -13,7 +13,7 @@ from feed_assets.core.grid import LEGEND, Cell, CellState
 if TYPE_CHECKING:
     from feed_assets.cli.status_views import ReasonView
     from feed_assets.orchestration.decide.nodes import Node
-    from feed_assets.orchestration.decide.status_grid import Row, Status
+    from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Links:
         query = urlencode({"view": "partitions", **({"partition": key} if key else {})})
         return escape(f"/assets/{quote('/'.join(node.key.path))}?{query}")
 
-    def partition(self, row: "Row", at: Partition) -> str:
+    def partition(self, row: "GridRow", at: Partition) -> str:
         """Return the key of a partition, which leads to it in Dagster."""
         name = escape(at.key or str(at.feed))
         return f'<a href="{self.dagster(row.node, row.node.key_of(at))}">{name}</a>' if self.is_live else name
@@ -55,7 +55,7 @@ class Links:
         return f'title="{escape(_title(cell), quote=True)}"', inner
 
 
-def name_of(row: "Row", links: Links) -> str:
+def name_of(row: "GridRow", links: Links) -> str:
     """Return the name of a row: its dataset, and the key of its other dimensions."""
     of = f" <small>{escape(row.of)}</small>" if row.of else ""
     return f"{links.dataset(str(row.node.feed))}{of}"
@@ -71,7 +71,7 @@ def named(state: CellState) -> str:
     return f"{sign(state)}{escape(state.value)}"
 
 
-def filtered(row: "Row") -> str:
+def filtered(row: "GridRow") -> str:
     """Return the attributes by which the script filters a row of the page."""
     states = " ".join(sorted({each.state.name.lower() for each in row.shown}))
     return f'data-name="{escape(f"{row.node.feed} {row.of}".lower(), quote=True)}" data-states="{states}"'

@@ -9,7 +9,7 @@ from feed_assets.cli.status_page.sections import moment
 from feed_assets.core.grid import LEGEND, Cell, periods
 
 if TYPE_CHECKING:
-    from feed_assets.orchestration.decide.status_grid import Row, Status
+    from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 
 def newest_periods(status: "Status", links: Links) -> str:
@@ -20,7 +20,7 @@ def newest_periods(status: "Status", links: Links) -> str:
     return f'<table class="lines"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
-def _line(row: "Row", links: Links) -> str:
+def _line(row: "GridRow", links: Links) -> str:
     strip = periods(row.shown)
     cells = "".join(_cells(strip, links))
     newest = f"{named(strip[-1].state)}<small>{strip[-1].name}</small>" if strip else ""
@@ -40,7 +40,7 @@ def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
         yield f'<span class="{name}" {title}>{inner}</span>'
 
 
-def _marks(row: "Row") -> str:
+def _marks(row: "GridRow") -> str:
     """Return up to when a row is there, and up to when without a hole if that is known and less."""
     to_hole, latest = row.marks.contiguous, row.marks.latest
     hole = f"<small>a hole at {moment(to_hole)}</small>" if to_hole and latest and to_hole < latest else ""

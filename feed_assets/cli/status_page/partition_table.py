@@ -12,12 +12,12 @@ from feed_assets.core.message_words import first_line
 
 if TYPE_CHECKING:
     from feed_assets.core.grid import Shown
-    from feed_assets.orchestration.decide.status_grid import Row, Status
+    from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 PARTITIONS_SHOWN = 500
 """Partitions of one dataset on its page; other days lead to others."""
 
-Lines = Sequence[tuple["Row", "Shown"]]
+Lines = Sequence[tuple["GridRow", "Shown"]]
 
 
 def partition_lines(status: "Status") -> Lines:
@@ -43,7 +43,7 @@ def partitions_table(every: Lines, links: Links) -> str:
     return f'<table class="lines"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}'
 
 
-def _line(row: "Row", shown: "Shown", links: Links) -> str:
+def _line(row: "GridRow", shown: "Shown", links: Links) -> str:
     name = f'data-name="{escape(shown.partition.key.lower(), quote=True)}" data-states="{shown.state.name.lower()}"'
     return (
         f'<tr id="{links.anchors[shown.partition]}" {name}><td class="short">{named(shown.state)}</td>'

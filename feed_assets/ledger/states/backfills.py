@@ -20,25 +20,25 @@ from feed_assets.ledger.log import PUBLISHED
 from feed_assets.ledger.runs import RUNNING
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import window_policies
-from feed_assets.ledger.states.count_reports import Reported
+from feed_assets.ledger.states.count_reports import ReportOutcome
 from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.states.window_queries import look_at_checks, placed
-from feed_assets.ledger.states.window_rows import BACKFILLING, COLUMNS, Row, row_of
+from feed_assets.ledger.states.window_rows import BACKFILLING, COLUMNS, WindowRow, row_of
 from feed_assets.ledger.tables import change, run, window
 
-_Prepare = Callable[[sa.Connection, Row], WindowState]
+_Prepare = Callable[[sa.Connection, WindowRow], WindowState]
 
 
 def begin(
     ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime, expected: WindowState | None = None
-) -> Reported:
+) -> ReportOutcome:
     """Record that a window is being made again. The result is `known` if it is already.
 
     Raises IllegalTransition if it is open, or not in the state that is expected; PartitionClosed if it is final;
     InvalidName for a window that the dataset does not have.
     """
 
-    def prepare(_: sa.Connection, row: Row) -> WindowState:
+    def prepare(_: sa.Connection, row: WindowRow) -> WindowState:
         check_transition(str(row.address.partition), row.state, WindowState.BACKFILLING)
         return WindowState.BACKFILLING
 
@@ -47,13 +47,13 @@ def begin(
 
 def finish(
     ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime, expected: WindowState | None = None
-) -> Reported:
+) -> ReportOutcome:
     """Record that a window was made again: it is backfilled, or open by its counts. The result is `known` if it is.
 
     Checks of it that failed before are stale from then on. Raises as `begin` does, and if it was not begun.
     """
 
-    def prepare(connection: sa.Connection, row: Row) -> WindowState:
+    def prepare(connection: sa.Connection, row: WindowRow) -> WindowState:
         check_transition(str(row.address.partition), row.state, WindowState.BACKFILLED)
         lock_log(connection)
         quality.make_stale(connection, row.address.partition, who, now)
@@ -63,13 +63,13 @@ def finish(
     return _move(ledger, address, WindowState.BACKFILLED, prepare, why, who, now, expected)
 
 
-def give_up(ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime) -> Reported:
+def give_up(ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime) -> ReportOutcome:
     """Record that a window is not made again after all: counts and checks decide. `known` if it was not begun.
 
     Raises InvalidName for a window that the dataset does not have.
     """
 
-    def prepare(_: sa.Connection, row: Row) -> WindowState:
+    def prepare(_: sa.Connection, row: WindowRow) -> WindowState:
         return WindowState.OPEN if row.state is WindowState.BACKFILLING else row.state
 
     return _move(ledger, address, None, prepare, why, who, now, None)
@@ -84,7 +84,7 @@ def _move(
     who: str,
     now: datetime,
     expected: WindowState | None,
-) -> Reported:
+) -> ReportOutcome:
     with ledger.write() as connection:
         tracked = window_policies.lock(connection, [address.dataset], now)[address.dataset]
         address = placed(tracked, address)
@@ -93,11 +93,11 @@ def _move(
         if expected is not None and row.state is not expected:
             raise IllegalTransition(f"{address.partition} is {row.state}, expected {expected}: somebody was faster.")
         if row.state is known:
-            return Reported(known=1)
+            return ReportOutcome(known=1)
         state = prepare(connection, row)
         if state is row.state:
-            return Reported(known=1)
-        return Reported(accepted=1, transitions=len(judging.move(address, state, why)))
+            return ReportOutcome(known=1)
+        return ReportOutcome(accepted=1, transitions=len(judging.move(address, state, why)))
 
 
 def settle(ledger: Ledger, now: datetime) -> None:

@@ -37,7 +37,7 @@ _COLUMNS = ("version", "digest", "windows", "records", "first", "last", "offsets
 
 
 @dataclass
-class Reported:
+class ReportOutcome:
     """The outcome of some reports: recorded, known already (or overtaken by a newer one), or rejected.
 
     `transitions` is how many windows have changed their state.
@@ -48,13 +48,13 @@ class Reported:
     transitions: int = 0
     rejected: list[Rejected] = field(default_factory=list[Rejected])
 
-    def with_(self, other: "Reported") -> "Reported":
+    def with_(self, other: "ReportOutcome") -> "ReportOutcome":
         """Return the outcome of these and of others."""
         rejected, transitions = [*self.rejected, *other.rejected], self.transitions + other.transitions
-        return Reported(self.accepted + other.accepted, self.known + other.known, transitions, rejected)
+        return ReportOutcome(self.accepted + other.accepted, self.known + other.known, transitions, rejected)
 
 
-def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None = None) -> Reported:
+def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None = None) -> ReportOutcome:
     """Record reports, and post every transition that follows from them, in one transaction.
 
     Reports that cannot be recorded are stored with the reason, and returned. If sums grow too large, the report that is
@@ -64,7 +64,7 @@ def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | N
         return _in_one(ledger, reports, now, by)
     except InvalidReport as error:
         if len(reports) == 1:
-            outcome = Reported(rejected=[Rejected(as_text(reports[0]), str(error))])
+            outcome = ReportOutcome(rejected=[Rejected(as_text(reports[0]), str(error))])
             with ledger.write() as connection:
                 event_rejects.reject(connection, SOURCE, outcome.rejected, now)
             return outcome
@@ -74,8 +74,8 @@ def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | N
     return replace(whole, rejected=[*{each.raw: each for each in reversed(whole.rejected)}.values()][::-1])
 
 
-def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None) -> Reported:
-    outcome = Reported()
+def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None) -> ReportOutcome:
+    outcome = ReportOutcome()
     grouped: dict[Feed, list[Report]] = {}
     for each in reports:
         grouped.setdefault(each.dataset, []).append(each)
@@ -109,7 +109,7 @@ class _Recording:
     tracked: Tracked
     now: datetime
     by: str | None
-    outcome: Reported
+    outcome: ReportOutcome
 
     def record(self, reports: Sequence[Report]) -> None:
         placed = map(self._placed, reports)

@@ -22,7 +22,7 @@ from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress, address_of, window_of
 from feed_assets.ledger import log, quality, subscriptions, update_counts
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.fan_out import Batch, next_batch
+from feed_assets.ledger.fan_out import PendingChanges, next_batch
 from feed_assets.ledger.states.count_reports import report
 from feed_assets.ledger.states.window_queries import report_quality
 from feed_assets.ledger.update_counts import COUNTER
@@ -71,7 +71,7 @@ def count(
     return True
 
 
-def _count(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now: datetime) -> None:
+def _count(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChanges, now: datetime) -> None:
     changed = {each.partition for each in batch.changes if each.kind in (log.UPDATE, log.COUNTED)}
     mine = {each for each in changed if each.feed in feeds}
     if mine:
@@ -83,7 +83,7 @@ def _count(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now:
         subscriptions.move(connection, batch.group, batch.start, batch.reached)
 
 
-def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now: datetime) -> None:
+def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChanges, now: datetime) -> None:
     """Report the newest state of every check that has changed, for the windows that its partition fills."""
     found = {(at.partition, at.subject): at.who for at in batch.changes if at.kind == log.QUALITY}
     mine = {key: who for key, who in found.items() if key[0].feed in feeds and not address_of(key[0])}

@@ -6,7 +6,7 @@ from datetime import datetime
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import Window, WindowAddress, minutes_of, tiles
-from feed_assets.ledger.states.window_rows import Row
+from feed_assets.ledger.states.window_rows import WindowRow
 
 
 def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[WindowAddress]:
@@ -28,13 +28,13 @@ def holding(tracked: Tracked, at: WindowAddress, start: datetime) -> list[Window
     return [at, *(each for each in found if each != at and minutes_of(each.grain) >= minutes_of(at.grain))]
 
 
-def inner(tracked: Tracked, row: Row) -> tuple[WindowAddress, ...]:
+def inner(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
     """Return the parts of a window that lacks something; () for others, and for the smallest ones."""
     lacks = row.state is WindowState.OPEN and not row.held
     return tracked.parts(row.address, row.window) if lacks else ()
 
 
-def held_by(parts: Sequence[Row], *, is_accepted: bool) -> str | None:
+def held_by(parts: Sequence[WindowRow], *, is_accepted: bool) -> str | None:
     """Return the bad parts of a window that nothing else keeps open, in words, or None.
 
     All of its data are there then, or somebody has accepted what is. The first part says why, the others are named, so

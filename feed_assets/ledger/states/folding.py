@@ -21,7 +21,7 @@ from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors, upsert
 from feed_assets.ledger.states import window_policies
-from feed_assets.ledger.states.window_rows import Row, rows, write
+from feed_assets.ledger.states.window_rows import WindowRow, rows, write
 from feed_assets.ledger.tables import report
 from feed_assets.ledger.update_counts import COUNTER
 
@@ -143,7 +143,7 @@ class _Folding:
         more = {"version": _AFTER_ALL, "digest": "", "windows": _NOTHING, "by": FOLDED}
         upsert(self.connection, report, [{**key, **more, **values}], [*values])
 
-    def _windows(self, reports: Iterable[Any]) -> dict[WindowAddress, Row]:
+    def _windows(self, reports: Iterable[Any]) -> dict[WindowAddress, WindowRow]:
         return rows(self.connection, {at for each in reports for at in self._named(each)})
 
     def _named(self, each: Any) -> list[WindowAddress]:
@@ -152,7 +152,7 @@ class _Folding:
         keys = [window_of(base, start, zone).key for start in windows_of(each.windows)]
         return [WindowAddress(self.dataset, each.sub_partition, base, key) for key in keys]
 
-    def _is_old(self, row: Row | None) -> bool:
+    def _is_old(self, row: WindowRow | None) -> bool:
         if row is None or row.state not in (WindowState.COMPLETE, WindowState.BACKFILLED) or row.stale:
             return False
         return row.since is not None and row.since <= self.before

@@ -14,7 +14,7 @@ from feed_assets.core.completeness import AS_EXPECTED, WindowState, combined, ju
 from feed_assets.core.errors import InvalidName, InvalidReport, PartitionClosed
 from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.feeds import Feed
-from feed_assets.core.offset_comparison import Compared
+from feed_assets.core.offset_comparison import OffsetProblems
 from feed_assets.core.sub_partitions import Tracked, above
 from feed_assets.core.windows import Window, WindowAddress, minutes_of, parents, window_of
 from feed_assets.ledger import closures
@@ -23,9 +23,9 @@ from feed_assets.ledger.states import watermarks
 from feed_assets.ledger.states.deltas import Delta, add_source
 from feed_assets.ledger.states.flags import held_by, holding, inner, inside
 from feed_assets.ledger.states.posting import NewTransition, post
-from feed_assets.ledger.states.window_rows import DIGESTS, Row, empty, rows, state_counts, write
+from feed_assets.ledger.states.window_rows import DIGESTS, WindowRow, empty, rows, state_counts, write
 
-NOTHING_SAID: Mapping[WindowAddress, Compared] = {}
+NOTHING_SAID: Mapping[WindowAddress, OffsetProblems] = {}
 """Offsets of reports that name none."""
 
 
@@ -38,15 +38,17 @@ class Judging:
         self._connection, self._dataset, self._tracked = connection, dataset, tracked
         self._now, self._by = now, by
         self._has_closed = closures.has_any(connection, dataset)
-        self._rows: dict[WindowAddress, Row] = {}
-        self._touched: dict[WindowAddress, Row] = {}
+        self._rows: dict[WindowAddress, WindowRow] = {}
+        self._touched: dict[WindowAddress, WindowRow] = {}
         self._transitions: dict[WindowAddress, NewTransition] = {}
         self._held: dict[WindowAddress, str | None] = {}
         self._accepted: set[WindowAddress] = set()
         self._suspicions: dict[WindowAddress, str | None] = {}
 
     def count(
-        self, deltas: Mapping[tuple[str, datetime], Delta], offsets: Mapping[WindowAddress, Compared] = NOTHING_SAID
+        self,
+        deltas: Mapping[tuple[str, datetime], Delta],
+        offsets: Mapping[WindowAddress, OffsetProblems] = NOTHING_SAID,
     ) -> int:
         """Change the counts of base windows, by sub-partition and start, and the results of comparing their offsets.
 
@@ -68,7 +70,7 @@ class Judging:
         self._load(wanted.values())
         return {each for each, at in wanted.items() if self._rows[at].folded}
 
-    def _compare(self, offsets: Mapping[WindowAddress, Compared]) -> None:
+    def _compare(self, offsets: Mapping[WindowAddress, OffsetProblems]) -> None:
         """Store the compared offsets of windows, where they changed."""
         self._load(offsets)
         for at, found in offsets.items():
@@ -83,9 +85,9 @@ class Judging:
 
     def count_again(
         self,
-        kept: Sequence[Row],
+        kept: Sequence[WindowRow],
         deltas: Mapping[tuple[str, datetime], Delta],
-        offsets: Mapping[WindowAddress, Compared],
+        offsets: Mapping[WindowAddress, OffsetProblems],
     ) -> None:
         """Sum up and judge all windows again, from what was reported, where the base grain is another one."""
         for row in kept:
@@ -97,7 +99,7 @@ class Judging:
             self._add(self._rows[at], deltas[each])
         self.recount([*self._rows.values()], offsets)
 
-    def recount(self, kept: Iterable[Row], offsets: Mapping[WindowAddress, Compared]) -> None:
+    def recount(self, kept: Iterable[WindowRow], offsets: Mapping[WindowAddress, OffsetProblems]) -> None:
         """Sum up and judge all windows again, from those of the base grain, whose offsets are all compared."""
         kept = [*kept]
         for row in kept:
@@ -114,7 +116,7 @@ class Judging:
                 self._add(self._rows[at], Delta(row.records, row.parts, data=row.data))
         self._settle([*self._rows])
 
-    def _is_bound(self, row: Row) -> bool:
+    def _is_bound(self, row: WindowRow) -> bool:
         """Return whether the window is still declared. Give it the declared times: its zone may be another one."""
         if row.address.grain != self._tracked.base:
             try:
@@ -145,7 +147,7 @@ class Judging:
         self._settle({address, *self._above(address)})
         return {*self._transitions}
 
-    def row(self, address: WindowAddress) -> Row:
+    def row(self, address: WindowAddress) -> WindowRow:
         """Return a window to change, which `judge_again` then has to judge. Raise PartitionClosed if it is final."""
         self._load([address])
         self._load(self._ancestors(address))
@@ -179,14 +181,14 @@ class Judging:
         self._keep(rows(self._connection, new))
         self._keep({at: empty(self._tracked, at) for at in new if at not in self._rows})
 
-    def _keep(self, found: Mapping[WindowAddress, Row]) -> None:
+    def _keep(self, found: Mapping[WindowAddress, WindowRow]) -> None:
         """Store rows as they are in the ledger, before anything of them changes."""
         self._rows |= found
         self._held |= {at: row.held for at, row in found.items() if row.held}
         self._accepted |= {at for at, row in found.items() if row.accepted}
         self._suspicions |= {at: why for at, row in found.items() if (why := row.suspicion)}
 
-    def _load_inside(self, row: Row) -> list[WindowAddress]:
+    def _load_inside(self, row: WindowRow) -> list[WindowAddress]:
         """Load the known windows in one, with all that hold them. Return the known ones."""
         addresses = [*inside(self._tracked, row.address, row.window)]
         self._keep(rows(self._connection, [at for at in addresses if at not in self._rows]))
@@ -198,7 +200,7 @@ class Judging:
         """Return the larger windows that hold one, and those of the sub-partitions above."""
         return holding(self._tracked, at, self._rows[at].start)[1:]
 
-    def _add(self, row: Row, delta: Delta) -> None:
+    def _add(self, row: WindowRow, delta: Delta) -> None:
         row.records, row.parts = row.records + delta.records, row.parts + delta.parts
         row.data = (row.data + delta.data) % DIGESTS
         for tier, counted in delta.sources.items():
@@ -254,7 +256,7 @@ class Judging:
             lock_log(self._connection)
         return changed
 
-    def _is_changed(self, row: Row, below: Sequence[WindowAddress]) -> bool:
+    def _is_changed(self, row: WindowRow, below: Sequence[WindowAddress]) -> bool:
         before = row.state, row.held, row.flagged
         row.flagged = self._flagged_by(row)
         counted = self._counted(row, below)
@@ -271,7 +273,7 @@ class Judging:
         self._touched[row.address] = row
         return True
 
-    def _holders(self, row: Row, below: Sequence[WindowAddress]) -> list[Row]:
+    def _holders(self, row: WindowRow, below: Sequence[WindowAddress]) -> list[WindowRow]:
         """Return the parts that may hold a window; in an accepted one the parts of those that lack something."""
         found, tracked = [*below], self._tracked
         while lacking := {at: parts for at in found if row.accepted and (parts := inner(tracked, self._rows[at]))}:
@@ -279,14 +281,14 @@ class Judging:
             found = [each for at in found for each in lacking.get(at, (at,))]
         return [self._rows[at] for at in found]
 
-    def _flagged_by(self, row: Row) -> str | None:
+    def _flagged_by(self, row: WindowRow) -> str | None:
         """Return what is wrong with a window that holds this one, or None. Unloaded windows are not suspect."""
         if not any(self._suspicions.values()):
             return None
         found = (self._suspicions.get(at) for at in self._ancestors(row.address))
         return next((why for why in found if why), None)
 
-    def _state(self, row: Row, counted: WindowState, *, is_there: bool) -> WindowState:
+    def _state(self, row: WindowRow, counted: WindowState, *, is_there: bool) -> WindowState:
         """Return the state by counts, or by acceptance. A check that failed counts only once the data are there.
 
         So a reader of invalid windows, which ignores quality, never reads a part of one. A window that is being made
@@ -305,14 +307,14 @@ class Judging:
             return WindowState.COMPLETE_WITH_ISSUE
         return row.state if row.state is WindowState.BACKFILLED else WindowState.COMPLETE
 
-    def _counted(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
+    def _counted(self, row: WindowRow, below: Sequence[WindowAddress]) -> WindowState:
         """Return the state by counts alone: of a base window its own, of a larger one those of its children."""
         if self._is_base(row.address, below):
             return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share, row.offsets)
         states = state_counts(self._rows[each].judged_as for each in below)
         return combined(states, len(below)) if below else WindowState.OPEN
 
-    def _why(self, row: Row, below: Sequence[WindowAddress]) -> str:
+    def _why(self, row: WindowRow, below: Sequence[WindowAddress]) -> str:
         """Return why it has the state that it has, in words."""
         if row.state is WindowState.INVALID and row.issue:
             return row.issue

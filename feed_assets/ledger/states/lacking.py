@@ -8,11 +8,11 @@ from feed_assets.core.completeness import DONE, WindowState, why
 from feed_assets.core.feeds import Feed
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger.states.window_rows import Row, empty, rows
+from feed_assets.ledger.states.window_rows import WindowRow, empty, rows
 
 
 def whys(
-    connection: sa.Connection, windows: Iterable[Row], tracked: Mapping[Feed, Tracked]
+    connection: sa.Connection, windows: Iterable[WindowRow], tracked: Mapping[Feed, Tracked]
 ) -> dict[WindowAddress, str]:
     """Return why windows are not complete or good, who accepted them, or their counts: one statement a step down."""
     given = {row.address: row for row in windows}
@@ -26,20 +26,20 @@ def whys(
     return {at: _said(tracked[at.dataset], given[at], row) for at, row in blamed.items()}
 
 
-def _parts(tracked: Tracked, row: Row) -> tuple[WindowAddress, ...]:
+def _parts(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
     """Return the windows that may explain what one lacks; () if the window itself does."""
     is_open = row.state is WindowState.OPEN
     looks = is_open or row.state is WindowState.COMPLETE_WITH_ISSUE
     return tracked.parts(row.address, row.window) if looks and row.is_kept and not row.bad else ()
 
 
-def _blamed(row: Row, parts: Sequence[Row]) -> Row | None:
+def _blamed(row: WindowRow, parts: Sequence[WindowRow]) -> WindowRow | None:
     """Return the first part that makes a window what it is: open, or complete with an issue."""
     is_open = row.state not in DONE
     return next((each for each in parts if (each.state not in DONE if is_open else each.state is row.state)), None)
 
 
-def _said(tracked: Tracked, row: Row, blamed: Row) -> str:
+def _said(tracked: Tracked, row: WindowRow, blamed: WindowRow) -> str:
     at, name = row.address, blamed.address
     if blamed is row:
         return _own(tracked, row)
@@ -52,7 +52,7 @@ def _said(tracked: Tracked, row: Row, blamed: Row) -> str:
     return f"{window} has {_own(tracked, blamed)}"
 
 
-def _own(tracked: Tracked, row: Row) -> str:
+def _own(tracked: Tracked, row: WindowRow) -> str:
     """Return the explanation of a window itself."""
     at = row.address
     if row.state is WindowState.BACKFILLING:

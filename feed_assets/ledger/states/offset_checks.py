@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import INGESTED
 from feed_assets.core.feeds import Feed
-from feed_assets.core.offsets import Compared, Range, Steps, by_window, compared, hull_of, joined, whole
+from feed_assets.core.offsets import OffsetProblems, Range, Steps, by_window, compared, hull_of, joined, whole
 from feed_assets.core.reports import windows_of
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
@@ -72,7 +72,7 @@ _Windows = dict[WindowAddress, dict[str, _Named]]
 
 def record(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, changes: Iterable[OffsetChange], address_of: AddressOf
-) -> dict[WindowAddress, Compared]:
+) -> dict[WindowAddress, OffsetProblems]:
     """Store the offsets of reports, and compare each window that this may change.
 
     Call it in a transaction that holds the lock of the dataset.
@@ -91,7 +91,7 @@ def record(
     return _compared(connection, dataset, tracked, {at: known.get(at, {}) for at in {*added, *near}})
 
 
-def again(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> dict[WindowAddress, Compared]:
+def again(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> dict[WindowAddress, OffsetProblems]:
     """Compare every window of a dataset: only where its declaration has changed."""
     rows = connection.execute(sa.select(window_offsets).where(window_offsets.c.dataset == str(dataset)))
     return _compared(connection, dataset, tracked, _loaded(dataset, tracked.base, rows))
@@ -99,7 +99,7 @@ def again(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> dict[Wi
 
 def rebuild(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, address_of: AddressOf
-) -> dict[WindowAddress, Compared]:
+) -> dict[WindowAddress, OffsetProblems]:
     """Name the offsets of each window again, from what was reported: where the base grain is another one."""
     connection.execute(sa.delete(window_offsets).where(window_offsets.c.dataset == str(dataset)))
     columns = (report.c[name] for name in ("sub_partition", "tier", "offsets", "windows"))
@@ -285,7 +285,7 @@ def _values(named: _Named, hull: Range) -> dict[str, Any]:
 
 def _compared(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, windows: _Windows
-) -> dict[WindowAddress, Compared]:
+) -> dict[WindowAddress, OffsetProblems]:
     """Return in words the current issues with the offsets of each window."""
     return {at: compared(*found) for at, found in _wrong(connection, dataset, tracked, windows).items()}
 

@@ -19,7 +19,7 @@ from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger.states import offset_checks, window_policies
 from feed_assets.ledger.states.flags import inside
 from feed_assets.ledger.states.state_views import PartitionState, explained
-from feed_assets.ledger.states.window_rows import Row, empty, rows
+from feed_assets.ledger.states.window_rows import WindowRow, empty, rows
 from feed_assets.ledger.tables import report
 
 
@@ -106,7 +106,7 @@ class _Share:
 class _Base:
     """One base window of those that are shown, with the shares of the reports that name it."""
 
-    row: Row
+    row: WindowRow
     shares: list[_Share] = field(default_factory=list[_Share])
 
     @property

@@ -12,7 +12,7 @@ from feed_assets.core.windows import WindowAddress, minutes_of
 from feed_assets.ledger import log, quality
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
-from feed_assets.ledger.states.window_rows import Row
+from feed_assets.ledger.states.window_rows import WindowRow
 
 SMALLER = "smaller windows"
 """The name in the log of a problem in a smaller window, beside the names of checks."""
@@ -21,13 +21,13 @@ SMALLER = "smaller windows"
 class NewTransition(NamedTuple):
     """A window's change of state, and why."""
 
-    row: Row
+    row: WindowRow
     before: WindowState
     why: str
 
 
 def post(
-    connection: sa.Connection, new: Sequence[NewTransition], held: Sequence[Row], now: datetime, by: str | None
+    connection: sa.Connection, new: Sequence[NewTransition], held: Sequence[WindowRow], now: datetime, by: str | None
 ) -> None:
     """Append transitions to the log in order of time, and the hold reasons of windows of which all data are there now.
 
@@ -52,7 +52,7 @@ def _transition(new: NewTransition, now: datetime, by: str | None) -> Change:
     return Change(partition, log.WINDOW, row.address.grain, now, new.before.value, row.state.value, new.why, by)
 
 
-def _held(row: Row, now: datetime, by: str | None) -> Change:
+def _held(row: WindowRow, now: datetime, by: str | None) -> Change:
     after = quality.FAILED if row.held else quality.PASSED
     return Change(row.address.partition, log.QUALITY, SMALLER, now, None, after, row.held, by)
 
@@ -62,5 +62,5 @@ def _in_order(transition: NewTransition) -> tuple[datetime, int, WindowAddress]:
     return row.start, -minutes_of(row.address.grain), row.address
 
 
-def _address(row: Row) -> WindowAddress:
+def _address(row: WindowRow) -> WindowAddress:
     return row.address

@@ -17,7 +17,7 @@ from feed_assets.ledger.states import window_policies
 from feed_assets.ledger.states.flags import holding
 from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
-from feed_assets.ledger.states.window_rows import Row, empty, rows
+from feed_assets.ledger.states.window_rows import WindowRow, empty, rows
 from feed_assets.ledger.tables import TEXT, UtcDateTime, change, dataset, window
 
 partition_state = sa.table(
@@ -202,7 +202,7 @@ def _unknown(name: Feed, key: str, *, is_tracked: bool) -> PartitionState:
     return PartitionState(str(name), at.sub_partition, at.grain, at.key, complete=False, good=True)
 
 
-def _explained(connection: sa.Connection, tracked: Tracked, shown: PartitionState, row: Row) -> PartitionState:
+def _explained(connection: sa.Connection, tracked: Tracked, shown: PartitionState, row: WindowRow) -> PartitionState:
     parts = () if row.state in DONE else tracked.parts(row.address, row.window)
     known = rows(connection, parts)
     undone = [each for at in parts if (each := known.get(at) or empty(tracked, at)).state not in DONE]

@@ -17,7 +17,7 @@ from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import DAY, WindowAddress, window_at, window_of
 from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import upsert
-from feed_assets.ledger.states.window_rows import Row, is_
+from feed_assets.ledger.states.window_rows import WindowRow, is_
 from feed_assets.ledger.tables import watermark, window
 
 WINDOWS_PER_READ = 300
@@ -83,9 +83,9 @@ def _end(key: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
     return sa.select(window.c.end).where(mine).correlate(watermark).scalar_subquery()
 
 
-def move(connection: sa.Connection, tracked: Tracked, changed: Iterable[Row]) -> None:
+def move(connection: sa.Connection, tracked: Tracked, changed: Iterable[WindowRow]) -> None:
     """Move the watermarks of one dataset after its windows were written."""
-    lines: dict[Line, list[Row]] = {}
+    lines: dict[Line, list[WindowRow]] = {}
     for row in changed:
         at = row.address
         lines.setdefault((at.dataset, at.sub_partition, at.grain), []).append(row)
@@ -114,7 +114,7 @@ class _Moving:
     tracked: Tracked
     line: Line
 
-    def move(self, known: _Marks | None, rows: Sequence[Row]) -> _Marks | None:
+    def move(self, known: _Marks | None, rows: Sequence[WindowRow]) -> _Marks | None:
         """Return the watermarks after these windows have changed. Return None if they stay."""
         kept = [row.address.key for row in rows if row.is_kept]
         gone = [row.address.key for row in rows if not row.is_kept]

@@ -16,12 +16,12 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import offset_checks, window_policies
-from feed_assets.ledger.states.count_reports import Reported, all_deltas
+from feed_assets.ledger.states.count_reports import ReportOutcome, all_deltas
 from feed_assets.ledger.states.judging import Judging
-from feed_assets.ledger.states.window_rows import Row, all_rows, place, remove, rows
+from feed_assets.ledger.states.window_rows import WindowRow, all_rows, place, remove, rows
 
 
-def known(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, Row]:
+def known(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, WindowRow]:
     """Return the windows that anything is known of, one seek for each; the others are open."""
     return rows(connection, addresses)
 
@@ -53,7 +53,7 @@ def report_quality(
     by: str,
     now: datetime,
     version: str | None = None,
-) -> Reported:
+) -> ReportOutcome:
     """Record the state of a check of a window, if `quality.report` takes it.
 
     A failed check makes the window invalid, once all of it is there. Raises InvalidName for a window that the dataset
@@ -67,9 +67,9 @@ def report_quality(
         row = judging.row(address)
         lock_log(connection)
         if not quality.report(connection, address.partition, check, state, reason, by, now, version):
-            return Reported(known=1)
+            return ReportOutcome(known=1)
         look_at_checks(connection, row)
-        return Reported(accepted=1, transitions=len(judging.judge_again([address])))
+        return ReportOutcome(accepted=1, transitions=len(judging.judge_again([address])))
 
 
 def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], who: str, now: datetime) -> None:
@@ -83,7 +83,7 @@ def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], who: str, now
             Judging(connection, dataset, tracked, now, who).open_again(mine)
 
 
-def look_at_checks(connection: sa.Connection, row: Row) -> None:
+def look_at_checks(connection: sa.Connection, row: WindowRow) -> None:
     """Set `issue`, `stale` and `marked` of a row from its checks, by their states."""
     at = row.address.partition
     row.issue, row.stale, row.marked = (
@@ -140,13 +140,13 @@ BY = "declaration"
 """The author of changes of state that follow from another declaration."""
 
 
-def _counted(before: Tracked, kept: Iterable[Row]) -> set[str]:
+def _counted(before: Tracked, kept: Iterable[WindowRow]) -> set[str]:
     """Return the sub-partitions for which counts are reported, not summed up from others."""
     found = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
     return {path for path in found if path not in before.below}
 
 
-def _today(kept: Sequence[Row], now: datetime, path: str, life: Life) -> date:
+def _today(kept: Sequence[WindowRow], now: datetime, path: str, life: Life) -> date:
     """Return the batch date of now in a sub-partition's zone, or the first that begins after all complete above it."""
     complete = (row.end for row in kept if row.address.sub_partition == above(path) and row.state in DONE)
     day = window_of(DAY, now, life.zone)
@@ -156,7 +156,7 @@ def _today(kept: Sequence[Row], now: datetime, path: str, life: Life) -> date:
     return date.fromisoformat(day.key)
 
 
-def _remove(connection: sa.Connection, name: Feed, gone: Sequence[Row], now: datetime) -> None:
+def _remove(connection: sa.Connection, name: Feed, gone: Sequence[WindowRow], now: datetime) -> None:
     """Remove windows of grains that are not declared any more. Log those that were not open."""
     if told := [row for row in gone if row.state is not WindowState.OPEN]:
         lock_log(connection)
@@ -169,7 +169,7 @@ def _remove(connection: sa.Connection, name: Feed, gone: Sequence[Row], now: dat
     remove(connection, name, {row.address.grain for row in gone})
 
 
-def _check_base(name: Feed, before: Tracked, new: Tracked, kept: Iterable[Row]) -> None:
+def _check_base(name: Feed, before: Tracked, new: Tracked, kept: Iterable[WindowRow]) -> None:
     """Raise InvalidDefinition if the counts cannot be given by the windows of another base grain."""
     if minutes_of(new.base) % minutes_of(before.base) or any(row.folded for row in kept):
         raise InvalidDefinition(

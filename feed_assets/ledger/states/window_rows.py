@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.feeds import Feed
-from feed_assets.core.offset_comparison import Compared
+from feed_assets.core.offset_comparison import OffsetProblems
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import Window, WindowAddress
 from feed_assets.ledger import bulk, key_tables
@@ -20,7 +20,7 @@ _SAID = ("accepted", "issue", "marked", "flagged", "stale", "held")
 _OFFSETS = ("uncovered", "doubled")
 _KEY = ("dataset", "sub_partition", "grain", "key")
 _STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data", "told", *_OFFSETS)
-"""The columns of what is known of a window, in the order of the fields of `Row`."""
+"""The columns of what is known of a window, in the order of the fields of `WindowRow`."""
 
 COLUMNS = tuple(window.c[name] for name in (*_KEY, "start", "end", *_STATE))
 """The columns from which `row_of` reads a window, in this order."""
@@ -30,7 +30,7 @@ DIGESTS = 1 << 62
 
 
 @dataclass(slots=True)
-class Row:
+class WindowRow:
     """A window as it is stored. Times are UTC; `sources` has by tier the records, and how many reports name it."""
 
     address: WindowAddress
@@ -75,12 +75,12 @@ class Row:
         return {tier: records for tier, (records, parts) in self.sources.items() if parts}
 
     @property
-    def offsets(self) -> Compared:
+    def offsets(self) -> OffsetProblems:
         """Return the issues with its offsets, in words."""
-        return Compared(self.uncovered, self.doubled)
+        return OffsetProblems(self.uncovered, self.doubled)
 
     @offsets.setter
-    def offsets(self, found: Compared) -> None:
+    def offsets(self, found: OffsetProblems) -> None:
         self.uncovered, self.doubled = found.uncovered, found.doubled
 
     @property
@@ -137,7 +137,7 @@ class Row:
         }
 
 
-def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, Row]:
+def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, WindowRow]:
     """Return the windows that have a row, of some datasets: one index seek for each."""
     values = [(str(at.dataset), at.sub_partition, at.grain, at.key) for at in addresses]
     if not values:
@@ -147,31 +147,31 @@ def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[
     return {row.address: row for row in map(row_of, connection.execute(query).all())}
 
 
-def row_of(columns: Sequence[Any]) -> Row:
+def row_of(columns: Sequence[Any]) -> WindowRow:
     """Return the window of these columns (`COLUMNS`)."""
     dataset, sub_partition, grain, key, start, end, records, parts, sources, state, *rest = columns
     counts = {tier: (counted, named) for tier, (counted, named) in json.loads(sources).items()} if sources else {}
     at = WindowAddress(Feed.parse(dataset), sub_partition, grain, key)
-    return Row(at, start, end, records, parts, counts, WindowState(state), *rest)
+    return WindowRow(at, start, end, records, parts, counts, WindowState(state), *rest)
 
 
 BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)
 """Condition with a literal, not a parameter: so the index of these few is used."""
 
 
-def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[Row]:
+def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[WindowRow]:
     """Return the windows of some datasets that are being made again: few, by an index of their own."""
     mine = BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
     return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(mine)).all())] if datasets else []
 
 
-def empty(tracked: Tracked, at: WindowAddress) -> Row:
+def empty(tracked: Tracked, at: WindowAddress) -> WindowRow:
     """Return a window that nothing is known of."""
     window = tracked.window(at.sub_partition, at.grain, at.key)
-    return Row(at, window.start, window.end)
+    return WindowRow(at, window.start, window.end)
 
 
-def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
+def write(connection: sa.Connection, changed: Iterable[WindowRow]) -> None:
     """Write windows. Delete those that nothing is known of any more."""
     kept: list[dict[str, Any]] = []
     gone: list[dict[str, str]] = []
@@ -188,7 +188,7 @@ def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
         connection.execute(sa.delete(window).where(*same), gone)
 
 
-def all_rows(connection: sa.Connection, dataset: Feed) -> list[Row]:
+def all_rows(connection: sa.Connection, dataset: Feed) -> list[WindowRow]:
     """Return every window of a dataset: only if its declaration has changed."""
     return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(window.c.dataset == str(dataset))).all())]
 
@@ -210,7 +210,7 @@ def place(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> None:
             connection.execute(renamed.values(sub_partition=tracked.path_of(path)))
 
 
-def _by_address(row: Row) -> WindowAddress:
+def _by_address(row: WindowRow) -> WindowAddress:
     return row.address
 
 

@@ -23,7 +23,7 @@ from feed_assets.ledger.due import Listed
 from feed_assets.ledger.fact_queries import facts
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.tainted import Made
+from feed_assets.ledger.tainted import BuildDeclarations
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.repartitioned import look_at_repartitioned
@@ -211,7 +211,7 @@ def fan_out_to(
 
     declared = [node.declaration for node in datasets]
     kept = {each.feed for each in declared if isinstance(each, Dataset) and each.reprocess == "never"}
-    made = Made(partial(_windows_read, graph), kept)
+    made = BuildDeclarations(partial(_windows_read, graph), kept)
     return fan_out(ledger, edges, affected, now, out_of_time, made=made)
 
 

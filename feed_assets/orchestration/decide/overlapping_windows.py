@@ -87,7 +87,7 @@ def _date(output: Extent) -> str:
     return _time(output).start.astimezone(ZoneInfo(output.zone)).date().isoformat()
 
 
-def _time(output: Extent) -> mappings.Span:
+def _time(output: Extent) -> mappings.TimeSpan:
     span = mappings.span_of(output)
     if span is None:  # Such a declaration is refused.
         raise ValueError(f"{output} has no time.")
@@ -100,7 +100,7 @@ def _of_feed(
     """Return the spans of the partitions that are read, by sub-partition; of those read in part, only that part."""
     own = mappings.span_of(output)
     clip = mapping.reads(own, output.zone, output.zone) if own and isinstance(mapping, Within | DayToDate) else None
-    found: dict[str, list[tuple[mappings.Span, Partition]]] = {}
+    found: dict[str, list[tuple[mappings.TimeSpan, Partition]]] = {}
     for each in needed:
         extent = extent_of(parent.partitions_def, each.key)
         if span := mappings.span_of(extent) or own:
@@ -114,22 +114,22 @@ def _of_feed(
     return [(_filled(parent.feed, tracked, sub, span), counted) for sub, span, counted in sorted(pairs)]
 
 
-def _clipped(span: mappings.Span, clip: mappings.Span | None) -> mappings.Span:
-    return mappings.Span(max(span.start, clip.start), min(span.end, clip.end)) if clip else span
+def _clipped(span: mappings.TimeSpan, clip: mappings.TimeSpan | None) -> mappings.TimeSpan:
+    return mappings.TimeSpan(max(span.start, clip.start), min(span.end, clip.end)) if clip else span
 
 
-def _joined(spans: Iterable[mappings.Span]) -> list[mappings.Span]:
+def _joined(spans: Iterable[mappings.TimeSpan]) -> list[mappings.TimeSpan]:
     """Return spans in order, with those that touch or overlap as one."""
-    joined: list[mappings.Span] = []
+    joined: list[mappings.TimeSpan] = []
     for span in spans:
         if joined and joined[-1].end >= span.start:
-            joined[-1] = mappings.Span(joined[-1].start, max(joined[-1].end, span.end))
+            joined[-1] = mappings.TimeSpan(joined[-1].start, max(joined[-1].end, span.end))
         else:
             joined.append(span)
     return joined
 
 
-def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.Span) -> Span:
+def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.TimeSpan) -> Span:
     """Return a span with the largest windows that fill it. A day of several regions is no span and fills none."""
     zone, start, end = tracked.zone_of(sub_partition), span.start, span.end
     windows = tiles(start, end, tracked.grains, zone)
@@ -167,7 +167,7 @@ def window_of(node: Node, address: WindowAddress) -> Window | None:
 
 def outputs_near(parent: Node, child: Node, address: WindowAddress, window: Window) -> list[str]:
     """Return the paths of outputs that may wait for a window of a state table, because they read some of its time."""
-    mapping, span = mapping_between(parent, child) or Within(), mappings.Span(window.start, window.end)
+    mapping, span = mapping_between(parent, child) or Within(), mappings.TimeSpan(window.start, window.end)
     zone = parent.tracked.zone_of(address.sub_partition) if parent.tracked else "UTC"
     return mappings.downstream(mapping, child.partitions_def, span, zone, {})
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Partition
 from feed_assets.ledger import due, updates
 from feed_assets.ledger.due import Listed
-from feed_assets.ledger.due_counts import EXAMPLES, Example, Group
+from feed_assets.ledger.due_counts import EXAMPLES, Group, WaitingExample
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import by_dimension
 
@@ -22,18 +22,18 @@ def overview(connection: sa.Connection, node: Node) -> list[Group]:
     published, waits = {*updates.published_keys(connection, node.feed)}, {each.partition for each in listed}
     keys = [each.key for each in node.partitions]
     quiet = [key for key in keys if Partition(node.feed, key) not in waits]
-    groups = [_group(node, CURRENT, [Example(key) for key in quiet if key in published])]
+    groups = [_group(node, CURRENT, [WaitingExample(key) for key in quiet if key in published])]
     groups += _by_state(node, listed)
-    groups.append(_group(node, MISSING, [Example(key) for key in quiet if key not in published]))
-    groups.append(_group(node, HOLES, [Example(key) for key in _holes(node, keys, published)]))
+    groups.append(_group(node, MISSING, [WaitingExample(key) for key in quiet if key not in published]))
+    groups.append(_group(node, HOLES, [WaitingExample(key) for key in _holes(node, keys, published)]))
     return [each for each in groups if each.count]
 
 
 def _by_state(node: Node, listed: Sequence[Listed]) -> list[Group]:
-    found: dict[str | None, list[Example]] = {}
+    found: dict[str | None, list[WaitingExample]] = {}
     for each in listed:
         name = each.partition.key if each.partition.feed == node.feed else str(each.partition)
-        found.setdefault(each.state, []).append(Example(name, each.reason))
+        found.setdefault(each.state, []).append(WaitingExample(name, each.reason))
     return [_group(node, state, examples) for state, examples in sorted(found.items(), key=str)]
 
 
@@ -51,5 +51,5 @@ def _time(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _group(node: Node, state: str | None, examples: Sequence[Example]) -> Group:
+def _group(node: Node, state: str | None, examples: Sequence[WaitingExample]) -> Group:
     return Group(node.feed, state, len(examples), tuple(examples[:EXAMPLES]))

@@ -26,7 +26,7 @@ Blocks = list[list[Partition]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedRuns:
     """The runs that a tick may request.
 
     `counted` are those of history, where a day has a limit of it; `spent` is what that day has spent before and after
@@ -50,7 +50,7 @@ def is_history(graph: Graph, output: Partition, now: datetime) -> bool:
     return place(graph, output, now)[0] > 0
 
 
-def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> Asked:
+def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> RequestedRuns:
     """Return the runs that a tick may request of these outputs, given in line with the bytes that each reads.
 
     While a service is out, return one of a single output, to test it: further partitions of a run would not begin.
@@ -60,13 +60,15 @@ def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now:
         old = [output for output in outputs if is_history(graph, output, now)]
         spent = history_budget.spent(connection, now) if old and settings().history.is_limited else None
     if spent is None:
-        return Asked(in_turn(graph, ledger, outputs, now)[: settings().max_requests])
+        return RequestedRuns(in_turn(graph, ledger, outputs, now)[: settings().max_requests])
     aged = {*old}
     free = grouped(graph, ledger, [output for output in outputs if output not in aged])[: settings().max_requests]
     return _with_history(graph, ledger, free, {output: sizes[output] for output in old}, spent)
 
 
-def _with_history(graph: Graph, ledger: Ledger, free: Blocks, sizes: Mapping[Partition, int], spent: Spent) -> Asked:
+def _with_history(
+    graph: Graph, ledger: Ledger, free: Blocks, sizes: Mapping[Partition, int], spent: Spent
+) -> RequestedRuns:
     """Return the runs with as much of history, in its order, as the tick and the day have room for."""
     rules, outputs = settings().history, [*sizes]
     room = _room(rules, spent)
@@ -79,7 +81,7 @@ def _with_history(graph: Graph, ledger: Ledger, free: Blocks, sizes: Mapping[Par
     after = after.filled(rules) if left else after
     last = spent.plus(len(today), sum(sizes[output] for output in goes)).filled(rules)
     held = {output: why for output in left if (why := why_not(rules, last, sizes[output]))}
-    return Asked(free, counted, held, (spent, after))
+    return RequestedRuns(free, counted, held, (spent, after))
 
 
 def _room(rules: History, spent: Spent) -> int | None:
@@ -87,7 +89,9 @@ def _room(rules: History, spent: Spent) -> int | None:
     return None if rules.runs is None else max(rules.runs - spent.runs, 0)
 
 
-def claimed(graph: Graph, ledger: Ledger, asked: Asked, listed: Mapping[Partition, Listed], now: datetime) -> Blocks:
+def claimed(
+    graph: Graph, ledger: Ledger, asked: RequestedRuns, listed: Mapping[Partition, Listed], now: datetime
+) -> Blocks:
     """Claim on the list the runs to request now, and return them; what is beyond the day's limit waits there.
 
     History is claimed as a whole or not: another process may have requested some, or spent of the limit, since then.

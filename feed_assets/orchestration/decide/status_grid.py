@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge, worst_first
+from feed_assets.core.grid import CellState, Hole, PartitionFacts, Shown, Slots, holes, judge, worst_first
 from feed_assets.core.readiness import Need, State
 from feed_assets.core.windows import WindowAddress, tiles, window_at, window_of
 from feed_assets.ledger import due_counts, expected_cursor, pauses, quality, status_facts
 from feed_assets.ledger.states.watermarks import Line, Watermarks, next_done, watermarks
-from feed_assets.ledger.status_facts import Asked, Stale
+from feed_assets.ledger.status_facts import ShownPartition, Stale
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
@@ -52,7 +52,7 @@ _COMES_BY_ITSELF = (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
 
 
 @dataclass(frozen=True)
-class Row:
+class GridRow:
     """One dataset, or its partitions of one key of its other dimensions; watermarks are ends of windows (UTC)."""
 
     node: Node
@@ -70,8 +70,8 @@ class Status:
     now: datetime
     slots: Slots | None
     """The requested days. None means the newest periods of each dataset."""
-    rows: tuple[Row, ...]
-    holes: tuple[tuple[Row, Hole], ...]
+    rows: tuple[GridRow, ...]
+    holes: tuple[tuple[GridRow, Hole], ...]
     stale: tuple[Stale, ...]
     stale_in_all: int
     elsewhere: tuple[due_counts.Group, ...]
@@ -210,16 +210,19 @@ def _decided(
             needs.append(graph.need(each.partition))
     found: dict[Partition, Shown] = {}
     for verdict in decide_needs(connection, needs, now):
-        each, known = shown[verdict.output], Known(verdict=verdict.state.value, reason=verdict.reason)
+        each, known = shown[verdict.output], PartitionFacts(verdict=verdict.state.value, reason=verdict.reason)
         state = each.state if verdict.state is State.WAITS_FOR_INPUT else judge(known, is_over=True)[0]
         found[verdict.output] = replace(each, state=state, verdict=verdict.state.value, why=verdict.reason)
     return found
 
 
-def _asked(node: Node, extents: Mapping[Partition, Extent]) -> list[Asked]:
+def _asked(node: Node, extents: Mapping[Partition, Extent]) -> list[ShownPartition]:
     is_table = isinstance(node.declaration, EventTable)
     grain = own_grain(node) if node.tracked else None
-    return [Asked(at, _windows(node, extent, grain), node.is_appendable, is_table) for at, extent in extents.items()]
+    return [
+        ShownPartition(at, _windows(node, extent, grain), node.is_appendable, is_table)
+        for at, extent in extents.items()
+    ]
 
 
 def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddress, ...]:
@@ -233,20 +236,21 @@ def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddre
     return tuple(WindowAddress(node.feed, sub_partition, each.grain, each.key) for each in filled)
 
 
-def _rows(node: Node, extents: Mapping[Partition, Extent], shown: Mapping[Partition, Shown]) -> list[Row]:
+def _rows(node: Node, extents: Mapping[Partition, Extent], shown: Mapping[Partition, Shown]) -> list[GridRow]:
     """Return one row for each key of the dimensions beside time, or one for all."""
     by_key: dict[str, list[Partition]] = {}
     for at in extents:
         by_key.setdefault(at.key.partition("/")[2] if times_of(node.partitions_def) else at.key, []).append(at)
     if len(by_key) > ROWS_EACH:
-        return [Row(node, f"{len(by_key)} keys", tuple(shown[at] for at in extents))]
+        return [GridRow(node, f"{len(by_key)} keys", tuple(shown[at] for at in extents))]
     found = [
-        Row(node, key, tuple(shown[at] for at in mine), line_of(node, extents[mine[0]])) for key, mine in by_key.items()
+        GridRow(node, key, tuple(shown[at] for at in mine), line_of(node, extents[mine[0]]))
+        for key, mine in by_key.items()
     ]
-    return found or [Row(node, "", ())]
+    return found or [GridRow(node, "", ())]
 
 
-def _with_marks(connection: sa.Connection, rows: Sequence[Row]) -> Iterable[Row]:
+def _with_marks(connection: sa.Connection, rows: Sequence[GridRow]) -> Iterable[GridRow]:
     """Yield rows with their watermarks; without windows, only the end of the newest partition with data."""
     marks = watermarks(connection, {row.line for row in rows if row.line})
     latest = status_facts.latest_keys(connection, {row.node.feed for row in rows if not row.line})
@@ -258,7 +262,7 @@ def _with_marks(connection: sa.Connection, rows: Sequence[Row]) -> Iterable[Row]
             yield replace(row, marks=Watermarks(latest=end_of(row.node.partitions_def, last) if last else None))
 
 
-def _holes(connection: sa.Connection, rows: Iterable[Row]) -> Iterable[tuple[Row, Hole]]:
+def _holes(connection: sa.Connection, rows: Iterable[GridRow]) -> Iterable[tuple[GridRow, Hole]]:
     """Yield the first hole of each line of the state store; of other rows, the holes among what is shown."""
     lines = {row.line: at for row in rows if (at := _hole_of(row))}
     said, behind = status_facts.said(connection, lines.values()), next_done(connection, lines.values())
@@ -271,12 +275,12 @@ def _holes(connection: sa.Connection, rows: Iterable[Row]) -> Iterable[tuple[Row
             yield row, Hole(row.marks.contiguous, end, said[at])
 
 
-def _start(row: Row, at: WindowAddress, key: str) -> datetime:
+def _start(row: GridRow, at: WindowAddress, key: str) -> datetime:
     zone = row.node.tracked.zone_of(at.sub_partition) if row.node.tracked else "UTC"
     return window_at(at.grain, key, zone).start.astimezone(UTC)
 
 
-def _hole_of(row: Row) -> WindowAddress | None:
+def _hole_of(row: GridRow) -> WindowAddress | None:
     """Return the first incomplete window between complete ones, or None. One before all of these has no name."""
     marks, tracked = row.marks, row.node.tracked
     if row.line is None or tracked is None or not marks.latest or not marks.contiguous:

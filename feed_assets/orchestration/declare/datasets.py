@@ -27,7 +27,7 @@ from feed_assets.orchestration.declare.mappings import Previous
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.orchestration.declare.presentation import Presentation
 from feed_assets.runs.checks import Check
-from feed_assets.runs.recipe import PREVIOUS, Recipe, Source, source_digest
+from feed_assets.runs.recipe import PREVIOUS, Recipe, RecipeInput, source_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,7 +69,7 @@ def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:
         )
 
 
-def _waited_for(feed: Feed, name: str, given: Input) -> Source:
+def _waited_for(feed: Feed, name: str, given: Input) -> RecipeInput:
     """Return one of `deps` as a source whose rows no function gets, and whose records no run counts."""
     for option in ("tagged", "optional"):
         if getattr(given, option):

@@ -47,7 +47,7 @@ from feed_assets.orchestration.declare.partitions import (
 )
 from feed_assets.orchestration.declare.presentation import INSTEAD_OF_FOREIGN, Kinds, Presentation
 from feed_assets.orchestration.declare.sub_partitions import checked
-from feed_assets.runs.recipe import PREVIOUS, Source
+from feed_assets.runs.recipe import PREVIOUS, RecipeInput
 
 PARTITION = "partition"
 """A function parameter of this name is the `Partition` that is built."""
@@ -329,11 +329,11 @@ class Input:
             return self.mapping
         return Within() if isinstance(self.declaration, StateTable) else None
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> RecipeInput:
         """Return the input of this name, as a run reads it."""
         declared = self.declaration
         foreign = declared if isinstance(declared, Foreign) else None
-        return Source(
+        return RecipeInput(
             name,
             declared.feed,
             foreign.format if foreign else "parquet",

@@ -20,22 +20,22 @@ from feed_assets.orchestration.declare.partitions import Extent, Partitions, ext
 _TICK = timedelta(microseconds=1)
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """A span of time, `[start, end)`, UTC."""
 
     start: datetime
     end: datetime
 
-    def overlaps(self, other: "Span") -> bool:
+    def overlaps(self, other: "TimeSpan") -> bool:
         """Return whether both have a moment in common."""
         return self.start < other.end and other.start < self.end
 
 
 @lru_cache(maxsize=16_384)
-def days(span: Span, zone: str, of: str) -> Span:
+def days(span: TimeSpan, zone: str, of: str) -> TimeSpan:
     """Return the local days of a zone with the dates that a span has in a zone (`of`), from the first to the last."""
     first, last = (date.fromisoformat(window_of(DAY, moment, of).key) for moment in (span.start, span.end - _TICK))
-    return Span(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
+    return TimeSpan(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
 
 
 def _midnight(day: date, zone: str) -> datetime:
@@ -60,11 +60,11 @@ class Within:
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def reads(self, output: Span, of: str, zone: str) -> Span:  # noqa: ARG002
+    def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:  # noqa: ARG002
         """Return the span of an input that an output needs; `of` is the output's zone, `zone` the input's."""
         return output
 
-    def reached(self, changed: Span, zone: str, of: str) -> Span:  # noqa: ARG002
+    def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:  # noqa: ARG002
         """Return a span with every output that needs something of a span of an input."""
         return changed
 
@@ -84,11 +84,11 @@ class BatchDate:
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def reads(self, output: Span, of: str, zone: str) -> Span:
+    def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:
         """Return the local day of the input with the date on which the output begins."""
-        return days(Span(output.start, output.start + _TICK), zone, of)
+        return days(TimeSpan(output.start, output.start + _TICK), zone, of)
 
-    def reached(self, changed: Span, zone: str, of: str) -> Span:
+    def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:
         """Return the local days of the output with the same dates."""
         return days(changed, of, zone)
 
@@ -108,13 +108,13 @@ class DayToDate:
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def reads(self, output: Span, of: str, zone: str) -> Span:  # noqa: ARG002
+    def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:  # noqa: ARG002
         """Return the span from the midnight before the output to its end."""
-        return Span(days(Span(output.start, output.start + _TICK), of, of).start, output.end)
+        return TimeSpan(days(TimeSpan(output.start, output.start + _TICK), of, of).start, output.end)
 
-    def reached(self, changed: Span, zone: str, of: str) -> Span:  # noqa: ARG002
+    def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:  # noqa: ARG002
         """Return the span from the change's start to the midnight after it."""
-        return Span(changed.start, days(changed, of, of).end)
+        return TimeSpan(changed.start, days(changed, of, of).end)
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,13 @@ class Previous:
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def reads(self, output: Span, of: str, zone: str) -> Span:  # noqa: ARG002
+    def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:  # noqa: ARG002
         """Return the last moment before the output."""
-        return Span(output.start - _TICK, output.start)
+        return TimeSpan(output.start - _TICK, output.start)
 
-    def reached(self, changed: Span, zone: str, of: str) -> Span:  # noqa: ARG002
+    def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:  # noqa: ARG002
         """Return the first moment after the change."""
-        return Span(changed.end, changed.end + _TICK)
+        return TimeSpan(changed.end, changed.end + _TICK)
 
 
 BySpan = Within | BatchDate | DayToDate | Previous
@@ -150,9 +150,9 @@ Declared = Annotated[BySpan, PlainValidator(_of_json), PlainSerializer(_to_json)
 """A mapping of ours as a declaration holds it."""
 
 
-def span_of(extent: Extent) -> Span | None:
+def span_of(extent: Extent) -> TimeSpan | None:
     """Return the time of a partition, or None if it has none."""
-    return Span(extent.start, extent.end) if extent.start and extent.end else None
+    return TimeSpan(extent.start, extent.end) if extent.start and extent.end else None
 
 
 def upstream(mapping: BySpan, child: Partitions, parent: Partitions, path: str) -> list[str]:
@@ -165,7 +165,9 @@ def upstream(mapping: BySpan, child: Partitions, parent: Partitions, path: str) 
     return sorted(paths_within(parent, *mapping.reads(span, output.zone, times.timezone), values))
 
 
-def downstream(mapping: BySpan, child: Partitions, changed: Span, zone: str, values: Mapping[str, str]) -> list[str]:
+def downstream(
+    mapping: BySpan, child: Partitions, changed: TimeSpan, zone: str, values: Mapping[str, str]
+) -> list[str]:
     """Return, in order, the paths of outputs that need part of an input's span with these keys of other dimensions.
 
     This is the inverse of `reads`, for partitions of a feed and for windows of a dataset; `zone` is the input's.
@@ -178,7 +180,7 @@ def downstream(mapping: BySpan, child: Partitions, changed: Span, zone: str, val
     return sorted(path for path in paths if _reads(mapping, extent_of(child, path), zone).overlaps(changed))
 
 
-def _reads(mapping: BySpan, output: Extent, zone: str) -> Span:
+def _reads(mapping: BySpan, output: Extent, zone: str) -> TimeSpan:
     span = span_of(output)
     if span is None:  # Callers have checked that there is a dimension of time.
         raise ValueError(f"{output} has no time.")

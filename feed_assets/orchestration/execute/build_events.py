@@ -60,7 +60,7 @@ def materialized(
         )
 
 
-def standing(node: Node, row: updates.Row, version: str | None = None) -> dg.MaterializeResult[Any]:
+def standing(node: Node, row: updates.UpdateRow, version: str | None = None) -> dg.MaterializeResult[Any]:
     """Return a materialization that reports an existing update again.
 
     `version` is the data version of all batches together, if the update is one batch.
@@ -69,7 +69,7 @@ def standing(node: Node, row: updates.Row, version: str | None = None) -> dg.Mat
     return dg.MaterializeResult(asset_key=node.key, metadata=recorded(node, row), data_version=told)
 
 
-def recorded(node: Node, row: updates.Row) -> dict[str, Any]:
+def recorded(node: Node, row: updates.UpdateRow) -> dict[str, Any]:
     """Return the ledger's facts about an update of a feed, as metadata."""
     return {
         UPDATE_ID: row.id,

@@ -101,7 +101,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
         )
 
 
-class Table(dg.Model):
+class EventTableYaml(dg.Model):
     """One event table: `{table: shop/orders, table_name: ORDERS, start_date: "2024-01-01"}`."""
 
     table: str
@@ -120,7 +120,7 @@ class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
     """
 
     source: dict[str, Any]
-    tables: list[Table]
+    tables: list[EventTableYaml]
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return one external asset for each table."""
@@ -129,13 +129,13 @@ class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
             return dg.Definitions(assets=[_event_table(each, source) for each in self.tables])
 
 
-def _event_table(each: Table, source: EventSource) -> dg.AssetSpec:
+def _event_table(each: EventTableYaml, source: EventSource) -> dg.AssetSpec:
     days = dg.DailyPartitionsDefinition(each.start_date) if each.start_date else None
     cadence = each.cadence.value if each.cadence else None
     return event_table(each.table, source=source, table_name=each.table_name, partitions_def=days, cadence=cadence)
 
 
-class StateTable(_Profiled):
+class StateTableYaml(_Profiled):
     """One state table: `{table: web/foo, regions: {apac: Asia/Singapore, emea: UTC}}`."""
 
     table: str
@@ -156,7 +156,7 @@ class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
 
     start: str
     every: str = "hour"
-    tables: list[StateTable]
+    tables: list[StateTableYaml]
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return one external asset for each table."""
@@ -166,7 +166,7 @@ class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
             return dg.Definitions(assets=[found for each, spec in specs for found in each.with_profile(spec)])
 
 
-def _state_table(each: StateTable, times: dg.TimeWindowPartitionsDefinition) -> dg.AssetSpec:
+def _state_table(each: StateTableYaml, times: dg.TimeWindowPartitionsDefinition) -> dg.AssetSpec:
     regions = dg.StaticPartitionsDefinition(sorted(each.regions))
     return state_table(
         each.table,

@@ -11,7 +11,7 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import Foreign
 from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, is_hourly, times_of
 from feed_assets.orchestration.declare.time_windows import bounds
-from feed_assets.sources.glue import Registered, Table
+from feed_assets.sources.glue import GlueTable, Registered
 
 _EVERYTHING = 1 << 62
 
@@ -36,7 +36,7 @@ class Catalog:
         return [(each.sequence, self._registered(each.partition, newest, mine)) for each in found]
 
     def _registered(
-        self, batch: Partition, newest: dict[Partition, updates.Row], mine: set[Partition]
+        self, batch: Partition, newest: dict[Partition, updates.UpdateRow], mine: set[Partition]
     ) -> Registered | None:
         table = self._table_of(batch) if batch in mine else None
         start = _start(self.graph.by_feed[batch.feed].partitions_def, batch) if table else None
@@ -48,7 +48,7 @@ class Catalog:
         values, row = tuple(said[key] for key in table.keys), newest.get(batch)
         return Registered(table, values, f"{self.board}/{batch.path}/{row.id}/" if row else None)
 
-    def _table_of(self, batch: Partition) -> Table | None:
+    def _table_of(self, batch: Partition) -> GlueTable | None:
         """Return the table of a batch's feed; None for what is no batch of intake."""
         node = self.graph.by_feed.get(batch.feed)
         return _table(node, self.board) if node and node.by_intake and "/" in batch.key else None
@@ -68,11 +68,11 @@ def _beside(partitions_def: Partitions) -> list[str]:
     return [name for name, part in by_dimension(partitions_def).items() if part is not times_of(partitions_def)]
 
 
-def _table(node: Node, board: str) -> Table | None:
+def _table(node: Node, board: str) -> GlueTable | None:
     declared = node.declaration
     if not isinstance(declared, Foreign):
         return None
     hour = ("hour",) if is_hourly(times_of(node.partitions_def)) else ()
     keys = ("date", *hour, *_beside(node.partitions_def), "batch")
-    name, location = Table.name_of(str(node.feed)), f"{board}/{node.feed}/"
-    return Table(name, declared.schema, declared.format, keys, location, declared.dialect)
+    name, location = GlueTable.name_of(str(node.feed)), f"{board}/{node.feed}/"
+    return GlueTable(name, declared.schema, declared.format, keys, location, declared.dialect)

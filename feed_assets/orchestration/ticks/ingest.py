@@ -110,7 +110,9 @@ def ingest(
         with failing_alone(total.problems, name):
             if again:
                 _forget(services, cursor)
-            _Part(services, naming, cursor, part.reader(services.board_named), now).ingest(name, out_of_time, total)
+            _SourcePart(services, naming, cursor, part.reader(services.board_named), now).ingest(
+                name, out_of_time, total
+            )
     return total
 
 
@@ -163,7 +165,7 @@ def _forget(services: Services, cursor: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SourcePart:
     services: Services
     naming: Naming
     cursor: str

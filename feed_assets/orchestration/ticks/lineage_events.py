@@ -32,7 +32,7 @@ from feed_assets.core.pins import Pin
 from feed_assets.core.schemas import column_types
 from feed_assets.ledger import quality, runs, updates
 from feed_assets.ledger.run_changes import Finding, RunChange
-from feed_assets.ledger.updates import INVALIDATED, PRUNED, PUBLISHED, Row
+from feed_assets.ledger.updates import INVALIDATED, PRUNED, PUBLISHED, UpdateRow
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Foreign
 from feed_assets.orchestration.declare.partitions import Extent, by_dimension, extent_of
@@ -54,7 +54,7 @@ _WAS_VALID = {PUBLISHED, INVALIDATED, PRUNED}
 
 
 @dataclass(frozen=True)
-class Lineage:
+class RunEvents:
     """The maker of events for runs of a blackboard; `jobs` are the names of Dagster's jobs by its runs."""
 
     graph: Graph
@@ -120,7 +120,7 @@ class Lineage:
             return [self._output(row.partition, row, each) for row in valid]
         return [*(self._output(row.partition, row, each) for row in valid), self._output(each.run.output, None, each)]
 
-    def _output(self, partition: Partition, row: Row | None, each: RunChange) -> OutputDataset:
+    def _output(self, partition: Partition, row: UpdateRow | None, each: RunChange) -> OutputDataset:
         at = [(partition, row.id if row else None)]
         facets: dict[str, Any] = {"subset": base_subset_dataset.OutputSubsetOutputDatasetFacet(self._subset(at))}
         if row:

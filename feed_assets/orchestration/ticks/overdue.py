@@ -27,7 +27,7 @@ from feed_assets.core.expected_partitions import (
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import closures, event_store, expected_cursor, log, status_facts
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.status_facts import Asked
+from feed_assets.ledger.status_facts import ShownPartition
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import EventTable
@@ -74,7 +74,7 @@ def _why_late(node: Node, last: Recorded | None, since: datetime, now: datetime)
 
 
 @dataclass(frozen=True)
-class _Look:
+class _FeedCheck:
     """One check of a feed: the partitions whose existence is to be checked."""
 
     node: Node
@@ -86,10 +86,12 @@ class _Look:
     due: datetime
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[ShownPartition]:
         """Return the partitions as the ledger is queried for them."""
         is_table = isinstance(self.node.declaration, EventTable)
-        return [Asked(Partition(self.node.feed, key), (), self.node.is_appendable, is_table) for key in self.ends]
+        return [
+            ShownPartition(Partition(self.node.feed, key), (), self.node.is_appendable, is_table) for key in self.ends
+        ]
 
 
 def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, str]:
@@ -132,7 +134,7 @@ def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[
 
 def _look(
     graph: Graph, node: Node, cadence: Cadence, known: Expected, changes: Iterable[log.Numbered], now: datetime
-) -> _Look:
+) -> _FeedCheck:
     again: dict[str, datetime] = {}
     for change in changes:
         key = graph.parent_partition(change.partition).key
@@ -146,7 +148,7 @@ def _look(
     new, reached = ended_within(node.partitions_def, known.upto, due, room) if room > 0 else ({}, known.upto)
     still = still_partitions(node.partitions_def, {**known.missing, **again})
     ends = {key: time[1] for key in still if (time := _time_of(node, key))}
-    return _Look(node, cadence, known, ends | new, reached, due)
+    return _FeedCheck(node, cadence, known, ends | new, reached, due)
 
 
 def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
@@ -157,7 +159,7 @@ def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
     return None
 
 
-def _there(connection: sa.Connection, looks: Iterable[_Look]) -> Collection[Partition]:
+def _there(connection: sa.Connection, looks: Iterable[_FeedCheck]) -> Collection[Partition]:
     """Return the partitions that exist, or are not expected any more because somebody closed them."""
     asked = [each for look in looks for each in look.asked]
     if not asked:
@@ -167,7 +169,7 @@ def _there(connection: sa.Connection, looks: Iterable[_Look]) -> Collection[Part
     )
 
 
-def _found(look: _Look, there: Collection[Partition], position: int) -> Expected:
+def _found(look: _FeedCheck, there: Collection[Partition], position: int) -> Expected:
     feed, known = look.node.feed, look.expected
     not_in = [key for key in look.ends if Partition(feed, key) not in there]
     since = {key: expected_since(look.cadence, known, look.ends[key]) for key in not_in if key not in known.missing}

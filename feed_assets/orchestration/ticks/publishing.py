@@ -86,7 +86,7 @@ def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -
 
 def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterInstance) -> _Outlet[Any]:
     """Return the outlet of what runs read and wrote. Its client is imported only for such a sink."""
-    from feed_assets.orchestration.ticks.lineage_events import Lineage
+    from feed_assets.orchestration.ticks.lineage_events import RunEvents
     from feed_assets.sources.openlineage import OpenLineageSink
 
     def after(last: int) -> list[tuple[int, Any]]:
@@ -95,7 +95,7 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
         asked = [each.run.dagster_run for each in found if each.run.dagster_run]
         jobs = {run.run_id: run.job_name for run in instance.get_runs(dg.RunsFilter(run_ids=asked))} if asked else {}
         others = {feed: settings().place(name).url for feed, name in graph.elsewhere.items()}
-        lineage = Lineage(graph, services.board.url, jobs, others)
+        lineage = RunEvents(graph, services.board.url, jobs, others)
         return [(each.sequence, lineage.event(each)) for each in found]
 
     return _Outlet(_name(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)

@@ -11,7 +11,7 @@ from feed_assets.core.message_words import some
 from feed_assets.core.pulls import Pull
 from feed_assets.core.readiness import NAMED
 from feed_assets.home import OWNED, home
-from feed_assets.intake.pull import Source, due, pull
+from feed_assets.intake.pull import PullSource, due, pull
 from feed_assets.ledger import intake_files
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
@@ -41,7 +41,7 @@ def pull_files(tick: Tick, out_of_time: OutOfTime) -> None:
         tick.problems.setdefault(str(feed), f"not pulled: {said}. Ask the partner.")
 
 
-def _pull_due(tick: Tick, sources: Iterable[Source], out_of_time: OutOfTime) -> None:
+def _pull_due(tick: Tick, sources: Iterable[PullSource], out_of_time: OutOfTime) -> None:
     for number, source in enumerate(due(tick.services, [*sources], tick.now)):
         if number and out_of_time():
             tick.is_complete = False
@@ -50,11 +50,11 @@ def _pull_due(tick: Tick, sources: Iterable[Source], out_of_time: OutOfTime) -> 
             tick.is_complete &= pull(tick.services, source, tick.now, out_of_time)
 
 
-def pulled(graph: Graph, now: datetime) -> list[Source]:
+def pulled(graph: Graph, now: datetime) -> list[PullSource]:
     """Return the sources that are pulled into the feeds of a code location."""
     found = [(node, node.declaration) for node in graph.foreign()]
     return [
-        Source(node.feed, declared.intake, partial(_key_of, node, now=now))
+        PullSource(node.feed, declared.intake, partial(_key_of, node, now=now))
         for node, declared in found
         if isinstance(declared, Foreign) and isinstance(declared.intake, Pull)
     ]

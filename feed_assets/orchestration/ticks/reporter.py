@@ -62,14 +62,14 @@ _LOG = "log"
 
 
 @dataclass(frozen=True)
-class Position:
+class LogPosition:
     """Changes of the log that an instance has: all up to `sequence`, except those that wait."""
 
     sequence: int = 0
     waiting: tuple[int, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> "Position":
+    def parse(cls, text: str) -> "LogPosition":
         """Read what `str` wrote. Return the beginning for any other text."""
         kind, _, numbers = text.partition(":")
         if kind != _LOG:
@@ -117,7 +117,7 @@ def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
         ]
     waiting = [each.sequence for each in changes if fates[each] == "wait"] + [each.sequence for each in ready[limit:]]
     reached = new[-1].sequence if len(new) == limit else upto
-    tick.position = str(Position(reached, tuple(waiting)))
+    tick.position = str(LogPosition(reached, tuple(waiting)))
 
 
 _WINDOWS_OF: dict[str, tuple[type[Declaration], ...]] = {log.UPDATE: (StateTable,), log.QUALITY: (Foreign, Dataset)}
@@ -129,14 +129,14 @@ def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
     return {node.feed: grain for node in nodes if node.tracked and (grain := own_grain(node))}
 
 
-def _confirmed(tick: Tick, last: int) -> Position:
+def _confirmed(tick: Tick, last: int) -> LogPosition:
     """Return the last position whose reports this instance has stored; the beginning if the log is a new one."""
     storage, key = tick.context.instance.daemon_cursor_storage, f"{REPORTED}/{tick.context.sensor_name}"
     known = storage.get_cursor_values({key}).get(key)
     given, _, _ = (tick.context.cursor or "").partition("/")
-    both = Position.parse(known or ""), Position.parse(given)
+    both = LogPosition.parse(known or ""), LogPosition.parse(given)
     found = max(both, key=lambda each: (each.sequence, -len(each.waiting)))
-    found = found if found.sequence <= last else Position()
+    found = found if found.sequence <= last else LogPosition()
     if str(found) != known:
         storage.set_cursor_values({key: str(found)})
     return found
@@ -162,13 +162,13 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -
     return {each: fate or "report" for each, fate in found.items()}
 
 
-def _is_as_made(change: Numbered, newest: Mapping[Partition, updates.Row]) -> bool:
+def _is_as_made(change: Numbered, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
     """Return whether the newest update of a partition is still Dagster's last, if its run has reported it."""
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 
 
-def _uncovers(change: Numbered, newest: updates.Row) -> bool:
+def _uncovers(change: Numbered, newest: updates.UpdateRow) -> bool:
     """Return whether a newer update is invalid now, or this one valid again: Dagster got another one since."""
     if change.after == updates.INVALIDATED:
         return change.subject > newest.id
@@ -237,7 +237,7 @@ def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered
     return [*singles, *_sets(graph, connection, {batch: newest.get(batch) for batch in sorted(batches)})]
 
 
-def _update(node: Node, row: updates.Row) -> dg.AssetMaterialization:
+def _update(node: Node, row: updates.UpdateRow) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         asset_key=node.key,
         partition=node.key_of(row.partition),
@@ -246,7 +246,9 @@ def _update(node: Node, row: updates.Row) -> dg.AssetMaterialization:
     )
 
 
-def _sets(graph: Graph, connection: sa.Connection, batches: Mapping[Partition, updates.Row | None]) -> list[Report]:
+def _sets(
+    graph: Graph, connection: sa.Connection, batches: Mapping[Partition, updates.UpdateRow | None]
+) -> list[Report]:
     """Return one materialization of each partition with changed batches, however many: its data are the whole set."""
     by_set: dict[Partition, dict[str, str]] = {}
     for batch, row in batches.items():

@@ -8,7 +8,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.rerun_report import Effect
 from feed_assets.ledger import replaced_updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.replaced_updates import Report
+from feed_assets.ledger.replaced_updates import RerunReport
 from feed_assets.ledger.rerun_effects import effect
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Dataset
@@ -40,13 +40,13 @@ def _is_told(graph: Graph, partition: Partition) -> bool:
     return isinstance(graph.by_feed[partition.feed].declaration, Dataset)
 
 
-def _report(graph: Graph, dataset: Feed, effects: Sequence[Effect]) -> Report:
+def _report(graph: Graph, dataset: Feed, effects: Sequence[Effect]) -> RerunReport:
     owners = {owner for each in effects for read in each.inputs for owner in _owners(graph, read.feed)}
     said = [str(each) for each in effects[:TOLD]]
     if left := len(effects) - len(said):
         said.append(f"and {left} more: see `feed-assets late report {dataset} PARTITION`")
     newest = max(effects, key=lambda each: (each.after.id, each.partition))
-    return Report(dataset, f"{newest.partition.key} {newest.after.id}", "\n".join(said), tuple(sorted(owners)))
+    return RerunReport(dataset, f"{newest.partition.key} {newest.after.id}", "\n".join(said), tuple(sorted(owners)))
 
 
 def _owners(graph: Graph, feed: Feed) -> tuple[str, ...]:
