@@ -80,7 +80,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "launcher",
         "ledger/test_database.py::test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order",
         "ledger/test_database.py::test_processes_that_open_a_new_ledger_at_once_all_find_it_ready",
-        "ledger/test_locks.py::test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable",
+        "ledger/test_locks.py::test_silent_ledger_server_is_unavailable",
         "orchestration/test_broken_sources.py::test_parts_on_silent_servers_are_each_tried_and_soon_given_up_once_the_time_is_over",
         "orchestration/test_lineage_events.py::test_a_server_that_answers_a_byte_at_a_time_holds_up_nothing",
         "orchestration/test_storage.py",
@@ -304,7 +304,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "a server that is silent or down is an outage, and holds up nothing else": (
         "orchestration/test_broken_sources.py",
         "orchestration/test_lineage_events.py",
-        "sources/test_silent_databases.py::test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable",
+        "sources/test_silent_databases.py::test_silent_database_server_is_unavailable",
     ),
     "others on the machine read no secret": ("spark/test_jvm.py",),
     "each process may be killed at any moment": (
@@ -320,7 +320,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "orchestration/test_storage.py",
         "runs/test_killed_by_events.py::test_the_repeat_of_a_killed_run_consumes_its_slices_once",
         "soak/test_killed_runs.py::test_after_kills_of_run_the_next_one_builds_everything_once",
-        "warehouse/test_killed.py::test_killed_at_any_statement",
+        "warehouse/test_killed.py::test_load_of_a_topic_may_be_killed_at_any_statement",
     ),
 }
 """Promises of the README, and the tests with real parts that prove them in `make test`: files, functions or cases."""

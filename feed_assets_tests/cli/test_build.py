@@ -64,7 +64,7 @@ def test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_say
     assert f"its update {explained['published']} is no longer valid: " in vanished["reason"]
 
 
-def test_what_has_no_input_is_left_with_the_reason() -> None:
+def test_build_command_prints_why_a_partition_without_input_is_left() -> None:
     result = invoke("build", CLICKED, "2019-11-24/men...2019-11-25/men")
     assert (result.exit_code, result.stdout.splitlines()) == (
         1,

@@ -152,6 +152,6 @@ def _without_newest(inbox):
         ("chain with equal rows", {"choosing": without_a_look_at_the_newest}, "nothing was built|not current"),
     ],
 )
-def test_a_wrong_way_is_caught(name, options, said):
+def test_oracle_of_update_choice_catches_a_wrong_rule(name, options, said):
     with pytest.raises(AssertionError, match=said):
         tried_in_memory(name, 250, **options)

@@ -63,5 +63,5 @@ def test_on_s3_every_reading_was_valid_at_some_moment_of_the_call(s3_board, some
     ],
     ids=["a claim that overwrites", "a reader that does not count"],
 )
-def test_a_wrong_way_is_caught(local_board, ways, said):
+def test_oracle_of_concurrent_runs_catches_a_wrong_rule(local_board, ways, said):
     assert_caught(lambda seed: judge(ways, fresh(local_board, str(seed)), 60, seed), said)

@@ -194,7 +194,7 @@ def test_all_that_lands_is_consumed_once_whatever_is_killed(try_seed, some):
         (by_the_last_look, "growth", "lost", 0),
     ],
 )
-def test_a_wrong_way_is_caught(try_seed, wrong, policy, said, first):
+def test_oracle_of_late_data_catches_a_wrong_rule(try_seed, wrong, policy, said, first):
     def case(seed: int) -> None:
         with pytest.MonkeyPatch.context() as patch:
             wrong(patch.setattr)

@@ -78,6 +78,6 @@ def test_on_s3_readers_see_what_the_model_says(s3_board):
     ],
     ids=["a claim that overwrites", "no count", "int()", "a prune of parts first"],
 )
-def test_a_wrong_way_is_caught(ways, said):
+def test_oracle_of_the_machine_catches_a_wrong_rule(ways, said):
     with pytest.raises(AssertionError, match=said):
         run(in_memory, 100, 30, ways, shrink=False)

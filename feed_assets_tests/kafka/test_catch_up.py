@@ -68,7 +68,7 @@ def test_a_service_that_reads_the_topic_is_put_out(world):
     world.check()
 
 
-def test_a_partition_that_a_person_has_to_look_at_does_not_stop_the_others(world):
+def test_catch_up_goes_on_beside_a_partition_that_needs_a_person(world):
     world.create(partitions=2)
     world.produce(10)
     catch_up_once(world)

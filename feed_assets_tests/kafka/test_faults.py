@@ -132,7 +132,7 @@ def ended_beside_another(world: World) -> BaseException | None:
         return running.ended_with()
 
 
-def test_a_partition_that_a_person_has_to_look_at_does_not_stop_the_others(world, capfd):
+def test_connector_goes_on_beside_a_partition_that_needs_a_person(world, capfd):
     world.create(partitions=2)
     world.produce(10)
     world.run_until_done(2)

@@ -34,7 +34,7 @@ def test_a_registry_that_is_away_is_waited_for(world, capfd):
     world.check()
 
 
-def test_a_registry_that_goes_away_is_waited_for_where_it_has_to_be_asked(world, capfd):
+def test_connector_waits_for_a_registry_that_is_down(world, capfd):
     (port,) = free_ports(1)
     target = urlsplit(world.place.registry)
     elsewhere = replace(world.place, registry=f"http://127.0.0.1:{port}{target.path}")
@@ -51,7 +51,7 @@ def test_a_registry_that_goes_away_is_waited_for_where_it_has_to_be_asked(world,
     world.check()
 
 
-def test_s3_that_goes_away_is_waited_for(s3_world, s3_env, capfd):
+def test_connector_waits_for_s3_that_is_down(s3_world, s3_env, capfd):
     (port,) = free_ports(1)
     elsewhere = replace(s3_world.place, endpoint=f"http://127.0.0.1:{port}")
     s3_world.create()
@@ -117,7 +117,7 @@ def test_a_topic_that_is_not_there_does_not_stop_the_others(world, capfd, monkey
 
 
 @pytest.mark.soak
-def test_a_broker_that_is_away_is_waited_for(registry, local_board, tmp_path):
+def test_connector_waits_for_a_broker_that_is_down(registry, local_board, tmp_path):
     ports = free_ports(2)
     with ExitStack() as first:
         broker = first.enter_context(kafka_at(tmp_path, *ports))

@@ -114,7 +114,7 @@ def test_a_cursor_has_the_value_that_was_put_last(ledger):
         assert get_cursor(connection, "other") is None
 
 
-def test_a_time_without_a_zone_is_refused(ledger):
+def test_ledger_refuses_a_time_without_a_zone(ledger):
     naive = NOW.replace(tzinfo=None)
     with pytest.raises(StatementError, match="has no time zone"), ledger.write() as connection:
         connection.execute(sa.insert(due).values(feed="a", partition="b", changed=1, since=naive))

@@ -80,7 +80,7 @@ def test_a_role_without_rights_on_the_tables_is_told_in_words(postgresql_ledger)
         ask()
 
 
-def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable(monkeypatch):
+def test_silent_ledger_server_is_unavailable(monkeypatch):
     monkeypatch.setattr(sessions, "CONNECT_SECONDS", 2)
     with create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql+psycopg://me:secret@127.0.0.1:{silent.getsockname()[1]}/lake"

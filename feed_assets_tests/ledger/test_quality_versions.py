@@ -66,7 +66,7 @@ def test_a_lower_version_and_the_same_again_are_known(ledger):
     assert record_all(ledger, *lines) == [(1, 0, 0), (0, 1, 0), (0, 1, 0)]
 
 
-def test_an_equal_version_with_other_content_is_refused_and_kept(ledger):
+def test_quality_report_of_an_equal_version_with_other_content_is_refused(ledger):
     for other in (found("passed", version=2), found("failed", "many bots", version=2)):
         forget(ledger)
         assert record_all(ledger, found("failed", "bots", version=2), other) == [(1, 0, 0), (0, 0, 1)]

@@ -16,7 +16,7 @@ def test_whatever_happens_each_row_of_the_shop_is_there_once(tmp_path, seed):
 
 
 @pytest.mark.parametrize("seed", single_seeds(1, 20))
-def test_nor_do_kills_make_a_difference(tmp_path, forker, seed):
+def test_kills_change_nothing_in_appendable_datasets(tmp_path, forker, seed):
     acts = ["kill", "kill", "write", "take_back", "late", "compact", "tick"]
     chance = play(tmp_path, seed, acts, 10, forker=forker)
     assert chance.kills or seed > 1, chance.done
@@ -30,7 +30,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("rule", WRONG)
-def test_a_wrong_rule_is_caught(fresh, monkeypatch, rule):
+def test_oracle_of_appendable_datasets_catches_a_wrong_rule(fresh, monkeypatch, rule):
     monkeypatch.setattr(rule, WRONG[rule])
     assert any(is_caught(fresh(seed), seed) for seed in range(14, 64))
 

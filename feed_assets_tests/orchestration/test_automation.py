@@ -186,7 +186,7 @@ def test_what_a_person_has_rebuilt_already_is_not_built_again():
     assert world.run_until_idle() == []
 
 
-def test_a_rebuild_with_the_same_rows_stops_there():
+def test_rebuild_with_the_same_rows_requests_nothing_downstream():
     world = built(chain())
     world.drop(RAW, DAY, rows(1, 0))
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
@@ -242,7 +242,7 @@ def test_late_data_below_the_threshold_wait_until_they_have_grown_enough():
     assert Conditions().requested(world) == SUMS_OF_THE_DAY
 
 
-def test_small_late_data_are_taken_when_they_have_waited_long_enough():
+def test_condition_requests_small_late_data_once_they_have_waited_long_enough():
     world = built(short(late=Late(growth=1.0, max_age=timedelta(days=2))))
     world.drop(RAW, DAY, rows(1, 2))
     conditions = Conditions()

@@ -167,7 +167,7 @@ def test_what_is_missing_is_what_has_an_input_and_no_valid_update():
     assert chosen(world, Chosen.MISSING) == set()
 
 
-def test_what_has_no_input_is_left_with_the_reason():
+def test_build_by_hand_leaves_partitions_without_input_and_names_the_reason():
     world = short()
     world.drop(RAW, NEXT_DAY, rows(2))
     left = build(world, SUM(NEXT_DAY), SUM(THIRD_DAY))

@@ -61,7 +61,7 @@ def test_what_was_read_by_hand_and_consumed_so_is_due_again_when_it_is_taken_bac
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20))])
-def test_nor_do_kills_make_a_difference(tmp_path, forker, seed):
+def test_kills_change_nothing_in_increments(tmp_path, forker, seed):
     chance = play(tmp_path, seed, ["kill", "write", "take_back", "late"], 8, forker=forker)
     assert chance.kills or seed > 1, chance.done
 

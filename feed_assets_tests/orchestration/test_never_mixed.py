@@ -35,7 +35,7 @@ def try_seeds(tmp_path, empty_ledger):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_no_report_is_ever_mixed_and_in_the_end_it_reads_the_newest_of_all(try_seeds, name):
+def test_runs_never_mix_propagations_and_end_with_the_newest_of_all(try_seeds, name):
     try_seeds(name, range(3))
 
 
@@ -64,7 +64,7 @@ def without_lineage(monkeypatch):
         (without_lineage, "the source itself", 0),
     ],
 )
-def test_a_wrong_rule_is_caught(try_seeds, monkeypatch, wrong, name, seed):
+def test_oracle_of_propagations_catches_a_wrong_rule(try_seeds, monkeypatch, wrong, name, seed):
     wrong(monkeypatch)
     with pytest.raises(AssertionError, match="mixed"):
         try_seeds(name, [seed])

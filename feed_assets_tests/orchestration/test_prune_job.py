@@ -45,7 +45,7 @@ def ids(world: Harness, feed: str) -> list[str]:
     return world.board.children(Partition(Feed.parse(feed), DAY).path)
 
 
-def test_the_job_says_what_would_go_and_removes_it_once_it_is_told_to(capfd):
+def test_prune_job_lists_updates_and_removes_them_only_with_apply(capfd):
     world = retaining()
     assert run_job(world)
     assert [len(ids(world, feed)) for feed in (OTHER, RAW)] == [2, 2]

@@ -39,7 +39,7 @@ def run_job(world, **config) -> bool:
     return job.execute_in_process(run_config=given, instance=world.instance).success
 
 
-def test_the_job_says_what_would_go_and_removes_it_once_it_is_told_to(aged, capfd):
+def test_prune_ledger_job_counts_old_rows_and_removes_them_only_with_apply(aged, capfd):
     assert run_job(aged)
     said = capfd.readouterr().err
     assert "3 changes of before " in said

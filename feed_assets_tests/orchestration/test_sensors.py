@@ -169,7 +169,7 @@ def unreadable(home: Path, feed: str) -> None:
     path.symlink_to(path)
 
 
-def test_a_feed_that_cannot_be_read_does_not_hold_up_the_others(home):
+def test_sensor_records_other_feeds_beside_an_unreadable_one(home):
     good, bad = raw_feed(), raw_feed("t/bad/v1.0")
     world = harness(good, bad, sums_of(good))
     unreadable(home, "t/bad/v1.0")

@@ -69,7 +69,7 @@ def test_a_page_without_values_is_missed_by_no_count():
         read_pages(board, update_of(board, p_parquet=data))
 
 
-def test_a_file_that_is_another_one_by_now_is_changed(local_board):
+def test_file_that_was_replaced_while_its_pages_are_read_is_changed(local_board):
     update = update_of(local_board, p_parquet=GOOD)
     update_of(local_board, p_parquet=damaged.parquet(damaged.numbers(7)))
     with pytest.raises(UpdateChanged):

@@ -198,7 +198,7 @@ def test_a_dataset_without_rejects_says_nothing_of_them(frame):
     ("rejected", "found"),
     [pytest.param(1, 0, id="all"), pytest.param(0, 1, id="one was lost"), pytest.param(2, -1, id="one came twice")],
 )
-def test_rows_in_are_clean_rows_and_rejected_rows(frame, rejected, found):
+def test_check_compares_rows_in_with_clean_and_rejected_rows(frame, rejected, found):
     read, written = frame("id int", (1,), (2,), (3,)), frame("id int", (1,), (2,))
     (result,) = run_checks([checks.accounted()], audited(written, rejected, raw=read))
     assert (result.found, result.passed) == (found, found == 0)

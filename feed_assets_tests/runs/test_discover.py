@@ -198,7 +198,7 @@ def failing(lake: Lake, *feeds: Feed) -> Services:
     return Services(counting.board, lake.services.ledger, no_spark, lambda: NOW)
 
 
-def test_a_feed_that_cannot_be_read_does_not_hold_up_the_others(quiet):
+def test_discovery_goes_on_beside_an_unreadable_feed(quiet):
     quiet.drop("1,x")
     found = discover(failing(quiet, OTHER), [OTHER, RAW], never)
     assert ([*found.failed], known(quiet, RAW)) == ([OTHER], [f"{RAW} 2019-11-24"])

@@ -167,7 +167,7 @@ def test_nothing_is_left_under_what_was_swept(aftermath):
     assert [board.files(f"{row.partition.path}/{row.id}") for row in swept] == [()] * len(swept)
 
 
-def test_reconciling_again_changes_nothing(aftermath):
+def test_reconciling_twice_after_a_kill_changes_nothing(aftermath):
     ledger, before = aftermath.lake.services.ledger, aftermath.lake.objects()
     with ledger.read() as connection:
         number = log.last(connection)

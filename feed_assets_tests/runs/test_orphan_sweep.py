@@ -266,7 +266,7 @@ def test_young_claims_cost_one_listing_of_each_feed(quiet):
     assert [name for name, _ in counting.requests] == ["list", "list"]
 
 
-def test_a_feed_that_cannot_be_read_does_not_hold_up_the_others(quiet):
+def test_orphan_sweep_goes_on_beside_an_unreadable_feed(quiet):
     update_id = attempt(quiet, updates.REFUSED)
     counting = Counting.around(quiet.services.board)
 

@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_read_does_not_hold_up_those_before_it(local_board
 
 
 @each_case("data", footers_that_end_processes().values())
-def test_a_footer_at_which_pyarrow_would_end_the_process_is_refused(data):
+def test_event_file_with_a_footer_that_crashes_pyarrow_is_refused(data):
     board = Blackboard.open("memory://")
     put(board, "1", data)
     with pytest.raises(SourceUnavailable, match=f"{FOLDER}/1 cannot be read as Parquet: .*Have it put right"):

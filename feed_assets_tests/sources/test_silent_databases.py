@@ -54,7 +54,7 @@ def freezing(url: str) -> Iterator[tuple[str, Event]]:
             end.close()
 
 
-def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable(monkeypatch):
+def test_silent_database_server_is_unavailable(monkeypatch):
     monkeypatch.setattr(sessions, "CONNECT_SECONDS", 2)  # The fewest that libpq takes.
     with create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql+psycopg://me:secret@127.0.0.1:{silent.getsockname()[1]}/lake"

@@ -418,7 +418,7 @@ def test_a_lease_is_renewed_while_an_update_is_copied(target, dataset, monkeypat
     check_table(target.engine, dataset)
 
 
-def test_a_disk_that_is_full_is_waited_for(target, dataset, monkeypatch):
+def test_load_of_a_dataset_waits_for_a_full_disk(target, dataset, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 

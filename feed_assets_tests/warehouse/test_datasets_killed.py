@@ -67,7 +67,7 @@ def publish(dataset: Dataset, chance: Random) -> None:
 
 
 @pytest.mark.parametrize("kills", seeds(12, 200))
-def test_killed_at_any_statement(target, dataset, url, fork, kills):
+def test_load_of_a_dataset_may_be_killed_at_any_statement(target, dataset, url, fork, kills):
     ends = set()
     for seed in kills:
         chance = Random(seed)  # noqa: S311

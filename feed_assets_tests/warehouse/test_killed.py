@@ -37,7 +37,7 @@ def life(loader: Loader, stream: Stream, url: str, fork: Forks, at: int | str, *
 
 
 @pytest.mark.parametrize("kills", seeds(8, 200))
-def test_killed_at_any_statement(loader, stream, url, fork, kills):
+def test_load_of_a_topic_may_be_killed_at_any_statement(loader, stream, url, fork, kills):
     ends = set()
     for seed in kills:
         chance = Random(seed)  # noqa: S311

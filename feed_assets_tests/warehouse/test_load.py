@@ -192,7 +192,7 @@ def test_a_chunk_elsewhere_on_the_blackboard_is_not_read(loader, stream, schema)
 
 
 @pytest.mark.parametrize("at", ["pathlib.Path.open", "feed_assets.warehouse.load_files.TemporaryDirectory"])
-def test_a_disk_that_is_full_is_waited_for(loader, stream, schema, monkeypatch, at):
+def test_load_of_a_topic_waits_for_a_full_disk(loader, stream, schema, monkeypatch, at):
     stream.send(schema, row(1))
 
     def full(*_, **__):
@@ -347,7 +347,7 @@ def test_a_load_that_is_done_again_has_another_manifest(loader, stream, schema):
     assert first.items() <= found.items()
 
 
-def test_a_table_that_moved_meanwhile_is_left_as_it_is(loader, stream, schema):
+def test_load_leaves_a_table_that_another_load_changed(loader, stream, schema):
     stream.send(schema, row(1, "a"))
     stale = loader.known(stream)
     (first,) = runs(stream.signals)
@@ -359,7 +359,7 @@ def test_a_table_that_moved_meanwhile_is_left_as_it_is(loader, stream, schema):
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_a_commit_that_is_still_under_way_is_waited_for(loader, stream, schema):
+def test_load_waits_for_a_commit_under_way(loader, stream, schema):
     """As after a connection that broke at the COMMIT: the server may still be at it when the next session begins."""
     stream.send(schema, row(1))
     known, (run,) = loader.known(stream), runs(stream.signals)

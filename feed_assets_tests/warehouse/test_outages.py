@@ -115,7 +115,7 @@ def test_a_database_that_is_stopped_is_waited_for(world, server, capfd):
         running.has(world)
 
 
-def test_s3_that_goes_away_is_waited_for(world, url, s3_env, capfd):
+def test_loader_waits_for_s3_that_is_down(world, url, s3_env, capfd):
     more(world)
     (port,), target = free_ports(1), urlsplit(s3_env.endpoint).port
     with ExitStack() as stack, loads(capfd, url, world, endpoint=f"http://127.0.0.1:{port}") as running:
@@ -127,7 +127,7 @@ def test_s3_that_goes_away_is_waited_for(world, url, s3_env, capfd):
         running.has(world)
 
 
-def test_a_registry_that_goes_away_is_waited_for_where_it_has_to_be_asked(world, postgresql_url, capfd):
+def test_loader_waits_for_a_registry_that_is_down(world, postgresql_url, capfd):
     more(world)
     (port,), target = free_ports(1), urlsplit(world.place.registry)
     elsewhere = f"http://127.0.0.1:{port}{target.path}"
@@ -157,7 +157,7 @@ input()
 
 
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
-def test_a_file_that_somebody_has_open_is_waited_for(world, url, capfd):
+def test_loader_waits_for_a_duckdb_file_that_is_open_elsewhere(world, url, capfd):
     more(world)
     with loads(capfd, url, world) as running:
         running.has(world)
@@ -171,7 +171,7 @@ def test_a_file_that_somebody_has_open_is_waited_for(world, url, capfd):
 
 
 @pytest.mark.soak
-def test_a_broker_that_is_away_is_waited_for(registry, s3_url, s3_env, postgresql_url, tmp_path, capfd):
+def test_loader_waits_for_a_broker_that_is_down(registry, s3_url, s3_env, postgresql_url, tmp_path, capfd):
     ports = free_ports(2)
     with ExitStack() as first:
         broker = first.enter_context(kafka_at(tmp_path, *ports))

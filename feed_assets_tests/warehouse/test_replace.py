@@ -30,7 +30,7 @@ def exchange(dataset: Dataset, number: int, instead_of: str | None = None) -> Ex
     return Exchange("1", instead_of, read.latest(dataset.board, Partition(dataset.feed, "1")).update, None)
 
 
-def test_a_table_that_moved_meanwhile_is_left_as_it_is(place, dataset):
+def test_replacement_leaves_a_table_that_another_load_changed(place, dataset):
     first = replace(place, dataset.name, TopicState(), exchange(dataset, 1))
     before = state_rows(place.engine, dataset)["1"].update_id
     known = replace(place, dataset.name, first, exchange(dataset, 2, before))
@@ -47,7 +47,7 @@ def test_a_table_that_moved_meanwhile_is_left_as_it_is(place, dataset):
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_a_commit_that_is_still_under_way_is_waited_for(place, dataset):
+def test_replacement_waits_for_a_commit_under_way(place, dataset):
     """As after a connection that broke at the COMMIT: the server may still be at it when the next session begins."""
     wanted, engine = exchange(dataset, 1), place.engine
     with ThreadPoolExecutor() as pool, engine.open() as other, engine.open() as third:
