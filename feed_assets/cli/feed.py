@@ -12,6 +12,7 @@ from feed_assets.cli import views
 from feed_assets.cli.loaded_location import Module, dynamic_partitions, ledger_of_settings, load_graph, partition_of
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
+from feed_assets.cli.terminal import echo
 from feed_assets.core.batch_names import held_by
 from feed_assets.core.errors import InvalidName, LedgerUnavailable, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Update, is_update_id, parse_update_id
@@ -49,7 +50,7 @@ def report(what: str, board: "Blackboard", partition: Partition, update_id: str)
 
     if _is_of_settings(board):
         sync_one(board, ledger_of_settings(), partition, update_id, datetime.now(UTC))
-    typer.echo(f"{what} {partition} {update_id}", err=True)
+    echo(f"{what} {partition} {update_id}", err=True)
 
 
 def _is_of_settings(board: "Blackboard") -> bool:
@@ -249,7 +250,7 @@ def invalidate(
     write.invalidate(board, wanted, update, how=how.value)
     report("invalidated", board, wanted, update)
     if held := batch_set.held_by(board, wanted):
-        typer.echo(
+        echo(
             f"{wanted}: its rows are still read, as {held.name} holds them. If a run by events made it, they are read "
             "again. Else invalidate that one, too: readers go back to the batches that it took the place of.",
             err=True,
@@ -263,7 +264,7 @@ def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
     from feed_assets.settings import settings
 
     if url is None:
-        typer.echo(f"blackboard: {settings().blackboard}", err=True)
+        echo(f"blackboard: {settings().blackboard}", err=True)
     return board_at(settings(), url, makes=makes)
 
 

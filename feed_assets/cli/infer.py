@@ -7,6 +7,7 @@ import typer
 
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.show import Values, show
+from feed_assets.cli.terminal import echo
 
 Samples = Annotated[
     list[Path],
@@ -25,7 +26,7 @@ def infer(files: Samples, as_json: AsJson = False) -> None:
     inferred = inferred_of(files)
     declaration = f"{inferred.imports}\n{inferred.code}"
     if not as_json:
-        return typer.echo(declaration, nl=False)
+        return echo(declaration, nl=False)
     at = inferred.partitions.code if inferred.partitions else ""
     named = {"feed": str(inferred.feed), "format": inferred.sample.format, "schema": inferred.sample.schema}
     return show(Values.of(**named, partitions_def=at, declaration=declaration), as_json)

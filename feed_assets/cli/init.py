@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from feed_assets.cli.terminal import echo
+
 ELSEWHERE = ("DAGSTER_HOME", "FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER")
 """Settings that lead commands away from the project's folder."""
 
@@ -49,9 +51,9 @@ def init(
         raise typer.BadParameter(f"{more[0]} stands behind the name {name}: write --from before it.")
     content = Content.of(infer([*files, *(more or ())], above=name)) if files else Content()
     make_project(name, Path.cwd(), content)
-    typer.echo(_NEXT.format(name=name, **content.named(name)))
+    echo(_NEXT.format(name=name, **content.named(name)))
     if found := [variable for variable in ELSEWHERE if os.environ.get(variable)]:
-        typer.echo(_elsewhere(name, content.feed, found), err=True)
+        echo(_elsewhere(name, content.feed, found), err=True)
 
 
 def _elsewhere(name: str, feed: str, variables: list[str]) -> str:

@@ -7,6 +7,7 @@ import typer
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, ledger_of_settings, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
+from feed_assets.cli.terminal import echo
 from feed_assets.cli.views import PrunedLedgerView, RebuiltView
 
 app = typer.Typer(help="The global state store.", no_args_is_help=True)
@@ -31,7 +32,7 @@ def upgrade(as_json: AsJson = False) -> None:
     if as_json:
         show(Values.of(schema=schema), as_json)
     else:
-        typer.echo(f"the ledger has schema {schema}")
+        echo(f"the ledger has schema {schema}")
 
 
 @app.command("prune")

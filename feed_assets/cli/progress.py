@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import typer
 
+from feed_assets.cli.terminal import echo, printable
+
 LOADING = "loading the definitions"
 
 SECONDS_BETWEEN = 10.0
@@ -33,10 +35,10 @@ class Progress:
         """Print what is being done now."""
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns - 1
-            typer.echo(f"{_CLEAR}{text[:width]}", err=True, nl=False)
+            typer.echo(f"{_CLEAR}{printable(text)[:width]}", err=True, nl=False)
             self._is_drawn = True
         elif text in self.news or self._last is None or self.now() >= self._last + SECONDS_BETWEEN:
-            typer.echo(f"feed-assets: {text}", err=True)
+            echo(f"feed-assets: {text}", err=True)
             self._last = self.now()
 
     @contextmanager

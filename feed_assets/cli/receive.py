@@ -10,6 +10,7 @@ import typer
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, dynamic_partitions, ledger_of_settings, load_graph, open_services
 from feed_assets.cli.show import Values, show
+from feed_assets.cli.terminal import echo
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting
 from feed_assets.core.feeds import Feed
@@ -126,7 +127,7 @@ def _print(partner: str, key: str, as_json: bool) -> None:
     if as_json:
         show(Values.of(partner=partner, key=key), as_json)
     else:
-        typer.echo(key)
+        echo(key)
 
 
 def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from feed_assets.cli.progress import Progress
 from feed_assets.cli.show import View, terminal_width
+from feed_assets.cli.terminal import echo
 from feed_assets.cli.traces import are_wanted
 from feed_assets.core.errors import ServiceUnavailable
 from feed_assets.core.message_words import first_line
@@ -112,7 +111,7 @@ class Teller:
         """Print a line for people."""
         self.progress.clear()
         if not self.as_json:
-            typer.echo(wrapped(line))
+            echo(wrapped(line))
 
     def say_problems(self, sensor: str, problems: "Mapping[str, str]") -> None:
         """Print on stderr which problems of a sensor are new, which have another reason, and which are over."""
@@ -122,7 +121,7 @@ class Teller:
         lines += [f"over    {whom}" for whom in before if whom not in problems]
         for line in lines:
             self.progress.clear()
-            typer.echo(wrapped(line), err=True)
+            echo(wrapped(line), err=True)
 
     def list(self, word: str, found: "Mapping[Any, str]", what: str = "") -> None:
         """Print a line for each of a few partitions, with its reason."""
@@ -149,7 +148,7 @@ class Teller:
 
         if are_wanted() and (trace := trace_of(result)):
             self.progress.clear()
-            typer.echo(trace, err=True)
+            echo(trace, err=True)
 
 
 def wrapped(line: str) -> str:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self, TextIO, cast
 import typer
 from pydantic import BaseModel, ConfigDict, RootModel, WrapSerializer
 
+from feed_assets.cli.terminal import echo
 from feed_assets.core.rerun_report import number
 
 Row = Mapping[str, Any]
@@ -116,9 +117,9 @@ def show(views: BaseModel | Sequence[BaseModel], as_json: bool, note: str = "") 
         typer.echo(json.dumps(found if isinstance(views, Sequence) else found[0], indent=2), _for_machines.get())
         return
     for line in _table([view.model_dump(context=_FOR_PEOPLE) for view in many], terminal_width()):
-        typer.echo(line)
+        echo(line)
     if note or not many:
-        typer.echo(note or "nothing")
+        echo(note or "nothing")
 
 
 def terminal_width() -> int | None:

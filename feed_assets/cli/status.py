@@ -11,6 +11,7 @@ from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, dynamic_partitions, load_graph, open_services
 from feed_assets.cli.show import View, show
 from feed_assets.cli.status_views import MarkView, StaleView, StatusView
+from feed_assets.cli.terminal import echo
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.grid import LEGEND, CellState, cells, periods
@@ -132,14 +133,14 @@ def _show_stale(graph: "Graph", services: "Services", feeds: Sequence[Feed], as_
 def _print(found: "Status") -> None:
     view = StatusView.of(found)
     for line in _grid(found):
-        typer.echo(line)
-    typer.echo("  ".join(f"{count:,} {state}" for state, count in view.counts.items()) or "nothing is shown")
+        echo(line)
+    echo("  ".join(f"{count:,} {state}" for state, count in view.counts.items()) or "nothing is shown")
     for title, rows in _tables(found, view):
         if rows:
-            typer.echo(f"\n{title}")
+            echo(f"\n{title}")
             show(rows, as_json=False)
     for note in view.notes:
-        typer.echo(note)
+        echo(note)
 
 
 def _tables(found: "Status", view: StatusView) -> list[tuple[str, Sequence[View]]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import NoReturn
 
-import typer
+from feed_assets.cli.terminal import echo
 
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -94,7 +94,7 @@ def _end(number: int) -> NoReturn:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     with suppress(OSError):  # The terminal may be gone.
         what = "what was being built is not published, what was built before stays"
-        typer.echo(f"stopped by {name}: {what}. Run it again to go on.", err=True)
+        echo(f"stopped by {name}: {what}. Run it again to go on.", err=True)
     raise SystemExit(128 + number)
 
 

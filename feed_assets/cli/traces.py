@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from feed_assets.cli.terminal import echo
 from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 from feed_assets.core.secrets import shown
 
@@ -41,8 +42,8 @@ def errors_in_a_line() -> Generator[None]:
         yield
     except Exception as error:  # noqa: BLE001 (it is printed, and ends the process)
         if are_wanted():
-            typer.echo(shown("".join(traceback.format_exception(error))), err=True, nl=False)
-        typer.echo(f"feed-assets: {_said(error)}", err=True)
+            echo(shown("".join(traceback.format_exception(error))), err=True, nl=False)
+        echo(f"feed-assets: {_said(error)}", err=True)
         sys.exit(4 if isinstance(error, ServiceUnavailable) else 1)
 
 

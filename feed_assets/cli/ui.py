@@ -28,6 +28,7 @@ from feed_assets.cli.processes import (
     wait_for_port,
 )
 from feed_assets.cli.project import module_of_project
+from feed_assets.cli.terminal import echo
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.secrets import shown
 from feed_assets.home import OWNED
@@ -69,13 +70,13 @@ def ui(
             _make_ledger(config)
             from feed_assets.cli.ui_lines import UiLines  # Imported here: `--help` does not load the ledger.
 
-            lines = UiLines(config.ledger, typer.echo)
+            lines = UiLines(config.ledger, echo)
             lines.print_new()
             needed = [] if config.spark_remote else [stack.enter_context(_warm_spark(folder, config))]
             needed += _dagster(stack, port, target, folder)
             _watch(needed, lines)
     except KeyboardInterrupt:
-        typer.echo("feed-assets ui: all ended")
+        echo("feed-assets ui: all ended")
 
 
 def _make_ledger(config: "Settings") -> None:
@@ -124,7 +125,7 @@ def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
     log.parent.mkdir(0o700, exist_ok=True)
     _environment(log.parent)
     values = _server_conf(port, config)
-    typer.echo(f"starting Spark with {in_words(values)}...")
+    echo(f"starting Spark with {in_words(values)}...")
     with (
         scratch(values) as disks,
         TemporaryDirectory(prefix="feed-assets-") as folder_of_pid,
@@ -193,15 +194,15 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Sta
     file, token = Path(scratch) / "workspace.yaml", secrets.token_urlsafe(32)
     (logs := folder / LOGS).mkdir(0o700, exist_ok=True)
     serve = ["feed_assets.cli.web", str(port), str(file), target]
-    typer.echo("starting the web UI...")
+    echo("starting the web UI...")
     web = _logged(stack, "web UI", [sys.executable, "-m", *serve], logs / "web.log", {TOKEN: token})
     wait_for_port(web, port)
     daemon = [sys.executable, "-m", "dagster._daemon", "run", "--log-level", "warning", "-w", str(file)]
     started = [web, _logged(stack, "Dagster's daemon", daemon, logs / "daemon.log")]
     stack.callback(end, started)  # The daemon waits for ticks that listen; the web server has as much to do meanwhile.
     address = f"http://{LOOPBACK}:{port}/?token={token}"
-    typer.echo(f"web UI: {address}  everything kept in: {folder}  end it with Ctrl-C")
-    typer.echo(f"Each run has a line here as it ends, and so has what needs a person. All logs are in {logs}.")
+    echo(f"web UI: {address}  everything kept in: {folder}  end it with Ctrl-C")
+    echo(f"Each run has a line here as it ends, and so has what needs a person. All logs are in {logs}.")
     return started
 
 

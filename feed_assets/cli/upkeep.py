@@ -8,6 +8,7 @@ from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
 from feed_assets.cli.loaded_location import open_services, partition_of
 from feed_assets.cli.progress import progress, told
 from feed_assets.cli.show import show
+from feed_assets.cli.terminal import echo
 from feed_assets.cli.views import CompactedView, PrunedView, RevalidatedView
 from feed_assets.core.batch_names import LEAST
 from feed_assets.core.errors import NotOurs
@@ -88,7 +89,7 @@ def compact(
 def _services() -> "Services":
     from feed_assets.settings import settings
 
-    typer.echo(f"blackboard: {settings().blackboard}", err=True)
+    echo(f"blackboard: {settings().blackboard}", err=True)
     return open_services(makes=False)
 
 

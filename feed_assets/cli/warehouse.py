@@ -12,6 +12,7 @@ from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, load_graph, open_services
 from feed_assets.cli.show import Below, View, show
+from feed_assets.cli.terminal import echo
 from feed_assets.core.errors import FeedAssetsError, InvalidName, ServiceUnavailable
 from feed_assets.home import say
 from feed_assets.settings import settings
@@ -160,7 +161,7 @@ def reset(
     if as_json:
         return show(ResetView(table=table, statements=tuple(statements), applied=apply), as_json)
     for each in statements:
-        typer.echo(f"{each};")
+        echo(f"{each};")
     return say(
         f"warehouse {name}: {f'{table} is made anew by the next load' if apply else '--apply runs these statements'}"
     )
@@ -228,11 +229,11 @@ def _print(found: list[ChangeView], as_json: bool) -> None:
         show(found, as_json)
         return
     for each in found:
-        typer.echo(f"-- {each.topic}, schema {each.schema_id}")
+        echo(f"-- {each.topic}, schema {each.schema_id}")
         for statement in each.statements:
-            typer.echo(f"{statement};")
+            echo(f"{statement};")
     if not found:
-        typer.echo("no table changes", err=True)
+        echo("no table changes", err=True)
 
 
 def _refusal(table: str, error: FeedAssetsError) -> ChangeView:

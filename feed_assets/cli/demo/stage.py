@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 from feed_assets.cli.loaded_location import open_services
 from feed_assets.cli.run_output import sentence
+from feed_assets.cli.terminal import echo
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.warehouses import Warehouse
@@ -80,7 +81,7 @@ class Stage:
 
     def say(self, text: str) -> None:
         """Print a line about this step."""
-        typer.echo(text)
+        echo(text)
 
     def publish(self, feed: Feed, key: str, content: bytes) -> None:
         """Drop a file as its foreign producer does."""

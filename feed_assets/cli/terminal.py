@@ -1,0 +1,23 @@
+"""Lines for people: a terminal finds nothing to act on in texts that others wrote."""
+
+from unicodedata import category
+
+import typer
+
+_ACTED_ON = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Categories of characters that move the cursor, set colors or titles, or reverse the direction of what follows."""
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a text, on stderr if `err`; all that a terminal would act on is escaped, but for ends of lines and tabs."""
+    typer.echo(printable(text), err=err, nl=nl)
+
+
+def printable(text: str) -> str:
+    r"""Return a text with control characters, marks of direction and the like as escapes, such as `\x1b`."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    is_safe = character in "\n\t" or category(character) not in _ACTED_ON
+    return character if is_safe else character.encode("unicode_escape", "surrogatepass").decode("ascii")
