@@ -21,6 +21,8 @@ _NEVER = re.compile(r"^/|/$|//|\*\*|[?\[\]]")
 
 _PIECE = re.compile(r"(%.?|\*)")
 _UNSAFE = re.compile("[^A-Za-z0-9=@+_-]+")
+_MOST_STARS = 2
+
 _SLUG = 100
 """Characters of a file's name at the end of a batch's and a part's name, for people: the unique part is before."""
 
@@ -36,7 +38,7 @@ class Pull:
         blackboard: The name of the blackboard that they are on, of those in `FEED_ASSETS_BLACKBOARDS`.
         pattern: Their names below the prefix, such as `%Y-%m-%d/%H/men_*.csv`: the codes of date and hour (UTC), and
             `*` for any characters but `/`. The date is before the first `*` and the hour, because only the files of
-            some days are listed. Files with other names are ignored.
+            some days are listed. Files with other names are ignored. At most two `*` between two `/`.
         prefix: The folder that they are in; by default the blackboard itself.
         cron: When they are listed (UTC); the next tick continues with what is left for want of time.
         lookback: Days before today whose files are listed, too. Later files are never seen.
@@ -61,6 +63,11 @@ class Pull:
             raise InvalidDefinition(
                 f"Pull: the pattern is {self.pattern!r}, with {odd[0]!r}, which no name below the prefix matches as "
                 "meant: expected no '/' at either end, nor '//', '**', '?' or '[', such as %Y-%m-%d/%H/men_*.csv."
+            )
+        if many := next((each for each in self.pattern.split("/") if each.count("*") > _MOST_STARS), None):
+            raise InvalidDefinition(
+                f"Pull: the pattern is {self.pattern!r}, with {many.count('*')} '*' in {many!r}: expected at most "
+                f"{_MOST_STARS} between two '/', as more take long to compare with long names."
             )
         if wrong or any(code not in self._leading for code in _DATE):
             raise InvalidDefinition(
@@ -120,13 +127,25 @@ class Pull:
     @cached_property
     def _names(self) -> re.Pattern[str]:
         """Return the pattern of whole keys; a code that occurs again must have the same value."""
-        said, pattern = set[str](), re.escape(self._above)
-        for each in self._pieces:
+        codes = set[str]()
+        folders = [self._folder(each, codes) for each in self.pattern.split("/")]
+        return re.compile(re.escape(self._above) + "/".join(folders))
+
+    def _folder(self, text: str, codes: set[str]) -> str:
+        """Return the pattern of the text between two `/`, and add its codes to those before it.
+
+        It is atomic: if what follows does not match, no other way to match it is tried. A name takes time by the square
+        of its length then, whatever a partner calls a file. A code that occurs again later may need the other ways.
+        """
+        pattern, new = "", set[str]()
+        for each in filter(None, _PIECE.split(text)):
             name = each[1:]
-            code = f"(?P={name})" if each in said else f"(?P<{name}>{_CODES.get(each, '')})"
+            code = f"(?P={name})" if each in codes else f"(?P<{name}>{_CODES.get(each, '')})"
             pattern += "[^/]*" if each == "*" else code if each in _CODES else re.escape(each)
-            said.add(each)
-        return re.compile(pattern)
+            new |= {each} & _CODES.keys() - codes
+            codes.add(each)
+        is_free = any(self.pattern.count(each) > 1 for each in new)
+        return pattern if is_free else rf"(?>{pattern}(?=/|\Z))"
 
 
 class FileState(StrEnum):

@@ -38,7 +38,9 @@ _SHOWN = 3
 _OLD_DATES, _OLD_INT96 = "3.0.0", "3.1.0"
 """Versions of Spark that wrote days and moments (or INT96) in today's calendar first."""
 
-_GROUP = re.compile(r"^( *)(required|optional|repeated) (\S+) field_id=-?\d+ (.*?)(?: \((\w+)(?:\(.*\))?\))?(?: \{|;)$")
+_GROUP = re.compile(r"^( *)(required|optional|repeated) (\S+) field_id=-?\d+ (.*)$")
+_NOTE = re.compile(r" \((\w+)[()]")
+"""The annotation behind a name, such as ` (List)` or ` (Timestamp(isAdjustedToUTC=true, …))`: the last one of a line."""
 
 Wrong = tuple[str, str]
 """A column, and what was found and is expected there."""
@@ -264,7 +266,9 @@ class _Shape:
 
     def __init__(self, text: str, maps: int) -> None:
         lines = [found.groups() for line in text.splitlines()[2:] if (found := _GROUP.match(line))]
-        self._lines = [(len(indent) // 2, repeats, kind, name, note) for indent, repeats, kind, name, note in lines]
+        self._lines = [
+            (len(indent) // 2, repeats, kind, *_name_and_note(rest)) for indent, repeats, kind, rest in lines
+        ]
         self._maps = maps
         is_variant = [(depth, name) for depth, _, _, name, note in self._lines if note == "Variant"]
         self.variants = [name for depth, name in is_variant if depth == 1]
@@ -284,3 +288,10 @@ class _Shape:
             above[depth] = (repeats, note if kind == "group" else None)
         if self._maps != maps:
             yield "a map", "found a map without values, expected keys and values"
+
+
+def _name_and_note(rest: str) -> tuple[str, str | None]:
+    """Return the name of a column or group, and its annotation, if it has one, from the end of its line."""
+    text = rest.removesuffix(" {" if rest.endswith(" {") else ";")
+    notes = [*_NOTE.finditer(text)] if text.endswith(")") else []
+    return (text[: notes[-1].start()], notes[-1][1]) if notes else (text, None)

@@ -84,11 +84,10 @@ class Door:
     log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
-        """Return whether it takes events, and what waits."""
+        """Return whether it takes events, and how much waits. Reasons are in the log: strangers may ask for this."""
         spool = self.receiver.spool
-        takes = self.keys.are_known and not spool.broken
-        waits = {"bytes": spool.size, "seconds": round(spool.oldest_seconds(), 1), "why": self.problem}
-        return {"takes": takes, "why": spool.broken, "spool": waits, "damaged": spool.damaged()}
+        waits = {"bytes": spool.size, "seconds": round(spool.oldest_seconds(), 1), "failed": bool(self.problem)}
+        return {"takes": self.keys.are_known and not spool.broken, "spool": waits, "damaged": len(spool.damaged())}
 
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> ASGIApp:
@@ -215,7 +214,7 @@ async def _taken(
 
 def _health(door: Door) -> Callable[[], Response]:
     def health() -> Response:
-        """Report whether events are taken, and how much waits to be published, since when and why."""
+        """Report whether events are taken, and how much waits to be published, and since when."""
         said = door.health()
         return JSONResponse(said, 200 if said["takes"] else 503)
 

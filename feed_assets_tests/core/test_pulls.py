@@ -78,6 +78,30 @@ def test_a_pattern_that_would_match_nothing_is_refused(pattern):
         Pull("women", pattern)
 
 
+def test_pattern_with_more_than_two_stars_in_a_folder_is_refused():
+    with pytest.raises(InvalidDefinition, match=r"with 3 '\*' in 'a\*b\*c\*': expected at most 2"):
+        pull("%Y-%m-%d/*/a*b*c*")
+
+
+def test_name_made_to_match_in_very_many_ways_is_compared_soon():
+    """Without atomic folders this takes 10^17 steps: the partner would stop the pulls of all."""
+    name = "/".join(["ab" * 100] * 5)
+    assert pull("%Y-%m-%d/" + "/".join(["*a*b"] * 5) + ".csv").moment_of(f"2024-02-29/{name}") is None
+
+
+@each_case(
+    ("pattern", "key", "moment"),
+    [
+        ("%Y-%m-%d/*%H*/%H.csv", "2024-02-29/x05-12y/05.csv", at(5)),
+        ("%Y-%m-%d/*a*/*b", "2024-02-29/xaab/cbb", at(0)),
+        ("%Y-%m-%d/*a*.csv", "2024-02-29/a.csv.csv", at(0)),
+        ("%Y-%m-%d/*a*.csv", "2024-02-29/a.csv\n", None),
+    ],
+)
+def test_stars_match_in_every_way_that_a_name_allows(pattern, key, moment):
+    assert pull(pattern).moment_of(key) == moment
+
+
 @each_case("pattern", ["*/%Y%m%d.csv", "%H/%Y-%m-%d/*", "%Y-%m/*", "%Y-%m-%d/%M.csv", "%Y-%m-%d/5%", ""])
 def test_a_pattern_says_the_date_before_all_that_a_day_does_not_say(pattern):
     with pytest.raises(InvalidDefinition, match="expected %Y, %m and %d before the first"):

@@ -44,30 +44,32 @@ def metric(partner: Partner, name: str) -> float:
     return float(found)
 
 
-def test_a_blackboard_that_is_away_is_said_until_it_is_back_and_all_is_published(local_board, ledger, tmp_path):
+def test_a_blackboard_that_is_away_is_said_until_it_is_back_and_all_is_published(local_board, ledger, tmp_path, caplog):
     away = Away()
     board = Counting.around(local_board, {"put": away, "create": away}).board
     with listening(door_of(board, ledger, tmp_path / "spool"), flush_seconds=0) as partner:
         assert partner.post(lines(event(1))).ok
-        said = until(partner, lambda spool: bool(spool["why"]))
-        assert "waits: no answer" in said["why"]
+        said = until(partner, lambda spool: spool["failed"])
+        assert "waits: no answer" in caplog.text
+        assert "no answer" not in partner.get("/health").text, "a stranger"
         assert (said["bytes"] > 0, partner.get("/health").status_code) == (True, 200), "events are taken all the same"
         assert partner.post(lines(event(2))).ok
         assert metric(partner, 'flushes_total{outcome="failed"}') >= 1
         assert metric(partner, "spool_seconds") > 0
         away.is_back = True
-        assert until(partner, lambda spool: not spool["bytes"]) == {"bytes": 0, "seconds": 0, "why": ""}
+        assert until(partner, lambda spool: not spool["bytes"]) == {"bytes": 0, "seconds": 0, "failed": False}
     assert numbers(published(local_board)) == [1, 2]
 
 
-def test_a_look_that_fails_is_said_and_ends_no_flushing(local_board, ledger, tmp_path, monkeypatch):
+def test_a_look_that_fails_is_said_and_ends_no_flushing(local_board, ledger, tmp_path, monkeypatch, caplog):
     """Whatever it is: without the task that flushes all would be taken, and nothing published until the end."""
     with listening(door_of(local_board, ledger, tmp_path / "spool"), flush_seconds=0) as partner:
         with monkeypatch.context() as patch:
             patch.setattr(Spool, "seal", lambda *_, **__: [][0])
             assert partner.post(lines(event(1))).ok
-            assert "IndexError" in until(partner, lambda spool: bool(spool["why"]))["why"]
-        assert until(partner, lambda spool: not spool["bytes"])["why"] == ""
+            until(partner, lambda spool: spool["failed"])
+            assert "IndexError" in caplog.text
+        assert not until(partner, lambda spool: not spool["bytes"])["failed"]
         assert numbers(published(local_board)) == [1]
 
 

@@ -1,7 +1,7 @@
 """Garbage in each field of each kind of event: a reject with its reason, and what comes behind it is read."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from uuid import UUID
@@ -74,6 +74,14 @@ SIGNALS = {
     "a long topic id": ({"topic_id": "x" * 10_000}, "correlation_id .* has"),
     "a dialect with NUL": ({"dialect": "a\0b"}, "NUL"),
 }
+
+
+def test_signals_of_a_topic_whose_name_is_no_table_are_rejects_and_report_nothing():
+    path = f"s3://lake/chunks/{key_of('_x', 0, 5, is_packed=True)}"
+    source = TopicSignals(Clients({}), "signals of _x", "_x", ("ads/shown/v1.0", timedelta(hours=1)))
+    placed = [Placed(0, Message(0, None, replace(GOOD, topic="_x", path=path).encoded(1)))]
+    assert isinstance(source._row(placed[0]), Rejected)
+    assert [*source._reports(placed)] == []
 
 
 @each_case("name", SIGNALS)
