@@ -40,7 +40,7 @@ _OLD_DATES, _OLD_INT96 = "3.0.0", "3.1.0"
 
 _GROUP = re.compile(r"^( *)(required|optional|repeated) (\S+) field_id=-?\d+ (.*)$")
 _NOTE = re.compile(r" \((\w+)[()]")
-"""The annotation behind a name, such as ` (List)` or ` (Timestamp(isAdjustedToUTC=true, …))`: the last one of a line."""
+"""The annotation behind a name, such as ` (List)` or ` (Timestamp(isAdjustedToUTC=true, …))`: the last of a line."""
 
 Wrong = tuple[str, str]
 """A column, and what was found and is expected there."""
