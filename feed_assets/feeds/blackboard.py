@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
     from obstore.store import S3CredentialProvider
 
+    from feed_assets.feeds.s3_others import Body
     from feed_assets.feeds.s3_pages import S3Pages
 
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
@@ -66,11 +67,12 @@ class Blackboard:
             return cls(url, LocalClient(stores.local_store(url, root, create, name), root), root, name=name)
         if not url.startswith("s3:"):
             return cls(url, ObstoreClient(stores.store_at(url, patience)), name=name)
-        from feed_assets.feeds.s3_pages import S3Pages  # This imports boto3, which local blackboards do not need.
+        from feed_assets.feeds.s3_others import OthersClient  # This imports boto3, which local blackboards do not need.
+        from feed_assets.feeds.s3_pages import S3Pages
 
         provider = credentials or stores.s3_credentials(url)
-        client = ObstoreClient(stores.s3_store(url, endpoint, provider, patience))
-        return cls(url, client, pages=S3Pages(url, endpoint, provider, patience), name=name)
+        store, pages = stores.s3_store(url, endpoint, provider, patience), S3Pages(url, endpoint, provider, patience)
+        return cls(url, OthersClient(store, pages) if name else ObstoreClient(store), pages=pages, name=name)
 
     @property
     def is_paged(self) -> bool:
@@ -256,23 +258,28 @@ class Blackboard:
         with self._translated(f"delete {prefix}/", prefix):
             return local_disk.sweep(self._root, prefix)
 
-    def download(self, key: str, target: Path) -> File | None:
-        """Copy an object into the file `target`, in chunks; return the served object, or None if there is none."""
+    def download(self, key: str, target: Path, listed: File | None = None) -> File | None:
+        """Copy an object into the file `target`, in chunks; return the served object, or None if there is none.
+
+        One that is not as it was `listed` is returned and not copied: it may have any size by now.
+        """
         if (found := self.stream(key)) is None:
             return None
         served, chunks = found
+        if listed and served != listed:
+            return served
         with TemporaryDirectory(dir=target.parent, prefix=".") as unfinished:
             with (copy := Path(unfinished, "copy")).open("wb") as file:
                 file.writelines(chunks)
             copy.rename(target)
         return served
 
-    def _chunks(self, key: str, found: "GetResult | local_disk.LocalObject") -> Iterator[bytes]:
+    def _chunks(self, key: str, found: "GetResult | local_disk.LocalObject | Body") -> Iterator[bytes]:
         # Its own generator: what fails while the copy is written is not the store's fault.
         with self._translated(f"read {key}", key):
             yield from found.stream()
 
-    def _found(self, key: str, start: int = 0, length: int = 0) -> "GetResult | local_disk.LocalObject | None":
+    def _found(self, key: str, start: int = 0, length: int = 0) -> "GetResult | local_disk.LocalObject | Body | None":
         try:
             if length:
                 return self._client.part(key, start, length)

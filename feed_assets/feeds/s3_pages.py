@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import boto3  # pyright: ignore[reportMissingTypeStubs]
 from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
+from botocore.parsers import ResponseParserError  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import BlackboardRefused
 from feed_assets.core.feeds import UNREADABLE
@@ -86,14 +87,30 @@ class S3Pages:
             place = {"ContinuationToken": found["NextContinuationToken"]}
 
     def _list(self, **wanted: str) -> dict[str, Any]:
+        return self._answer("list_objects_v2", **wanted)
+
+    def object(self, key: str, span: str | None) -> dict[str, Any]:
+        """Return S3's answer with an object, or a range of its bytes; its body is read later."""
+        return self._answer("get_object", **self._named(key), **({"Range": span} if span else {}))
+
+    def head(self, key: str) -> dict[str, Any]:
+        """Return S3's answer without the object's bytes."""
+        return self._answer("head_object", **self._named(key))
+
+    def _named(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": f"{self._below('')}{key}"}
+
+    def _answer(self, request: str, **wanted: str) -> dict[str, Any]:
+        """Return an answer of S3. Raise FileNotFoundError if there is no such object, else OSError with S3's code."""
         client = self._client()
         try:
-            return client.list_objects_v2(**wanted)
-        except (BotoCoreError, ClientError) as error:
+            return getattr(client, request)(**wanted)
+        except (BotoCoreError, ClientError, ResponseParserError, ValueError) as error:  # The latter of odd headers.
             response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have None.
             code = response.get("Error", {}).get("Code", "none")
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "none")
-            raise OSError(f"{error} (status code: {status}, <Code>{code}</Code>)") from error
+            kind = FileNotFoundError if code in ("NoSuchKey", "404") else OSError
+            raise kind(f"{error} (status code: {status}, <Code>{code}</Code>)") from error
 
     def _client(self) -> Any:
         """Return a client with the credentials of this moment: it is made again when they were renewed."""

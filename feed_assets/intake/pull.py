@@ -14,7 +14,7 @@ from pathlib import Path
 from shutil import disk_usage
 from tempfile import TemporaryDirectory
 
-from feed_assets.core.errors import InvalidName
+from feed_assets.core.errors import BlackboardRefused, BlackboardUnavailable, InvalidName
 from feed_assets.core.feeds import UNREADABLE, Feed, File, Partition
 from feed_assets.core.pulls import FileAction, FileState, Pull, Pulled, batch_name, fate_of, part_name
 from feed_assets.feeds import read
@@ -165,13 +165,22 @@ class _FileListing:
                 room = f"this machine has no room for a copy of {file.size:,} bytes. Make some, or set TMPDIR"
                 return self._refuse(file, room, known)
             copy = Path(folder, "copy")
-            served = self._board.download(file.key, copy)
+            try:
+                served = self._board.download(file.key, copy, file)
+            except (BlackboardRefused, BlackboardUnavailable) as error:
+                return self._not_served(file, error, known)
             if served != file or copy.stat().st_size != file.size:
                 _log.info("%s: %s is being replaced or removed, and left to the next look", self.source.feed, file.key)
                 return True
             batch = self._batch_of(file, moment, key, known)
             update = publish(self.services, BatchContent(batch, {part_name(file): copy}), f"pull of {file.key}")
         self._put(Pulled(file, moment, FileState.DONE, None, batch.key, update.id))
+        return True
+
+    def _not_served(self, file: File, error: Exception, known: Pulled | None) -> bool:
+        """Note why one file could not be read, and go on: the next look tries again. Raise if the store is away."""
+        next(self._board.file_pages(file.key), None)
+        self._refuse(file, f"{error} The next look tries again", known)
         return True
 
     def _before_its_rename(self, file: File, moment: datetime) -> Pulled | None:

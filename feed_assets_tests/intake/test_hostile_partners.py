@@ -1,5 +1,6 @@
 """A partner's S3 that answers with what no store does: nothing outside is reached, and other files are pulled."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,13 +10,15 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from feed_assets.core.errors import BlackboardUnavailable
-from feed_assets.feeds import s3_pages
+from feed_assets.feeds import s3_others, s3_pages
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.stores import PATIENCE, s3_store
+from feed_assets.feeds.s3_others import Body
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.pull_partners import FIRST, Partner, wrong_files
 
 BODY = b"id\n1\n"
+MODIFIED = "Thu, 29 Feb 2024 05:00:00 GMT"
+BAD = "out/2024-02-29/04/a.csv"
 GOOD = f"out/{FIRST}"
 
 
@@ -26,6 +29,10 @@ class Served:
         self.objects = {GOOD: len(BODY)}
         self.requests = list[str]()
         self.is_endless = False
+        self.answers = dict[str, tuple[int, dict[str, str], bytes]]()
+        """Status, headers and body that are sent for a key instead of its object."""
+        self.headers = list[dict[str, str]]()
+        """Headers of each request."""
         self.empty_pages = 0
         """Pages without a name before each page with one object; 0 is one page with all."""
 
@@ -57,14 +64,24 @@ def serving(served: Served) -> Iterator[str]:
         def do_GET(self):
             parts = urlsplit(self.path)
             served.requests.append(self.path)
-            if "list-type" in parts.query:
+            served.headers.append(dict(self.headers))
+            key = parts.path.removeprefix("/bucket/")
+            if key in served.answers:
+                status, headers, body = served.answers[key]
+                self.close_connection = True
+                self.send_response(status)
+                for name, value in {"ETag": '"1"', "Last-Modified": MODIFIED, **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+            elif "list-type" in parts.query:
                 self.answer(served.listing(parse_qs(parts.query)))
             else:
                 self.answer(BODY)
 
         def answer(self, body):
             self.send_response(200)
-            sent = {"Content-Length": str(len(body)), "ETag": '"1"', "Last-Modified": "Thu, 29 Feb 2024 05:00:00 GMT"}
+            sent = {"Content-Length": str(len(body)), "ETag": '"1"', "Last-Modified": MODIFIED}
             for name, value in sent.items():
                 self.send_header(name, value)
             self.end_headers()
@@ -80,7 +97,7 @@ def serving(served: Served) -> Iterator[str]:
 
 
 def keys():
-    return {"access_key_id": "a", "secret_access_key": "b", "token": None, "expires_at": None}
+    return {"access_key_id": "a", "secret_access_key": "b", "token": "our session", "expires_at": None}
 
 
 @pytest.fixture
@@ -88,12 +105,36 @@ def served():
     return Served()
 
 
-@pytest.fixture
-def partner(served, ledger) -> Iterator[Partner]:
+class Endless:
+    """A body without end, a byte a read."""
+
+    def __init__(self) -> None:
+        self.reads, self.is_closed = 0, False
+
+    @property
+    def _raw_stream(self) -> "Endless":
+        return self
+
+    def read1(self, _: int) -> bytes:
+        self.reads += 1
+        return b"x"
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@contextmanager
+def pulling(served, ledger) -> Iterator[Partner]:
     with serving(served) as url:
-        theirs = Blackboard.open("s3://bucket", endpoint=url, credentials=keys)  # type: ignore[arg-type]
+        theirs = Blackboard.open("s3://bucket", endpoint=url, credentials=keys, name="partner")  # type: ignore[arg-type]
         made = Partner(theirs, Blackboard.open("memory://"), ledger)
         made.declare(pattern="%Y-%m-%d/*/*.csv")
+        yield made
+
+
+@pytest.fixture
+def partner(served, ledger) -> Iterator[Partner]:
+    with pulling(served, ledger) as made:
         yield made
 
 
@@ -102,24 +143,61 @@ def test_it_is_pulled_as_of_any_store(partner):
     assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
 
 
-@each_case(
-    ("endpoint", "variable", "is_allowed"),
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirect_of_a_partner_is_not_followed_and_our_session_token_goes_nowhere_else(status, partner, served):
+    elsewhere = Served()
+    with serving(elsewhere) as url:
+        served.objects[BAD] = len(BODY)
+        served.answers[BAD] = (status, {"Location": f"{url}/bucket/{BAD}", "Content-Length": "0"}, b"")
+        assert partner.look()
+    assert elsewhere.requests == []
+    assert any(each.get("X-Amz-Security-Token") == "our session" for each in served.headers)
+    assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "reason"),
     [
-        ("http://127.0.0.1:9000", "", "true"),
-        ("https://s3.partner.example", "", "false"),
-        ("https://s3.partner.example", "AWS_ENDPOINT_URL", "false"),
-        (None, "", "false"),
-        (None, "AWS_ENDPOINT_URL", "true"),
-        (None, "AWS_ENDPOINT", "true"),
-        (None, "AWS_ENDPOINT_URL_S3", "true"),
+        ({"Transfer-Encoding": "chunked"}, b"5\r\nid\n1\n\r\n" * 100_000, "has no Content-Length"),
+        ({"Content-Length": "5"}, b"id", "ends 3 bytes before its announced size"),
+        ({"Content-Length": "x"}, b"", "invalid literal"),
+        ({"Content-Length": "-1"}, b"", "has no Content-Length"),
     ],
 )
-def test_a_redirect_to_plain_http_is_followed_only_where_the_endpoint_is_plain(endpoint, variable, is_allowed):
-    with pytest.MonkeyPatch.context() as patch:
-        if variable:
-            patch.setenv(variable, "http://127.0.0.1:9000")
-        store = s3_store("s3://bucket", endpoint, keys, PATIENCE)
-    assert (store.client_options or {})["allow_http"] == is_allowed
+def test_file_whose_bytes_do_not_arrive_is_refused_and_the_others_are_pulled(headers, body, reason, served, ledger):
+    served.objects, served.answers = {GOOD: 5, BAD: 5}, {BAD: (200, headers, body)}
+    with pulling(served, ledger) as partner:
+        assert partner.look()
+        (wrong,) = wrong_files(partner)
+        assert BAD in wrong
+        assert reason in wrong
+        assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
+        del served.answers[BAD]
+        assert partner.look()
+        assert wrong_files(partner) == []
+        assert len(partner.held()["2024-02-29-00:00"]) == 2
+
+
+def test_file_that_is_larger_than_it_was_listed_is_not_copied(partner, served, monkeypatch):
+    copied = []
+    monkeypatch.setattr(Body, "stream", lambda *_: copied.append(1) or iter(()))
+    served.objects = {BAD: 5}
+    served.answers[BAD] = (200, {"Content-Length": str(1 << 60)}, b"id")
+    assert partner.look()
+    assert copied == []
+
+
+def test_body_that_arrives_a_byte_at_a_time_is_given_up():
+    clock = iter(range(0, 10_000, 10))
+    raw = Endless()
+    found = {"ContentLength": 64 << 20, "Body": raw, "LastModified": None}
+    body = Body("key", found, lambda: float(next(clock)))
+    with pytest.raises(OSError, match="key has not arrived in time: expected 65536 bytes a second"):
+        body.bytes()
+    assert raw.reads == (s3_others.PATIENCE + 1024) // 10 + 1
+    del body
+    gc.collect()
+    assert raw.is_closed
 
 
 def test_a_listing_of_empty_pages_without_end_is_given_up(partner, served):

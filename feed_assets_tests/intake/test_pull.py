@@ -154,9 +154,9 @@ def test_what_vanishes_after_it_was_listed_is_no_file(partner, monkeypatch):
     partner.put("2024-02-29/06/b.csv", "id\n2\n")
     download = Blackboard.download
 
-    def gone(board, key, target):
+    def gone(board, key, target, listed):
         partner.remove(FIRST)
-        return download(board, key, target)
+        return download(board, key, target, listed)
 
     monkeypatch.setattr(Blackboard, "download", gone)
     assert partner.look()
@@ -168,9 +168,9 @@ def test_what_is_replaced_after_it_was_listed_is_left_to_the_next_look(partner, 
     partner.put(FIRST, "id\n1\n")
     download = Blackboard.download
 
-    def replaced(board, key, target):
+    def replaced(board, key, target, listed):
         partner.put(FIRST, content)
-        return download(board, key, target)
+        return download(board, key, target, listed)
 
     with monkeypatch.context() as patch:
         patch.setattr(Blackboard, "download", replaced)
@@ -184,8 +184,8 @@ def test_a_copy_that_is_cut_short_is_not_published(partner, monkeypatch):
     partner.put(FIRST, "id\n1\n")
     download = Blackboard.download
 
-    def cut(board, key, target):
-        served = download(board, key, target)
+    def cut(board, key, target, listed):
+        served = download(board, key, target, listed)
         target.write_bytes(target.read_bytes()[:-1])
         return served
 

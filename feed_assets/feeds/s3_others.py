@@ -1,0 +1,94 @@
+"""Reads from a bucket of others, by boto3: obstore would follow a redirect, and send our session token along (ADR 138).
+
+Whoever runs such a store decides what it answers: bytes without end, or one a second. Each body ends with the size that
+was announced, and has a time to arrive.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from feed_assets.feeds.s3_pages import S3Pages
+from feed_assets.feeds.store_clients import ObstoreClient
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
+
+SLOWEST = 64 << 10
+"""Bytes a second at which a body has to arrive at least, on average, after the first `PATIENCE` seconds."""
+
+PATIENCE = 30.0
+
+_AT_ONCE = 1 << 20
+
+
+class OthersClient(ObstoreClient):
+    """The requests to a bucket of others: reads by boto3, which follows no redirect; writes are those of obstore."""
+
+    def __init__(self, store: "ObjectStore", pages: S3Pages) -> None:
+        super().__init__(store)
+        self._pages = pages
+
+    def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
+        """Return every object below a prefix whose key follows `after`."""
+        return [self._pages.objects(prefix or "", after or "")]
+
+    def children(self, prefix: str | None, /) -> Sequence[str]:
+        """Return the names of the common prefixes one level under a prefix."""
+        return self._pages.names(prefix or "")
+
+    def get(self, key: str, /, start: int = 0) -> "Body":
+        """Return one object from byte `start` on, which it must have."""
+        return Body(key, self._pages.object(key, f"bytes={start}-" if start else None))
+
+    def part(self, key: str, start: int, length: int, /) -> "Body":
+        """Return `length` bytes of one object from `start` on, which it must have."""
+        return Body(key, self._pages.object(key, f"bytes={start}-{start + length - 1}"))
+
+    def head(self, key: str, /) -> "ObjectMeta":
+        """Return one object without its bytes."""
+        return _meta(key, found := self._pages.head(key), found["ContentLength"])
+
+
+class Body:
+    """An object as a store of others sends it: as many bytes as it announced, in time, or an error."""
+
+    def __init__(self, key: str, found: dict[str, Any], now: Callable[[], float] = monotonic) -> None:
+        self._raw: Any = found["Body"]._raw_stream  # Its `read` waits for all that is asked for, however slow it comes.
+        self._key, self._size, self._now = key, found.get("ContentLength", -1), now
+        if self._size < 0:
+            raise OSError(f"the answer for {key} has no Content-Length: expected the number of its bytes")
+        self._over = now() + PATIENCE + self._size / SLOWEST
+        _, _, whole = str(found.get("ContentRange", "")).partition("/")
+        self.meta = _meta(key, found, int(whole) if whole.isdigit() else self._size)
+
+    def __del__(self) -> None:
+        self._raw.close()
+
+    def stream(self, min_chunk_size: int = _AT_ONCE) -> Iterator[bytes]:
+        """Yield the bytes of the requested range as they arrive. Raise OSError if some are missing, or too slow."""
+        left = self._size
+        while left:
+            data: bytes = self._raw.read1(min(left, max(min_chunk_size, 1)))
+            if not data:
+                raise OSError(f"{self._key} ends {left} bytes before its announced size")
+            if self._now() > self._over:
+                raise OSError(f"{self._key} has not arrived in time: expected {SLOWEST} bytes a second")
+            left -= len(data)
+            yield data
+
+    def bytes(self) -> bytes:
+        """Return all bytes of the requested range."""
+        return b"".join(self.stream())
+
+
+def _meta(key: str, found: dict[str, Any], size: int) -> "ObjectMeta":
+    """Return an answer's headers in obstore's form."""
+    return {
+        "path": key,
+        "last_modified": found["LastModified"],
+        "size": size,
+        "e_tag": found.get("ETag"),
+        "version": None,
+    }
