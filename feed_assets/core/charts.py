@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from feed_assets.core.markdown import as_text
+
 WIDTH, ROW, LABEL, TEXT = 560, 26, 200, 90
 """Pixels: width of the image, height of a bar with its gap, width of the labels, width of the text behind a bar."""
 
@@ -42,7 +44,7 @@ def bars(title: str, found: Sequence[Bar]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{ROW * len(found) + 8}" '
         f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>{rows}</svg>'
     )
-    return f"![{title}](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
+    return f"![{as_text(title)}](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
 
 
 def _row(at: int, bar: Bar, share: float) -> str:

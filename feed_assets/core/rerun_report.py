@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from feed_assets.core.charts import Bar, bars
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.markdown import as_text, table
 from feed_assets.core.pins import Pin, changed
 
 BEFORE, AFTER = "#b9b6d3", "#4f43dd"
@@ -119,9 +120,8 @@ def _by_feed(pins: Iterable[Pin]) -> dict[Feed, tuple[Pin, ...]]:
 
 def as_markdown(effect: Effect) -> str:
     """Return an effect as a table, with a chart of the output's numbers before and after."""
-    lines = ["| | before | after | change |", "|---|---:|---:|---:|"]
-    lines += [f"| {' | '.join(row.cells)} |" for row in effect.rows]
-    return "\n".join([*lines, "", _chart(effect)])
+    rows = ([*map(as_text, row.cells)] for row in effect.rows)
+    return f"{table(['', 'before', 'after', 'change'], rows, '---:')}\n\n{_chart(effect)}"
 
 
 def number(value: float | None) -> str:

@@ -1,6 +1,5 @@
 """The first rows of a written update, observed during the write: a Markdown table for the UI."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.markdown import as_text, table
 from feed_assets.core.schemas import quoted
 
 ROWS = 5
@@ -49,8 +49,7 @@ def _shown(schema: StructType) -> str:
 def markdown(schema: StructType, found: Sequence[Any]) -> str:
     """Return the first of all these rows as a Markdown table; long values are cut."""
     rows = [each["texts"] for each in sorted(found, key=lambda each: each["number"])[:ROWS]]
-    lines = [schema.names, ["---"] * len(schema), *([_cell(text) for text in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table([*map(as_text, schema.names)], ([_cell(text) for text in row] for row in rows))
 
 
 def _text(field: StructField) -> str:
@@ -60,11 +59,7 @@ def _text(field: StructField) -> str:
     return f"substring(CAST({name} AS STRING), 1, {_FETCHED})"
 
 
-_MARKDOWN = re.compile(r"[\\`\[\]!|<>]")
-"""Characters that Markdown does not take for text: above all an image's, whose address a browser would fetch."""
-
-
 def _cell(text: str | None) -> str:
     text = "NULL" if text is None else " ".join(text.split())
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    return _MARKDOWN.sub(r"\\\g<0>", text)
+    return as_text(text)

@@ -1,12 +1,15 @@
 """Paths by which Spark (Hadoop) finds an object, from a blackboard's URL and the object's key."""
 
-import re
 from urllib.parse import urlsplit
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.feeds.stores import local_root
 
-_GLOB = re.compile(r"([\[\]{}*?\\])")
+NO_PATTERN: dict[str, bool | str] = {"__globPaths__": "false"}
+"""Option of a reader whose paths are names, also with `[`, `{` or `*`. Spark's own readers of streams set it.
+
+An escaped name would still be a pattern, in which Hadoop takes what stands before a colon for a scheme.
+"""
 
 
 def spark_path(board_url: str, key: str) -> str:
@@ -17,11 +20,6 @@ def spark_path(board_url: str, key: str) -> str:
     """
     root = _root(board_url)
     return f"{root}/{key}" if key else root
-
-
-def escaped(path: str) -> str:
-    """Return a path for a reader: Spark takes each one as a glob pattern, so `[`, `{`, `*` and the like are escaped."""
-    return _GLOB.sub(r"\\\1", path)
 
 
 def _root(url: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.markdown import as_text, table
 from feed_assets.core.profiles import Measures
 from feed_assets.core.write_result import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
@@ -186,5 +187,4 @@ def _version(text: bytes) -> str:
 def _preview(rows: Sequence[Row]) -> str:
     """Return the first rows as a Markdown table."""
     columns = [*rows[0]] if rows else []
-    lines = [columns, ["---"] * len(columns), *([str(row[name]) for name in columns] for row in rows[:5])]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table([*map(as_text, columns)], ([as_text(str(row[name])) for name in columns] for row in rows[:5]))

@@ -3,7 +3,9 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock
 from time import monotonic, sleep
 from typing import Any
@@ -117,11 +119,31 @@ def opened_at(path: str) -> duckdb.DuckDBPyConnection:
 def _opened(path: str, until: float) -> duckdb.DuckDBPyConnection:
     while True:
         try:
-            return duckdb.connect(path, config=_SETTINGS)
+            return duckdb.connect(path, config={**_SETTINGS, "temp_directory": _spill_folder(path)})
         except duckdb.IOException as error:
             if _LOCKED not in str(error) or monotonic() > until:
                 raise
         sleep(_AGAIN_SECONDS)
+
+
+def _spill_folder(path: str) -> str:
+    """Return the folder for what a load spills, which are rows of feeds: nobody else may enter it.
+
+    That of a file stays beside it, as DuckDB itself would name it: what a kill leaves there goes with the next spill.
+    """
+    if path == ":memory:":
+        return _scratch().name
+    folder = Path(f"{path}.tmp")
+    if folder.parent.is_dir() and not Path(path).is_dir():  # Else opening the file says what is wrong.
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)
+    return str(folder)
+
+
+@cache
+def _scratch() -> "TemporaryDirectory[str]":
+    """Return a private folder of this process, which ends with it."""
+    return TemporaryDirectory(prefix="feed-assets-")
 
 
 class _DuckConnection:

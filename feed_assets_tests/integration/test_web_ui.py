@@ -18,11 +18,13 @@ import grpc
 import psutil
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from pyspark.sql.types import StringType, StructField, StructType
 
 from feed_assets.cli.processes import free_port, group, is_free
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.orchestration.decide.run_blocks import RANGE_END, RANGE_START
+from feed_assets.spark.preview import markdown
 from feed_assets_tests.integration.neighbours import (
     attacked,
     attacker,
@@ -189,6 +191,23 @@ def test_the_chart_is_drawn(built: Site, pages: Pages) -> None:
         chart = page.get_by_role("img", name="click-through rate")
         expect(chart).to_be_visible()
         assert chart.evaluate("image => [image.complete, image.naturalWidth]") == [True, 560]
+
+
+def test_names_and_values_of_others_stay_text_on_a_page(built: Site, pages: Pages) -> None:
+    name = '<img src="https://evil.example/a.png" onerror="window.ran = 1">'
+    value = "![b](https://evil.example/b.png)"
+    shown = markdown(StructType([StructField(name, StringType())]), [{"number": 0, "texts": [value]}])
+    metadata = {"preview": dg.MetadataValue.md(shown)}
+    raw = dg.AssetMaterialization(["ads", "clicked_raw"], partition=f"{GOOD}|{DAY}", metadata=metadata)
+    with dg.DagsterInstance.get() as instance:
+        instance.report_runless_asset_event(raw)
+    with pages.page("/assets/ads/clicked_raw?view=overview") as page:
+        requested = []
+        page.on("request", lambda request: requested.append(request.url))
+        for text in ("<img src=", 'onerror="window.ran = 1">', "![b]("):  # Addresses in them are links.
+            expect(page.get_by_text(text)).to_be_visible()
+        assert page.evaluate("window.ran") is None
+        assert not [url for url in requested if "evil" in url]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -35,7 +35,7 @@ def test_pauses_get_longer_until_something_was_signalled(monkeypatch):
         def run(self):
             raise KafkaUnavailable("away")
 
-    monkeypatch.setattr(service, "Session", Failing)
+    monkeypatch.setattr(service, "ConnectorSession", Failing)
     service.run(None, {}, Waiting(), (1, 60))
     assert pauses == [1, 2, 4, 1, 2]
 

@@ -22,7 +22,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import RecipeInput
 from feed_assets.settings import settings
-from feed_assets.testing import Asked, Given, Harness, PlainMaker, Ran, Reported, rows_of
+from feed_assets.testing import Given, Harness, PlainMaker, Ran, Reported, RequestedTick, rows_of
 from feed_assets_tests.support.own_sources import as_declared
 
 DAYS = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-06")
@@ -159,7 +159,7 @@ def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
     return [partition for assets, partition in harness.ask(cursor).wanted if assets == BOTH]
 
 
-def reports_of(harness: Harness, cursor: str | None = None) -> Asked:
+def reports_of(harness: Harness, cursor: str | None = None) -> RequestedTick:
     """What Dagster is told of after a tick of the feeds, from a cursor on."""
     return harness.ask(cursor)
 

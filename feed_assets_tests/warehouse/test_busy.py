@@ -1,6 +1,9 @@
 """A file of DuckDB that another process has open: a loader and the sensors of `ui` take turns."""
 
+import os
+import stat
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Timer
 
 import pytest
@@ -57,3 +60,25 @@ def test_one_load_gives_up_on_a_file_that_stays_open(target, dataset, path, monk
     now = iter([0.0, 1.0, 600.0])
     with held_open(path), pytest.raises(WarehouseBusy, match="Look who else has the file open"):
         loader.once(target, {dataset.name: dataset.published}, clock=lambda: next(now), wait=lambda _: None)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_nobody_else_may_enter_the_folder_of_what_a_load_spills(target, path, is_there):
+    spill, before = path.with_name("main.db.tmp"), os.umask(0)
+    try:
+        if is_there:
+            spill.mkdir(0o777)
+        with target.engine.open() as connection:
+            for statement in ("SET memory_limit = '20MB'", "SET threads = 1"):
+                connection.execute(statement)
+            connection.execute("CREATE TABLE spilled AS SELECT hash(i) AS h FROM range(4000000) t(i) ORDER BY h")
+            assert connection.execute("SELECT current_setting('temp_directory')") == [(str(spill),)]
+            assert stat.S_IMODE(spill.stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_what_a_database_in_memory_spills_is_nobody_elses_either():
+    with duck.opened_at(":memory:") as opened:
+        ((folder,),) = opened.execute("SELECT current_setting('temp_directory')").fetchall()
+    assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700

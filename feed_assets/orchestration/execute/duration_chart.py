@@ -8,6 +8,7 @@ import dagster as dg
 
 from feed_assets.core.durations import Duration, Trend, trend
 from feed_assets.core.feeds import Feed
+from feed_assets.core.markdown import as_text, table
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.update_durations import durations
 
@@ -30,12 +31,11 @@ def durations_metadata(ledger: Ledger, inputs: Sequence[Feed], dataset: Feed) ->
 
 
 def _table(trends: Sequence[Trend]) -> str:
-    rows = [
-        f"| {each.code_version or '-'} | {each.count} | {each.median:.1f} s | {each.p95:.1f} s | {_change(each)} |"
+    rows = (
+        [as_text(each.code_version or "-"), f"{each.count}", f"{each.median:.1f} s", f"{each.p95:.1f} s", _change(each)]
         for each in trends
-    ]
-    head = ["| code | updates | median | p95 | change |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *rows])
+    )
+    return table(["code", "updates", "median", "p95", "change"], rows)
 
 
 def _change(each: Trend) -> str:

@@ -8,6 +8,7 @@ import dagster as dg
 
 from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition
+from feed_assets.core.markdown import as_text, table
 from feed_assets.core.pins import Pin
 from feed_assets.core.secrets import shown
 from feed_assets.runs.maker import Output
@@ -31,15 +32,15 @@ def url_of(partition: Partition, update_id: str = "", blackboard: str | None = N
 
 def inputs_of(pins: Sequence[Pin], page_of: PageOf) -> dg.MarkdownMetadataValue:
     """Return what was read of each input, as a table whose names link to its partition's page."""
-    head = "| input | partition | read | data version | files | bytes |\n| --- | --- | --- | --- | --- | --- |"
-    rows = [f"| {' | '.join([*_named(pin, page_of), *_read(pin)])} |" for pin in pins[:INPUTS_SHOWN]]
+    head = ["input", "partition", "read", "data version", "files", "bytes"]
+    rows = ([*_named(pin, page_of), *map(as_text, _read(pin))] for pin in pins[:INPUTS_SHOWN])
     more = [f"\nand {len(pins) - INPUTS_SHOWN} more"] if len(pins) > INPUTS_SHOWN else []
-    return dg.MetadataValue.md("\n".join([head, *rows, *more]))
+    return dg.MetadataValue.md("\n".join([table(head, rows), *more]))
 
 
 def _named(pin: Pin, page_of: PageOf) -> tuple[str, str]:
     at = pin.partition
-    return f"[{at.feed}]({page_of(at)})", at.key.replace("|", "\\|")
+    return f"[{at.feed}]({page_of(at)})", as_text(at.key)
 
 
 def _read(pin: Pin) -> tuple[str, str, str, str]:
