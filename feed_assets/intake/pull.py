@@ -253,7 +253,7 @@ class _FileListing:
 
     def _known(self, files: Sequence[File]) -> dict[str, Pulled]:
         with self.services.ledger.read() as connection:
-            return intake_files.known(connection, self.source.feed, [file.key for file in files])
+            return intake_files.registered(connection, self.source.feed, [file.key for file in files])
 
     @property
     def _board(self) -> Blackboard:

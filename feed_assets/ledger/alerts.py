@@ -96,15 +96,15 @@ def _open(connection: sa.Connection, reasons: Mapping[str, str], now: datetime) 
     rows = [{"name": name, "opened": now, "reason": reason} for name, reason in reasons.items()]
     if rows:
         resolved = sa.select(alert.c.name).where(alert.c.resolved.is_not(None))
-        asked = sa.select(key_tables.rows(connection, ("name",), [[name] for name in sorted(reasons)]).c.name)
-        again = alert_said.c.name.in_(asked) & alert_said.c.name.in_(resolved)
+        names = sa.select(key_tables.rows(connection, ("name",), [[name] for name in sorted(reasons)]).c.name)
+        again = alert_said.c.name.in_(names) & alert_said.c.name.in_(resolved)
         connection.execute(sa.delete(alert_said).where(again))
         connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values), rows)
 
 
 def _resolve(connection: sa.Connection, names: Iterable[str], now: datetime) -> None:
-    asked = key_tables.rows(connection, ("name",), [[name] for name in sorted(names)])
-    gone = alert.c.name.in_(sa.select(asked.c.name)) & alert.c.resolved.is_(None)
+    key_table = key_tables.rows(connection, ("name",), [[name] for name in sorted(names)])
+    gone = alert.c.name.in_(sa.select(key_table.c.name)) & alert.c.resolved.is_(None)
     connection.execute(sa.update(alert).where(gone).values(resolved=now))
 
 
@@ -119,22 +119,29 @@ _OPEN = sa.select(alert).where(alert.c.resolved.is_(None)).order_by(alert.c.open
 def undelivered(connection: sa.Connection, channels: Collection[str]) -> tuple[Notice, ...]:
     """Return what these channels have yet to deliver: oldest alerts first, and an opening before its resolution."""
     rows = connection.execute(sa.select(alert).order_by(alert.c.opened, alert.c.name)).mappings().all()
-    others = {(each.name, each.channel): each.state for each in connection.execute(sa.select(alert_said))}
+    delivered_states = {(each.name, each.channel): each.state for each in connection.execute(sa.select(alert_said))}
     return tuple(
         notice
         for row in rows
         for channel in channels
-        for notice in _notices(row, channel, row[channel] if channel in _OWN else others.get((row["name"], channel)))
+        for notice in _notices(
+            row, channel, row[channel] if channel in _OWN else delivered_states.get((row["name"], channel))
+        )
     )
 
 
-def _notices(row: sa.RowMapping, channel: str, said: str | None) -> list[Notice]:
+def _notices(row: sa.RowMapping, channel: str, delivered_state: str | None) -> list[Notice]:
     states = {OPENED: row["opened"]} | ({RESOLVED: row["resolved"]} if row["resolved"] else {})
     if row["name"].startswith(NO_ALERTS):
         states = {REPORTED: row["opened"]} if row["name"].startswith(REPORT) else {}
-    left = [state for state in states if said is None or (said, state) == (OPENED, RESOLVED)]
+    undelivered_states = [
+        state for state in states if delivered_state is None or (delivered_state, state) == (OPENED, RESOLVED)
+    ]
     to = tuple(json.loads(row["receivers"] or "[]"))
-    return [Notice(channel, row["name"], row["opened"], state, states[state], row["reason"], to) for state in left]
+    return [
+        Notice(channel, row["name"], row["opened"], state, states[state], row["reason"], to)
+        for state in undelivered_states
+    ]
 
 
 def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None:
@@ -142,14 +149,14 @@ def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None
 
     Note nothing of an alert that opened again in between.
     """
-    same = (alert.c.name == notice.name) & (alert.c.opened == notice.opened)
+    condition = (alert.c.name == notice.name) & (alert.c.opened == notice.opened)
     with ledger.write() as connection:
         if notice.channel in _OWN:
-            connection.execute(sa.update(alert).where(same).values({notice.channel: notice.state}))
-        elif connection.execute(sa.select(alert.c.name).where(same).with_for_update()).first():
-            said = {"name": notice.name, "channel": notice.channel, "state": notice.state}
-            upsert(connection, alert_said, [said], ["state"])
-        connection.execute(sa.delete(alert).where(same, *map(_is_over, channels)))
+            connection.execute(sa.update(alert).where(condition).values({notice.channel: notice.state}))
+        elif connection.execute(sa.select(alert.c.name).where(condition).with_for_update()).first():
+            row = {"name": notice.name, "channel": notice.channel, "state": notice.state}
+            upsert(connection, alert_said, [row], ["state"])
+        connection.execute(sa.delete(alert).where(condition, *map(_is_over, channels)))
         gone = alert_said.c.name.not_in(sa.select(alert.c.name))
         connection.execute(sa.delete(alert_said).where(alert_said.c.name == notice.name, gone))
 

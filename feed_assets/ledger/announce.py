@@ -63,14 +63,16 @@ def to_pass_on(
     incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in read.items()}
     at = updates.outputs_of(connection, unchanged)
     adds = {row for row in unchanged if row.partition in added or at[row] != row.partition}
-    found = {
+    event_by_row = {
         row: _without_new_data(row, at[row], ids, now, Operation.UPSERT if row in adds else Operation.OVERWRITE)
         for row, ids in incoming.items()
         if ids and row.correlation
     }
-    reached = reached_tables.reached(connection, [(each.partition, each.correlation_id) for each in found.values()])
-    reached |= {(at[row], row.correlation) for row in found if row.correlation}
-    new = {row: each for row, each in found.items() if (each.partition, each.correlation_id) not in reached}
+    reached = reached_tables.reached(
+        connection, [(each.partition, each.correlation_id) for each in event_by_row.values()]
+    )
+    reached |= {(at[row], row.correlation) for row in event_by_row if row.correlation}
+    new = {row: each for row, each in event_by_row.items() if (each.partition, each.correlation_id) not in reached}
     moving = {at[row] for row in new}
     return [each for row, each in new.items() if moving.isdisjoint(pin.partition for pin in unchanged[row])]
 
@@ -95,25 +97,25 @@ def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> t
     """
     from feed_assets.ledger import updates
 
-    mine = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state == "published")
-    mine &= update.c.origin != updates.COMPACTED
+    condition = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state == "published")
+    condition &= update.c.origin != updates.COMPACTED
     built = sa.select(run.c.partition).where(run.c.id == update.c.run).correlate(update).scalar_subquery()
-    here = (event.c.partition == update.c.partition) | (event.c.partition == built)
-    same = (event.c.feed == update.c.feed) & here & (event.c.marker == update.c.id)
-    has_event = sa.select(event.c.sequence).where(same, event.c.source == event_store.OURS).exists()
+    is_in_partition = (event.c.partition == update.c.partition) | (event.c.partition == built)
+    is_of_update = (event.c.feed == update.c.feed) & is_in_partition & (event.c.marker == update.c.id)
+    has_event = sa.select(event.c.sequence).where(is_of_update, event.c.source == event_store.OURS).exists()
     its = (forgotten.c.feed == update.c.feed) & (forgotten.c.marker >= update.c.id)
     is_old = sa.exists().where(its, (forgotten.c.partition == update.c.partition) | (forgotten.c.partition == built))
-    query = sa.select(*updates.COLUMNS).where(mine, ~has_event, ~is_old).order_by(update.c.id)
+    query = sa.select(*updates.COLUMNS).where(condition, ~has_event, ~is_old).order_by(update.c.id)
     rows = connection.execute(query).mappings()
-    found = [updates.row_of(row) for row in rows.all()]
-    for row in found:
+    unannounced = [updates.row_of(row) for row in rows.all()]
+    for row in unannounced:
         announce(connection, row, now)
-    return tuple((row.partition, row.id) for row in found)
+    return tuple((row.partition, row.id) for row in unannounced)
 
 
 def _is_published(output: Partition) -> sa.ColumnElement[bool]:
-    mine = (update.c.feed == str(output.feed)) & (update.c.partition == output.key)
-    return mine & (update.c.state == "published")
+    of_output = (update.c.feed == str(output.feed)) & (update.c.partition == output.key)
+    return of_output & (update.c.state == "published")
 
 
 def _event(connection: sa.Connection, row: "UpdateRow", now: datetime) -> WriteEvent:
@@ -128,9 +130,11 @@ def _event(connection: sa.Connection, row: "UpdateRow", now: datetime) -> WriteE
     if not row.is_foreign and row.version is not None and row.version == before:
         context[NO_NEW_DATA] = True
     at = updates.output_of(connection, row)
-    operation, more = _written_as(connection, row, is_batch=at != row.partition, is_first=before is None)
-    known = {name: value for name, value in (context | more).items() if value is not None}
-    return WriteEvent(str(at.feed), _marker(row), now, correlation, operation, partition_key=at.key, context=known)
+    operation, details = _written_as(connection, row, is_batch=at != row.partition, is_first=before is None)
+    known_context = {name: value for name, value in (context | details).items() if value is not None}
+    return WriteEvent(
+        str(at.feed), _marker(row), now, correlation, operation, partition_key=at.key, context=known_context
+    )
 
 
 def _written_as(
@@ -142,8 +146,8 @@ def _written_as(
     if is_batch:
         numbers = numbers_in(row.partition.name)
         is_added = is_first and numbers is not None and not numbers.is_range
-        more = {BATCH: row.partition.name, SLICES: _slices(connection, row)}
-        return (Operation.INSERT if is_added else Operation.OVERWRITE), more
+        details = {BATCH: row.partition.name, SLICES: _slices(connection, row)}
+        return (Operation.INSERT if is_added else Operation.OVERWRITE), details
     if base := increment_base.added_to(connection, [(row.partition, row.id)]).get(row.partition):
         return Operation.UPSERT, {ADDED_TO: base.update_id, SLICES: _slices(connection, row, base)}
     return Operation.OVERWRITE, {}
@@ -153,9 +157,9 @@ def _slices(connection: sa.Connection, row: "UpdateRow", base: Pin | None = None
     """Return the markers that an increment was read after, and up to, by partition of an event table."""
     from feed_assets.ledger import updates
 
-    known = updates.consumed_by(connection, base.partition, base.update_id) if base else ()
-    mine = {*updates.consumed_by(connection, row.partition, row.id)}
-    pins = mine - {*known} or mine  # The very slice may have been read again.
+    base_pins = updates.consumed_by(connection, base.partition, base.update_id) if base else ()
+    own_pins = {*updates.consumed_by(connection, row.partition, row.id)}
+    pins = own_pins - {*base_pins} or own_pins  # The very slice may have been read again.
     return {pin.partition.path: [pin.start, pin.update_id] for pin in sorted(pins) if pin.is_slice}
 
 
@@ -167,5 +171,7 @@ def _marker(row: "UpdateRow") -> datetime:
 
 
 def _version_before(connection: sa.Connection, row: "UpdateRow") -> str | None:
-    mine = _is_published(row.partition) & (update.c.id < row.id)
-    return connection.execute(sa.select(update.c.version).where(mine).order_by(update.c.id.desc()).limit(1)).scalar()
+    is_earlier = _is_published(row.partition) & (update.c.id < row.id)
+    return connection.execute(
+        sa.select(update.c.version).where(is_earlier).order_by(update.c.id.desc()).limit(1)
+    ).scalar()

@@ -55,10 +55,10 @@ def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
 def drop(connection: sa.Connection, looked: Sequence[Awaited]) -> list[Awaited]:
     """Delete rows in order to fan them out. Return those that nobody else deleted since they were read."""
     names = ("subscriber", "feed", "partition")
-    asked = key_tables.rows(connection, names, (tuple(_key(each).values()) for each in looked))
+    key_table = key_tables.rows(connection, names, (tuple(_key(each).values()) for each in looked))
     key = [awaited.c[name] for name in names]
-    mine = sa.tuple_(*key).in_(sa.select(*(asked.c[name] for name in names)))
-    gone = {(*row,) for row in connection.execute(sa.delete(awaited).where(mine).returning(*key))}
+    condition = sa.tuple_(*key).in_(sa.select(*(key_table.c[name] for name in names)))
+    gone = {(*row,) for row in connection.execute(sa.delete(awaited).where(condition).returning(*key))}
     return [each for each in looked if tuple(_key(each).values()) in gone]
 
 

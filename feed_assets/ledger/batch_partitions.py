@@ -14,18 +14,18 @@ def has_joined(connection: sa.Connection, partition: Partition) -> bool:
     """Return whether a batch is recorded under its parent partition. Return True if it has no parent."""
     if partition.parent is None:
         return True
-    mine = (batch.c.feed == str(partition.feed)) & (batch.c.partition == partition.parent.key)
-    return connection.execute(sa.select(sa.exists().where(mine, batch.c.key == partition.key))).scalar_one()
+    of_parent = (batch.c.feed == str(partition.feed)) & (batch.c.partition == partition.parent.key)
+    return connection.execute(sa.select(sa.exists().where(of_parent, batch.c.key == partition.key))).scalar_one()
 
 
-def known(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
+def recorded_batches(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
     """Return the recorded batches of partitions of appendable feeds, valid or not, sorted; () if there are none."""
-    found: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
+    batches_by_parent: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
     if parents:
         for row in key_tables.matching(connection, batch, key_tables.keys(parents)):
             feed = Feed.parse(row.feed)
-            found[Partition(feed, row.partition)].append(Partition(feed, row.key))
-    return {parent: tuple(sorted(each)) for parent, each in found.items()}
+            batches_by_parent[Partition(feed, row.partition)].append(Partition(feed, row.key))
+    return {parent: tuple(sorted(each)) for parent, each in batches_by_parent.items()}
 
 
 def join(connection: sa.Connection, partition: Partition) -> bool:

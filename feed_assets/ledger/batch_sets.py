@@ -26,28 +26,30 @@ def pins_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Par
 def _rows_of(
     connection: sa.Connection, parents: Sequence[Partition]
 ) -> dict[Partition, dict[Partition, updates.UpdateRow]]:
-    batched = batch_partitions.known(connection, parents)
-    newest = updates.newest(connection, [member for mine in batched.values() for member in mine])
+    batched = batch_partitions.recorded_batches(connection, parents)
+    newest = updates.newest(connection, [member for members in batched.values() for member in members])
     return {
-        parent: {each: newest[each] for each in in_effect(mine, newest) if each in newest}
-        for parent, mine in batched.items()
+        parent: {each: newest[each] for each in in_effect(members, newest) if each in newest}
+        for parent, members in batched.items()
     }
 
 
 def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, updates.UpdateRow]:
     """Return the newest update of each output that has one; if it holds batches, the last of theirs."""
     outputs = {*outputs}
-    found = updates.newest(connection, outputs)
-    rows = _rows_of(connection, sorted(outputs - found.keys()))
-    return found | {parent: max(mine.values(), key=lambda row: row.id) for parent, mine in rows.items() if mine}
+    newest_rows = updates.newest(connection, outputs)
+    rows = _rows_of(connection, sorted(outputs - newest_rows.keys()))
+    return newest_rows | {
+        parent: max(batches.values(), key=lambda row: row.id) for parent, batches in rows.items() if batches
+    }
 
 
 def consumed(
-    connection: sa.Connection, found: Mapping[Partition, updates.UpdateRow]
+    connection: sa.Connection, newest_rows: Mapping[Partition, updates.UpdateRow]
 ) -> dict[Partition, tuple[Pin, ...]]:
     """Return what the updates of `newest` were made of; if they are of batches, what was read last of each input."""
-    of_batches = _rows_of(connection, sorted(at for at, row in found.items() if row.partition != at))
-    single = {at: row.id for at, row in found.items() if row.partition == at}
+    of_batches = _rows_of(connection, sorted(at for at, row in newest_rows.items() if row.partition != at))
+    single = {at: row.id for at, row in newest_rows.items() if row.partition == at}
     batched = {each: row.id for rows in of_batches.values() for each, row in rows.items()}
     pins = consumed_of(connection, single | batched)
     last = {parent: _last(pin for each in rows for pin in pins.get(each, ())) for parent, rows in of_batches.items()}
@@ -64,27 +66,29 @@ def read_by_batch(connection: sa.Connection, parent: Partition) -> dict[Partitio
 def last_id(connection: sa.Connection, parent: Partition) -> str | None:
     """Return the greatest update id in any batch of a partition, valid or not: the next one is to come after it."""
     held = sa.select(batch.c.key).where(batch.c.feed == str(parent.feed), batch.c.partition == parent.key)
-    mine = (update.c.feed == str(parent.feed)) & update.c.partition.in_(held)
-    return connection.execute(sa.select(sa.func.max(update.c.id)).where(mine)).scalar()
+    of_batches = (update.c.feed == str(parent.feed)) & update.c.partition.in_(held)
+    return connection.execute(sa.select(sa.func.max(update.c.id)).where(of_batches)).scalar()
 
 
 def _last(pins: Iterable[Pin]) -> tuple[Pin, ...]:
     """Return the pin of each input that goes furthest."""
-    found: dict[Partition, Pin] = {}
+    pin_by_partition: dict[Partition, Pin] = {}
     for pin in pins:
-        known = found.get(pin.partition)
-        found[pin.partition] = pin if known is None else max(known, pin, key=lambda each: each.update_id)
-    return tuple(sorted(found.values()))
+        previous = pin_by_partition.get(pin.partition)
+        pin_by_partition[pin.partition] = (
+            pin if previous is None else max(previous, pin, key=lambda each: each.update_id)
+        )
+    return tuple(sorted(pin_by_partition.values()))
 
 
 def consumed_of(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
     """Return what some updates, by partition, were built from."""
-    found: dict[Partition, list[Pin]] = {}
+    pins_by_output: dict[Partition, list[Pin]] = {}
     query = _consumed_of(connection.dialect.name)
-    ids = key_tables.given((str(at.feed), at.key, update_id) for at, update_id in published.items())
+    ids = key_tables.row_parameter((str(at.feed), at.key, update_id) for at, update_id in published.items())
     for row in connection.execute(query, ids):
-        found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(updates.pin_of(row))
-    return {output: tuple(sorted(pins)) for output, pins in found.items()}
+        pins_by_output.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(updates.pin_of(row))
+    return {output: tuple(sorted(pins)) for output, pins in pins_by_output.items()}
 
 
 @cache

@@ -26,15 +26,15 @@ def insert(
     """Insert rows that all have the same columns. If a primary key exists, set the `replaced` columns."""
     if not rows:
         return
-    found = _statement(connection, table, tuple(rows[0]), tuple(replaced))
+    statement = _statement(connection, table, tuple(rows[0]), tuple(replaced))
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(found.text, {"rows": json.dumps([*rows], default=_text)})
+        connection.exec_driver_sql(statement.text, {"rows": json.dumps([*rows], default=_text)})
         return
     columns = [
-        [_text(row[name]) for row in rows] if name in found.moments else [row[name] for row in rows]
-        for name in found.names
+        [_text(row[name]) for row in rows] if name in statement.moments else [row[name] for row in rows]
+        for name in statement.names
     ]
-    connection.exec_driver_sql(found.text, [*zip(*columns, strict=True)])
+    connection.exec_driver_sql(statement.text, [*zip(*columns, strict=True)])
 
 
 _statements: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], _Statement] = {}
@@ -48,7 +48,7 @@ def _statement(
     if key not in _statements:
         new = insert_into(connection, table)
         if connection.dialect.name == "postgresql":
-            new = new.from_select([*names], _given(connection, table, names))
+            new = new.from_select([*names], _parameter_rows(connection, table, names))
         if replaced:
             values = {name: new.excluded[name] for name in replaced}
             new = new.on_conflict_do_update(index_elements=[*table.primary_key], set_=values)
@@ -59,7 +59,7 @@ def _statement(
     return _statements[key]
 
 
-def _given(connection: sa.Connection, table: sa.Table, names: tuple[str, ...]) -> sa.Select[Any]:
+def _parameter_rows(connection: sa.Connection, table: sa.Table, names: tuple[str, ...]) -> sa.Select[Any]:
     """Return a query of the rows in one parameter, with the types of the table's columns.
 
     psycopg executes a statement for each row otherwise, which takes the server several times as long.

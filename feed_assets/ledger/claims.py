@@ -47,8 +47,8 @@ def claim(
         )
     inbox.claim(connection, output, run_id, slices)
     # Earlier batches have passed on the ids of what they read.
-    taken = inbox.correlations(connection, run_id) if written != output else None
-    incoming = taken or correlations(connection, run_id, pins)
+    claimed_ids = inbox.correlations(connection, run_id) if written != output else None
+    incoming = claimed_ids or correlations(connection, run_id, pins)
     correlation, parents = joined_correlation(incoming or {foreign_correlation(*outputs[-1])})
     values = {"run": run_id, "code_version": code_version, "correlation": correlation}
     new = _new_of(connection, output, run_id, pins)
@@ -68,8 +68,8 @@ def claim(
 
 def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
     """Return the correlation ids that a run consumes. The ids of what the published update read are only carried."""
-    known = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
-    return correlations(connection, run_id, {*pins} - {*known})
+    previous_pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
+    return correlations(connection, run_id, {*pins} - {*previous_pins})
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
@@ -88,13 +88,13 @@ def stage(connection: sa.Connection, written: Update, version: str, **statistics
 
 
 def audited(
-    connection: sa.Connection, written: Update, found: Mapping[str, CheckState], figures: Mapping[str, float]
+    connection: sa.Connection, written: Update, states: Mapping[str, CheckState], figures: Mapping[str, float]
 ) -> None:
     """Record what each check found in a claimed update, and its key figures.
 
     The findings count for the partition once the update is published.
     """
-    audit = json.dumps({check: [each.state, each.reason] for check, each in found.items()})
+    audit = json.dumps({check: [each.state, each.reason] for check, each in states.items()})
     values = {"audit": audit, "figures": json.dumps(figures) if figures else None}
     connection.execute(sa.update(update).where(updates.is_(written.partition, written.id)).values(values))
 
@@ -122,6 +122,6 @@ def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, 
 
 def claimed_by(connection: sa.Connection, run_id: str) -> tuple[updates.UpdateRow, ...]:
     """Return the updates that a run claimed and neither published nor gave up, rejects first."""
-    mine = (update.c.run == run_id) & (update.c.state == updates.CLAIMED)
-    rows = connection.execute(sa.select(*updates.COLUMNS).where(mine).order_by(update.c.feed.desc())).mappings()
+    condition = (update.c.run == run_id) & (update.c.state == updates.CLAIMED)
+    rows = connection.execute(sa.select(*updates.COLUMNS).where(condition).order_by(update.c.feed.desc())).mappings()
     return tuple(updates.row_of(row) for row in rows)

@@ -36,69 +36,69 @@ class Closure:
     """A closure: why a partition is final, by whom, since when (UTC). `is_whole` if its dataset was retired."""
 
     why: str
-    who: str
+    by: str
     at: datetime
     is_whole: bool = False
 
     def __str__(self) -> str:
         done = "retired" if self.is_whole else "closed"
-        return f"{done} by {self.who} at {self.at:%Y-%m-%d %H:%M} UTC: {self.why}"
+        return f"{done} by {self.by} at {self.at:%Y-%m-%d %H:%M} UTC: {self.why}"
 
 
 @dataclass(frozen=True)
 class Readers:
-    """Readers of a dataset: those of this code location (`here`), which declares the feeds `declared`, and others.
+    """Readers of a dataset: those of this code location (`local`), which declares the feeds `declared`, and others.
 
     A reader elsewhere counts if it has the changes from before `live_since` (UTC): otherwise it was removed.
     """
 
-    here: Set[Feed]
+    local: Set[Feed]
     declared: Set[Feed]
     live_since: datetime
 
 
-def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> int:
+def close(ledger: Ledger, partitions: Iterable[Partition], why: str, by: str, now: datetime) -> int:
     """Close partitions, and append that to the log. Return how many were open. Repeatable.
 
     Raise IllegalTransition if something in one of them is being made again: nobody could end that any more.
     """
     wanted_now = sorted(set(partitions))
     with _changing(ledger, wanted_now, now) as (connection, tracked):
-        known = closed(connection, wanted_now)
-        new = [each for each in wanted_now if each not in known]
+        already_closed = closed(connection, wanted_now)
+        new = [each for each in wanted_now if each not in already_closed]
         _refuse_backfilling(connection, tracked, new)
-        rows = [{**_key(each), "why": why, "who": who, "at": now} for each in new]
+        rows = [{**_key(each), "why": why, "who": by, "at": now} for each in new]
         upsert(connection, closure, rows, ["why", "who", "at"])
-        log.append(connection, [Change(each, log.CLOSED, "", now, "open", "closed", why, who) for each in new])
+        log.append(connection, [Change(each, log.CLOSED, "", now, "open", "closed", why, by) for each in new])
     return len(new)
 
 
-def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, who: str, now: datetime) -> int:
+def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, by: str, now: datetime) -> int:
     """Open closed partitions again, and append that to the log. Return how many were closed. Repeatable."""
     with _changing(ledger, partitions, now) as (connection, _):
-        known = sorted(at for at, each in closed(connection, set(partitions)).items() if not each.is_whole)
-        same = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
-        gone = [{f"its_{name}": value for name, value in _key(each).items()} for each in known]
+        reopened = sorted(at for at, each in closed(connection, set(partitions)).items() if not each.is_whole)
+        key_conditions = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
+        gone = [{f"its_{name}": value for name, value in _key(each).items()} for each in reopened]
         if gone:
-            connection.execute(sa.delete(closure).where(*same), gone)
-        log.append(connection, [Change(each, log.CLOSED, "", now, "closed", "open", why, who) for each in known])
-    return len(known)
+            connection.execute(sa.delete(closure).where(*key_conditions), gone)
+        log.append(connection, [Change(each, log.CLOSED, "", now, "closed", "open", why, by) for each in reopened])
+    return len(reopened)
 
 
-def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, who: str, now: datetime) -> bool:
+def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, by: str, now: datetime) -> bool:
     """Close the last of a dataset's outputs as a whole. Return False if it was closed. Repeatable.
 
     Raise StillRead if a reader of one of the outputs is not retired.
     """
     feed = outputs[-1]
     with _changing(ledger, [Partition(feed)], now) as (connection, _):
-        if left := still_reading(connection, outputs, readers):
-            raise StillRead.by(feed, left)
-        is_new = connection.execute(sa.select(closure.c.at).where(_whole(feed))).first() is None
+        if active_readers := still_reading(connection, outputs, readers):
+            raise StillRead.by(feed, active_readers)
+        is_new = connection.execute(sa.select(closure.c.at).where(_of_whole_dataset(feed))).first() is None
         if is_new:
-            row = {"feed": str(feed), "partition": WHOLE, "why": why, "who": who, "at": now}
+            row = {"feed": str(feed), "partition": WHOLE, "why": why, "who": by, "at": now}
             connection.execute(sa.insert(closure).values(row))
-            log.append(connection, [Change(Partition(feed), log.CLOSED, "", now, "open", "retired", why, who)])
+            log.append(connection, [Change(Partition(feed), log.CLOSED, "", now, "open", "retired", why, by)])
             connection.execute(sa.update(due).where(due.c.feed == str(feed)).values(look_at=now))
     return is_new
 
@@ -106,18 +106,18 @@ def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, 
 def still_reading(connection: sa.Connection, outputs: Sequence[Feed], readers: Readers) -> list[Feed]:
     """Return the readers of a dataset's outputs that are not retired, here and in other locations, by name."""
     elsewhere = {Feed.parse(each) for each in subscriptions.readers(connection, outputs, readers.live_since)}
-    return sorted((readers.here | (elsewhere - readers.declared)) - retired(connection))
+    return sorted((readers.local | (elsewhere - readers.declared)) - retired(connection))
 
 
-def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> bool:
+def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why: str, by: str, now: datetime) -> bool:
     """Open a retired dataset again. Return False if it was not retired.
 
     Changes for its partitions were dropped from the list `due`, so decide about all of them.
     """
     with _changing(ledger, [Partition(feed)], now) as (connection, _):
-        was_retired = bool(connection.execute(sa.delete(closure).where(_whole(feed))).rowcount)
+        was_retired = bool(connection.execute(sa.delete(closure).where(_of_whole_dataset(feed))).rowcount)
         if was_retired:
-            change = Change(Partition(feed), log.CLOSED, "", now, "retired", "open", why, who)
+            change = Change(Partition(feed), log.CLOSED, "", now, "retired", "open", why, by)
             number = log.append(connection, [change])
             wake(connection, [Woken(each, number, now) for each in partitions], now)
     return was_retired
@@ -132,7 +132,7 @@ def _is_whole() -> sa.ColumnElement[bool]:
     return closure.c.partition == WHOLE
 
 
-def _whole(feed: Feed) -> sa.ColumnElement[bool]:
+def _of_whole_dataset(feed: Feed) -> sa.ColumnElement[bool]:
     return (closure.c.feed == str(feed)) & _is_whole()
 
 
@@ -146,8 +146,8 @@ def _changing(
     """
     tables = {each.feed for each in partitions if address_of(each)}
     with ledger.write() as connection:
-        known = window_policies.tracked(connection, {each.feed for each in partitions})
-        tracked = window_policies.lock(connection, tables.union(known), now)
+        tracked_feeds = window_policies.tracked(connection, {each.feed for each in partitions})
+        tracked = window_policies.lock(connection, tables.union(tracked_feeds), now)
         lock_log(connection)
         yield connection, tracked
 
@@ -167,7 +167,7 @@ def _refuse_backfilling(
 
 def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:
     """Return those of some partitions that are closed, by themselves or with their dataset: two seeks for each."""
-    rows = connection.execute(_closed(connection.dialect.name), key_tables.given(key_tables.keys(partitions)))
+    rows = connection.execute(_closed(connection.dialect.name), key_tables.row_parameter(key_tables.keys(partitions)))
     return {
         Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at, row.whole) for row in rows
     }
@@ -175,17 +175,19 @@ def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 @cache
 def _closed(dialect: str) -> sa.Select[Any]:
-    asked = key_tables.table(dialect, key_tables.PARTITION)
-    its = (closure.c.feed == asked.c.feed) & closure.c.partition.in_([asked.c.partition, WHOLE])
-    query = sa.select(asked, closure.c.why, closure.c.who, closure.c.at, (closure.c.partition == WHOLE).label("whole"))
+    key_table = key_tables.table(dialect, key_tables.PARTITION)
+    its = (closure.c.feed == key_table.c.feed) & closure.c.partition.in_([key_table.c.partition, WHOLE])
+    query = sa.select(
+        key_table, closure.c.why, closure.c.who, closure.c.at, (closure.c.partition == WHOLE).label("whole")
+    )
     return query.join(closure, its).order_by(sa.desc("whole"))  # A partition's own closure is last, and wins.
 
 
 def of_feeds(connection: sa.Connection, feeds: Iterable[Feed]) -> set[Feed]:
     """Return those of some feeds of which anything is closed: one seek for each."""
-    asked = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
-    is_there = sa.exists().where(key_tables.same(closure, asked)).correlate(asked)
-    return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(asked.c.feed).where(is_there))}
+    key_table = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
+    is_there = sa.exists().where(key_tables.same_keys(closure, key_table)).correlate(key_table)
+    return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(key_table.c.feed).where(is_there))}
 
 
 _Place = TypeVar("_Place")
@@ -199,9 +201,15 @@ def has_any(connection: sa.Connection, dataset: Feed) -> bool:
 def of_windows(connection: sa.Connection, places: Mapping[_Place, Iterable[WindowAddress]]) -> dict[_Place, str]:
     """Return the places for which one of their windows is closed, with the reason."""
     named = {place: [at.partition for at in holding] for place, holding in places.items()}
-    known = closed(connection, {each for partitions in named.values() for each in partitions})
-    final = {place: [each for each in partitions if each in known] for place, partitions in named.items()}
-    return {place: _final(found[0], known[found[0]]) for place, found in final.items() if found}
+    closure_by_partition = closed(connection, {each for partitions in named.values() for each in partitions})
+    final = {
+        place: [each for each in partitions if each in closure_by_partition] for place, partitions in named.items()
+    }
+    return {
+        place: _final(partitions[0], closure_by_partition[partitions[0]])
+        for place, partitions in final.items()
+        if partitions
+    }
 
 
 def refuse(connection: sa.Connection, partitions: Iterable[Partition]) -> None:

@@ -14,9 +14,9 @@ from feed_assets.ledger.tables import batch, update
 
 def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
     """Return the partitions of a feed that hold batches which runs of ours wrote."""
-    mine = (batch.c.feed == str(feed)) & (update.c.feed == batch.c.feed) & (update.c.partition == batch.c.key)
-    ours = update.c.origin.in_([updates.RUN, updates.COMPACTED, updates.REBUILT])
-    query = sa.select(batch.c.partition).join(update, mine).where(ours).distinct().order_by(batch.c.partition)
+    is_of_batch = (batch.c.feed == str(feed)) & (update.c.feed == batch.c.feed) & (update.c.partition == batch.c.key)
+    is_ours = update.c.origin.in_([updates.RUN, updates.COMPACTED, updates.REBUILT])
+    query = sa.select(batch.c.partition).join(update, is_of_batch).where(is_ours).distinct().order_by(batch.c.partition)
     return [Partition(feed, key) for key in connection.execute(query).scalars()]
 
 
@@ -25,15 +25,15 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
 
     Skip a batch whose input was read again since: `feed-assets feed revalidate` refuses it.
     """
-    known = batch_partitions.known(connection, [parent])[parent]
-    valid = updates.newest(connection, known)
-    asked = key_tables.partitions(connection, [each for each in known if each not in valid])
-    mine = (
-        key_tables.same(update, asked)
+    batches = batch_partitions.recorded_batches(connection, [parent])[parent]
+    valid = updates.newest(connection, batches)
+    key_table = key_tables.partitions(connection, [each for each in batches if each not in valid])
+    is_invalid = (
+        key_tables.same_keys(update, key_table)
         & (update.c.state == updates.INVALIDATED)
         & (update.c.origin != updates.COMPACTED)
     )
-    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, mine).order_by(update.c.id)
+    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(key_table, is_invalid).order_by(update.c.id)
     gone = {Partition(Feed.parse(row.feed), row.partition): row.id for row in connection.execute(query)}
     had = batch_sets.consumed_of(connection, gone)
     read = [*batch_sets.read_by_batch(connection, parent).values()]
@@ -48,25 +48,36 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow
     parents = sorted(at for at, row in newest.items() if row.partition != at)
     if not parents:
         return {}
-    known = batch_partitions.known(connection, parents)
-    valid = updates.newest(connection, [each for mine in known.values() for each in mine])
-    gone = {each: at for at, mine in known.items() for each in mine if each not in valid and not held_by(each, valid)}
+    batches_by_parent = batch_partitions.recorded_batches(connection, parents)
+    valid = updates.newest(connection, [each for batches in batches_by_parent.values() for each in batches])
+    gone = {
+        each: at
+        for at, batches in batches_by_parent.items()
+        for each in batches
+        if each not in valid and not held_by(each, valid)
+    }
     pruned = updates.edge(connection, gone, sa.func.max, updates.PRUNED) if gone else {}
     had = batch_sets.consumed_of(connection, pruned) if pruned else {}
     read = batch_sets.consumed_of(connection, {at: row.id for at, row in valid.items()}) if had else {}
-    there = {at: [pin for each in mine for pin in read.get(each, ())] for at, mine in known.items()}
+    pins_by_parent = {
+        at: [pin for each in batches for pin in read.get(each, ())] for at, batches in batches_by_parent.items()
+    }
     return {
         gone[batch]: f"what {batch.name} had read is in no batch any more: its last update was pruned"
         for batch, pins in had.items()
-        if not covers(there[gone[batch]], pins)
+        if not covers(pins_by_parent[gone[batch]], pins)
     }
 
 
 def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
     """Return the number of rows of some updates. Return None if that of one is unknown."""
-    asked = key_tables.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
-    found = [*connection.execute(sa.select(update.c.records).join(asked, key_tables.same(update, asked))).scalars()]
-    return None if None in found or len(found) != len(pins) else sum(found)
+    key_table = key_tables.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
+    counts = [
+        *connection.execute(
+            sa.select(update.c.records).join(key_table, key_tables.same_keys(update, key_table))
+        ).scalars()
+    ]
+    return None if None in counts or len(counts) != len(pins) else sum(counts)
 
 
 def claim(
@@ -79,7 +90,7 @@ def claim(
     carried = {"correlation": row.correlation, "parents": row.parents} if row else {}
     updates.insert(connection, into, update_id, updates.COMPACTED, updates.CLAIMED, now, run=run_id, **carried)
     read = batch_sets.consumed_of(connection, {pin.partition: pin.update_id for pin in pins})
-    for each in _spans(pin for mine in read.values() for pin in mine):
+    for each in _spans(pin for pins_of_one in read.values() for pin in pins_of_one):
         claims.consume(connection, (into, update_id), each, is_input=True)
     for pin in pins:
         claims.consume(connection, (into, update_id), pin, is_input=False)
@@ -87,13 +98,13 @@ def claim(
 
 def _spans(pins: Iterable[Pin]) -> list[Pin]:
     """Return the span that was read of each table's partition, from the first marker to the last."""
-    found: dict[Partition, list[Pin]] = {}
+    pins_by_partition: dict[Partition, list[Pin]] = {}
     for pin in pins:
-        found.setdefault(pin.partition, []).append(pin)
-    return [_span(mine) for mine in found.values()]
+        pins_by_partition.setdefault(pin.partition, []).append(pin)
+    return [_span(pins_of_one) for pins_of_one in pins_by_partition.values()]
 
 
-def _span(mine: Collection[Pin]) -> Pin:
-    starts, end = [pin.start for pin in mine], max(pin.update_id for pin in mine)
+def _span(pins: Collection[Pin]) -> Pin:
+    starts, end = [pin.start for pin in pins], max(pin.update_id for pin in pins)
     start = None if None in starts else min(filter(None, starts))
-    return Pin(next(iter(mine)).partition, end, f"{start or ''}..{end}", start=start)
+    return Pin(next(iter(pins)).partition, end, f"{start or ''}..{end}", start=start)

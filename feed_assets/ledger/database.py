@@ -49,10 +49,10 @@ class Ledger:
             yield connection
 
     @contextmanager
-    def _writing(self, what: str) -> Generator[sa.Connection]:
+    def _writing(self, mode: str) -> Generator[sa.Connection]:
         with (
             _translated(),
-            self.engine.connect().execution_options(write=what) as connection,
+            self.engine.connect().execution_options(write=mode) as connection,
             connection.begin(),
         ):
             yield connection
@@ -75,17 +75,17 @@ def _translated() -> Generator[None]:
     try:
         yield
     except exc.DBAPIError as error:
-        said = str(error.orig).strip().partition("\n")[0]
-        if _FULL.search(said):
-            raise DiskFull(f"The ledger's disk is full ({said}). Make room, then try again.") from error
+        message = str(error.orig).strip().partition("\n")[0]
+        if _FULL.search(message):
+            raise DiskFull(f"The ledger's disk is full ({message}). Make room, then try again.") from error
         if _code(error) == _LOCKED:
             raise LedgerUnavailable(
-                f"The ledger is locked for more than {LOCK_SECONDS} s by another transaction ({said}). Look who holds "
-                "it: pg_stat_activity shows the oldest xact_start. End that process, then try again."
+                f"The ledger is locked for more than {LOCK_SECONDS} s by another transaction ({message}). Look who "
+                "holds it: pg_stat_activity shows the oldest xact_start. End that process, then try again."
             ) from error
         if not _is_unavailable(error):
             raise
-        raise LedgerUnavailable(f"The ledger's database failed ({said}). Check it, then try again.") from error
+        raise LedgerUnavailable(f"The ledger's database failed ({message}). Check it, then try again.") from error
 
 
 def _is_unavailable(error: exc.DBAPIError) -> bool:
@@ -140,9 +140,9 @@ def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
     try:
         yield
     except errors as error:
-        said = shown(str(error).partition("\n")[0], url).rstrip(".")
+        problem = shown(str(error).partition("\n")[0], url).rstrip(".")
         raise LedgerUnavailable(
-            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={shown(url)}: {said}. {_EXPECTED[_is_url(error)]}"
+            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={shown(url)}: {problem}. {_EXPECTED[_is_url(error)]}"
         ) from cause(error, url)
 
 
@@ -165,12 +165,12 @@ def _migrate(ledger: Ledger) -> None:
     from alembic import command
     from alembic.config import Config
 
-    found, newest = _schema(ledger), _newest_schema()
-    if found == newest:
+    schema, newest = _schema(ledger), _newest_schema()
+    if schema == newest:
         return
-    if found and newest and found > newest:
+    if schema and newest and schema > newest:
         raise LedgerUnavailable(
-            f"The ledger has the schema {found}, of a later version of feed_assets: expected up to {newest}. Use that "
+            f"The ledger has the schema {schema}, of a later version of feed_assets: expected up to {newest}. Use that "
             "version here, too."
         )
     _make_lock(ledger)
@@ -232,14 +232,14 @@ def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
     """
     url = _text(ledger_url)
     with _for_a_look(url) as ledger:
-        found = _schema(ledger)
+        schema = _schema(ledger)
         with _opening(url, exc.OperationalError, LedgerUnavailable), ledger.write() as connection:
-            if found:  # A user of a ledger need not have the right to create tables.
+            if schema:  # A user of a ledger need not have the right to create tables.
                 put_cursors(connection, {"probe": ""})
             else:
                 connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
             connection.rollback()
-        return found, _newest_schema()
+        return schema, _newest_schema()
 
 
 def clock_of(url: SecretStr) -> datetime:

@@ -58,14 +58,14 @@ def uses(connection: sa.Connection, partition: Partition, update_id: str) -> lis
     if not is_known and not _is_table(connection, partition):
         raise NoValidUpdate(_unknown(connection, partition, update_id))
     root = partition, update_id if is_known else encoded(update_id)
-    found, level, statement = dict[Key, Use](), [root], _using if is_known else _reading
+    use_by_key, level, statement = dict[Key, Use](), [root], _using if is_known else _reading
     while level:
         rows = connection.execute(_with_state(statement(key_tables.updates(connection, level)))).all()
-        depth = 1 + (found[level[0]].depth if level[0] in found else 0)
-        new = {key: use for key, use in _first(rows, depth) if key not in found}
-        found |= new
+        depth = 1 + (use_by_key[level[0]].depth if level[0] in use_by_key else 0)
+        new = {key: use for key, use in _first(rows, depth) if key not in use_by_key}
+        use_by_key |= new
         level, statement = [*new], _using
-    return sorted(found.values(), key=lambda use: (use.depth, use.partition, use.id))
+    return sorted(use_by_key.values(), key=lambda use: (use.depth, use.partition, use.id))
 
 
 def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]:
@@ -101,20 +101,20 @@ _EDGE: list[sa.ColumnElement[Any]] = [
 
 def _built_from(those: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return the condition for rows of `consumed` that record what was built from some updates."""
-    same = (consumed.c.input_feed == those.c.feed) & (consumed.c.input_partition == those.c.partition)
-    return same & (consumed.c.position == those.c.id)
+    same_partition = (consumed.c.input_feed == those.c.feed) & (consumed.c.input_partition == those.c.partition)
+    return same_partition & (consumed.c.position == those.c.id)
 
 
-def _using(asked: sa.CTE) -> sa.Select[Any]:
-    return sa.select(*_EDGE).join(asked, _built_from(asked)).where(consumed.c.is_input | _OWN)
+def _using(key_table: sa.CTE) -> sa.Select[Any]:
+    return sa.select(*_EDGE).join(key_table, _built_from(key_table)).where(consumed.c.is_input | _OWN)
 
 
-def _reading(asked: sa.CTE) -> sa.Select[Any]:
+def _reading(key_table: sa.CTE) -> sa.Select[Any]:
     """Return the slices of an event table that a marker is in: only those from it on are read."""
-    same = (consumed.c.input_feed == asked.c.feed) & (consumed.c.input_partition == asked.c.partition)
-    begins_before = consumed.c.slice_from.is_(None) | (consumed.c.slice_from < asked.c.id)
-    mine = same & (consumed.c.position >= asked.c.id) & begins_before & consumed.c.is_input
-    return sa.select(*_EDGE).join(asked, mine)
+    same_partition = (consumed.c.input_feed == key_table.c.feed) & (consumed.c.input_partition == key_table.c.partition)
+    begins_before = consumed.c.slice_from.is_(None) | (consumed.c.slice_from < key_table.c.id)
+    condition = same_partition & (consumed.c.position >= key_table.c.id) & begins_before & consumed.c.is_input
+    return sa.select(*_EDGE).join(key_table, condition)
 
 
 def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
@@ -126,18 +126,18 @@ def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
     newer = (later.c.feed == update.c.feed) & (later.c.partition == update.c.partition) & (later.c.id > update.c.id)
     is_last = ~sa.exists().where(newer, later.c.state == updates.PUBLISHED)
     is_newest = ((update.c.state == updates.PUBLISHED) & is_last).label("is_newest")
-    same = sa.and_(*(update.c[name] == edges.c[name] for name in names))
-    return sa.select(edges, update.c.state, is_newest).join(update, same, isouter=True)
+    same_update = sa.and_(*(update.c[name] == edges.c[name] for name in names))
+    return sa.select(edges, update.c.state, is_newest).join(update, same_update, isouter=True)
 
 
 def _rejects(held: sa.CTE) -> sa.Select[Any]:
     """Return the updates written beside those which have read: the records that were turned away then."""
-    same = sa.and_(*(consumed.c[name] == held.c[name] for name in ("feed", "partition", "id")))
+    same_update = sa.and_(*(consumed.c[name] == held.c[name] for name in ("feed", "partition", "id")))
     beside = ~consumed.c.is_input & (consumed.c.feed != consumed.c.input_feed)
     how, of = sa.literal(REJECTS_OF, sa.String), (consumed.c.feed, consumed.c.partition, consumed.c.id)
     to: list[sa.ColumnElement[Any]] = [consumed.c.input_feed, consumed.c.input_partition, consumed.c.position, how, *of]
     query = sa.select(*to)
-    return query.join(held, same).where(beside, held.c.how == READ)
+    return query.join(held, same_update).where(beside, held.c.how == READ)
 
 
 def _is_table(connection: sa.Connection, partition: Partition) -> bool:
@@ -153,16 +153,16 @@ def _is_table(connection: sa.Connection, partition: Partition) -> bool:
 def _unknown(connection: sa.Connection, partition: Partition, update_id: str) -> str:
     """Return what the ledger has in place of an unknown update, and what to do."""
     query = sa.select(update.c.id).where(updates.is_(partition)).order_by(update.c.id.desc())
-    known = [*connection.execute(query).scalars()]
-    held = sorted(batch_partitions.known(connection, [partition])[partition], reverse=True)
-    if known:
-        what = f"it knows {some(known, NAMED)}. Name one of these"
+    update_ids = [*connection.execute(query).scalars()]
+    held = sorted(batch_partitions.recorded_batches(connection, [partition])[partition], reverse=True)
+    if update_ids:
+        advice = f"it knows {some(update_ids, NAMED)}. Name one of these"
     elif held:
         keys = some([each.key for each in held], NAMED)
-        what = f"this partition holds batches: {keys}. Name one of these as the partition, and an update of it"
+        advice = f"this partition holds batches: {keys}. Name one of these as the partition, and an update of it"
     else:
-        what = (
+        advice = (
             f"it knows none of this partition. `feed-assets feed ls {partition.feed}` lists the partitions on the "
             "blackboard; a tick (`feed-assets run`) tells the ledger of them"
         )
-    return f"the ledger knows no update {update_id} of {partition}: {what}."
+    return f"the ledger knows no update {update_id} of {partition}: {advice}."

@@ -17,7 +17,7 @@ from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger import key_tables
 from feed_assets.ledger.database import Ledger, insert_into
-from feed_assets.ledger.quality import heard
+from feed_assets.ledger.quality import heard_condition
 from feed_assets.ledger.tables import awaited, change, due, run
 
 LOOK_AGAIN = timedelta(minutes=5)
@@ -110,16 +110,16 @@ def look(
     Skip history that is ready and `busy`, as its run is on its way: much of that would hold up what is behind it.
     """
     rows = connection.execute(sa.select(*COLUMNS).where(due.c.look_at <= now).order_by(*_in_turn(history, now)))
-    mine = {str(consumer) for consumer in consumers}
-    found: list[Listed] = []
+    names = {str(consumer) for consumer in consumers}
+    items: list[Listed] = []
     for row in rows:  # No condition with a thousand names: little is due, whatever its consumer.
-        if row.feed in mine:
+        if row.feed in names:
             item = listed_of(row)
             is_on_its_way = item.partition in busy and item.state in _READY and history.has(item.ends, now)
-            found += [] if is_on_its_way else [item]
-        if len(found) == limit:
+            items += [] if is_on_its_way else [item]
+        if len(items) == limit:
             break
-    return tuple(found)
+    return tuple(items)
 
 
 def _in_turn(history: History, now: datetime) -> tuple[sa.ColumnElement[Any], ...]:
@@ -138,14 +138,14 @@ def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
     query = sa.select(*COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
     failed = (awaited.c.subscriber == str(consumer)) & awaited.c.reason.is_not(None)
     lost = sa.select(awaited).where(failed).order_by(awaited.c.feed, awaited.c.partition)
-    known = [listed_of(row) for row in connection.execute(query)]
-    return (*known, *map(_undecided, connection.execute(lost)))
+    items = [listed_of(row) for row in connection.execute(query)]
+    return (*items, *map(_undecided, connection.execute(lost)))
 
 
 def reason_of(connection: sa.Connection, output: Partition) -> str | None:
     """Return the last verdict of an output, in words. Return None if it is not on the list, or not decided about."""
-    mine = (due.c.feed == str(output.feed)) & (due.c.partition == output.key)
-    return connection.execute(sa.select(due.c.reason).where(mine)).scalar()
+    of_output = (due.c.feed == str(output.feed)) & (due.c.partition == output.key)
+    return connection.execute(sa.select(due.c.reason).where(of_output)).scalar()
 
 
 def _undecided(row: Any) -> Listed:
@@ -193,17 +193,17 @@ def to_rebuild(
 
     Skip what is being built, and what has a later change in the log: a run published, and no tick has decided again.
     """
-    own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition) & heard()
+    own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition) & heard_condition()
     since = sa.exists().where(own, change.c.sequence > due.c.changed)
     builds = sa.exists().where(run.c.feed == due.c.feed, run.c.partition == due.c.partition, run.c.state == "running")
     turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=_in_turn(history, now))
     stale = sa.select(*COLUMNS, turn.label("turn")).where(due.c.state == State.REBUILD.value, due.c.look_at <= now)
     stale = stale.where(~since, ~builds).subquery()
-    found: dict[Feed, list[Listed]] = {}
+    items_by_feed: dict[Feed, list[Listed]] = {}
     query = sa.select(stale).where(stale.c.turn <= limit).order_by(stale.c.feed, stale.c.turn)
     for item in map(listed_of, connection.execute(query)):
-        found.setdefault(item.partition.feed, []).append(item)
-    return found
+        items_by_feed.setdefault(item.partition.feed, []).append(item)
+    return items_by_feed
 
 
 def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
@@ -233,19 +233,19 @@ def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: 
     """
     over = State.CURRENT, State.CLOSED
     current = [_key(item) for item, verdict in decided if verdict.state in over]
-    others = [_key(item) | _kept(verdict, now) for item, verdict in decided if verdict.state not in over]
+    waiting = [_key(item) | _kept(verdict, now) for item, verdict in decided if verdict.state not in over]
     with ledger.write() as connection:
         if current:
             connection.execute(sa.delete(due).where(_as_read()), current)
-        if others:
+        if waiting:
             values = _bound("look_at", "state", "reason", "bytes")
-            connection.execute(sa.update(due).where(_as_read()).values(values), others)
+            connection.execute(sa.update(due).where(_as_read()).values(values), waiting)
 
 
 def _kept(verdict: Verdict, now: datetime) -> dict[str, object]:
     look_at = now if verdict.state in (State.BUILD, State.REBUILD) else verdict.look_again
-    said = {"new_state": verdict.state.value, "new_reason": verdict.reason, "new_bytes": verdict.bytes}
-    return {"new_look_at": look_at, **said}
+    verdict_values = {"new_state": verdict.state.value, "new_reason": verdict.reason, "new_bytes": verdict.bytes}
+    return {"new_look_at": look_at, **verdict_values}
 
 
 def _key(item: Listed) -> dict[str, object]:
@@ -254,8 +254,10 @@ def _key(item: Listed) -> dict[str, object]:
 
 
 def _as_read() -> sa.ColumnElement[bool]:
-    same = (due.c.feed == sa.bindparam("its_feed")) & (due.c.partition == sa.bindparam("its_key"))
-    return same & (due.c.changed == sa.bindparam("its_change")) & (due.c.requested == sa.bindparam("its_requests"))
+    same_output = (due.c.feed == sa.bindparam("its_feed")) & (due.c.partition == sa.bindparam("its_key"))
+    return (
+        same_output & (due.c.changed == sa.bindparam("its_change")) & (due.c.requested == sa.bindparam("its_requests"))
+    )
 
 
 def _bound(*names: str) -> dict[str, sa.ColumnElement[Any]]:
@@ -292,10 +294,10 @@ def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Li
     """Return the items that nobody has changed or requested since. Lock them in one order, which avoids deadlocks."""
     names = ("feed", "partition", "changed", "requested")
     read = {(str(each.partition.feed), each.partition.key, each.changed, each.requested): each for each in items}
-    asked, key = key_tables.rows(connection, names, read), [due.c[name] for name in names]
-    as_read = sa.tuple_(*key).in_(sa.select(*(sa.cast(asked.c[column.name], column.type) for column in key)))
-    found = {(*row,) for row in connection.execute(sa.select(*key).where(as_read).order_by(*key).with_for_update())}
-    return [each for row, each in read.items() if row in found]
+    key_table, key = key_tables.rows(connection, names, read), [due.c[name] for name in names]
+    as_read = sa.tuple_(*key).in_(sa.select(*(sa.cast(key_table.c[column.name], column.type) for column in key)))
+    unchanged = {(*row,) for row in connection.execute(sa.select(*key).where(as_read).order_by(*key).with_for_update())}
+    return [each for row, each in read.items() if row in unchanged]
 
 
 def end_waits(ledger: Ledger, now: datetime) -> None:
@@ -322,10 +324,10 @@ def hold(ledger: Ledger, reasons: Mapping[Listed, str], until: datetime) -> None
     _say(ledger, {item: (State.WAITS_FOR_TIME.value, why) for item, why in reasons.items()}, until)
 
 
-def _say(ledger: Ledger, said: Mapping[Listed, tuple[str, str | None]], look_at: datetime) -> None:
+def _say(ledger: Ledger, states: Mapping[Listed, tuple[str, str | None]], look_at: datetime) -> None:
     rows = [
         _key(item) | {"new_look_at": look_at, "new_state": state, "new_reason": why}
-        for item, (state, why) in said.items()
+        for item, (state, why) in states.items()
     ]
     if rows:
         with ledger.write() as connection:

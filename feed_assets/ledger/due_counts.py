@@ -59,17 +59,17 @@ def _refused() -> sa.Select[Any]:
 
 def _grouped(query: sa.Select[*tuple[Any, ...]]) -> sa.Select[Any]:
     rows = query.subquery()
-    whole = [rows.c.feed, rows.c.state]
-    number = sa.func.row_number().over(partition_by=whole, order_by=rows.c.partition).label("number")
-    count = sa.func.count().over(partition_by=whole).label("count")
+    group = [rows.c.feed, rows.c.state]
+    number = sa.func.row_number().over(partition_by=group, order_by=rows.c.partition).label("number")
+    count = sa.func.count().over(partition_by=group).label("count")
     few = sa.select(rows, number, count).subquery()
     return sa.select(few).where(few.c.number <= EXAMPLES).order_by(few.c.feed, few.c.state, few.c.number)
 
 
 def _groups(rows: Iterable[Any]) -> Iterable[Group]:
-    found: dict[tuple[str, str | None], list[Any]] = {}
+    rows_by_group: dict[tuple[str, str | None], list[Any]] = {}
     for row in rows:
-        found.setdefault((row.feed, row.state), []).append(row)
-    for (feed, state), each in found.items():
+        rows_by_group.setdefault((row.feed, row.state), []).append(row)
+    for (feed, state), each in rows_by_group.items():
         examples = tuple(WaitingExample(row.partition, row.reason) for row in each)
         yield Group(Feed.parse(feed), state, each[0].count, examples)

@@ -20,9 +20,11 @@ def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected],
     rows = [{"source": source, "digest": _digest(each), "raw": each.raw, "reason": each.reason} for each in rejected]
     insert_missing(connection, event_reject, [{**row, "at": now} for row in rows])
     if rows:
-        mine = event_reject.c.source == source
-        oldest = sa.select(event_reject.c.at).where(mine).order_by(event_reject.c.at.desc()).offset(REJECTS_KEPT)
-        connection.execute(sa.delete(event_reject).where(mine, event_reject.c.at < oldest.limit(1).scalar_subquery()))
+        of_source = event_reject.c.source == source
+        oldest = sa.select(event_reject.c.at).where(of_source).order_by(event_reject.c.at.desc()).offset(REJECTS_KEPT)
+        connection.execute(
+            sa.delete(event_reject).where(of_source, event_reject.c.at < oldest.limit(1).scalar_subquery())
+        )
 
 
 def prune(ledger: Ledger, before: datetime, limit: int, *, apply: bool) -> int:
@@ -35,8 +37,8 @@ def prune(ledger: Ledger, before: datetime, limit: int, *, apply: bool) -> int:
         going = connection.execute(sa.select(sa.func.count()).where(old)).scalar_one()
     while apply:
         with ledger.write() as connection:
-            some = sa.tuple_(*key).in_(sa.select(*key).where(old).limit(limit))
-            if not connection.execute(sa.delete(event_reject).where(some)).rowcount:
+            condition = sa.tuple_(*key).in_(sa.select(*key).where(old).limit(limit))
+            if not connection.execute(sa.delete(event_reject).where(condition)).rowcount:
                 break
     return going
 

@@ -49,7 +49,7 @@ def publish(
     """
     check_event(new)
     partition, marker = new.partition, encode(new.marker)
-    if _known(connection, OURS, [new]) or forgetting.may_be_known(connection, [new]):
+    if _known_identities(connection, OURS, [new]) or forgetting.may_be_known(connection, [new]):
         return False
     kinds = _kinds(connection, [str(partition.feed)])
     check_kind(new, moments=kinds.setdefault(str(partition.feed), is_moment(marker)))
@@ -125,12 +125,12 @@ def _doubtful(
     refuse: bool,
 ) -> list[dict[str, Any]]:
     """Return rows for events to record that do not come last: they are not known, and late or without new data."""
-    known, before = _known(connection, source, doubtful), _before(connection, doubtful)
+    known_identities, before = _known_identities(connection, source, doubtful), _before(connection, doubtful)
     removed = forgetting.may_be_known(connection, doubtful, unless_there=source == OURS)
     rows: list[dict[str, Any]] = []
     for each in doubtful:
         key, marker = (each.table_name, each.partition_key), encode(each.marker)
-        if _identity(each) in known:
+        if _identity(each) in known_identities:
             continue
         if (published := removed.get((*key, marker))) is not None:
             if source != OURS and encode(each.event_marker) > published:
@@ -145,7 +145,7 @@ def _doubtful(
                 continue
             rows.append(_row(source, each, marker, _marker_before(before[key], marker), OUT_OF_ORDER, now))
             insort(before[key], marker)
-        known.add(_identity(each))
+        known_identities.add(_identity(each))
     return rows
 
 
@@ -185,20 +185,22 @@ def _row(
     }
 
 
-def _known(connection: sa.Connection, source: str, new: Iterable[WriteEvent]) -> set[tuple[str, str, str, str]]:
+def _known_identities(
+    connection: sa.Connection, source: str, new: Iterable[WriteEvent]
+) -> set[tuple[str, str, str, str]]:
     """Return the identities of those of some events that a source has published already."""
     names = ("feed", "partition", "marker", "correlation")
-    asked = key_tables.rows(connection, names, map(_identity, new))
-    query = sa.select(*(event.c[name] for name in names)).join(asked, key_tables.same(event, asked))
+    key_table = key_tables.rows(connection, names, map(_identity, new))
+    query = sa.select(*(event.c[name] for name in names)).join(key_table, key_tables.same_keys(event, key_table))
     return {(*row,) for row in connection.execute(query.where(event.c.source == source))}
 
 
 def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool]:
     """Return by table that has events whether its markers are moments, as the first one is: one index seek for each."""
-    asked = key_tables.rows(connection, ("feed",), [[each] for each in sorted(tables)])
+    key_table = key_tables.rows(connection, ("feed",), [[each] for each in sorted(tables)])
     history = event.alias()
-    first = sa.select(sa.func.min(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
-    query = sa.select(event.c.feed, event.c.marker).join(asked, event.c.sequence == first.scalar_subquery())
+    first = sa.select(sa.func.min(history.c.sequence)).where(history.c.feed == key_table.c.feed).correlate(key_table)
+    query = sa.select(event.c.feed, event.c.marker).join(key_table, event.c.sequence == first.scalar_subquery())
     rows = connection.execute(query)
     return {table: is_moment(marker) for table, marker in rows}
 
@@ -206,26 +208,28 @@ def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool
 def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection[_Key]) -> dict[_Key, str]:
     """Return the last marker of each table's partition, of its table's kind: one index seek for each."""
     named = [[*key, str(int(kinds[key[0]]))] for key in sorted(keys) if key[0] in kinds]
-    asked = key_tables.rows(connection, ("feed", "partition", "moments"), named)
-    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
-    of_its_kind = event.c.marker.contains(".") == (asked.c.moments == "1")
-    last = sa.select(sa.func.max(event.c.marker)).where(mine, of_its_kind).scalar_subquery()
-    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, last))
+    key_table = key_tables.rows(connection, ("feed", "partition", "moments"), named)
+    same_partition = (event.c.feed == key_table.c.feed) & (event.c.partition == key_table.c.partition)
+    of_its_kind = event.c.marker.contains(".") == (key_table.c.moments == "1")
+    last = sa.select(sa.func.max(event.c.marker)).where(same_partition, of_its_kind).scalar_subquery()
+    rows = connection.execute(sa.select(key_table.c.feed, key_table.c.partition, last))
     return {(feed, partition): marker for feed, partition, marker in rows if marker is not None}
 
 
 def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, list[str]]:
     """Return by table's partition the markers right before those of some events, in order, and the last removed one."""
-    asked = key_tables.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
-    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
-    mine &= forgetting.of_one_kind(event.c.marker, asked.c.marker)
-    last = sa.select(sa.func.max(event.c.marker)).where(mine, event.c.marker < asked.c.marker).scalar_subquery()
-    found: dict[_Key, set[str]] = {}
-    for feed, partition, marker in connection.execute(sa.select(asked.c.feed, asked.c.partition, last)):
-        found.setdefault((feed, partition), set()).update({marker} - {None})
-    for key, marker in forgetting.upto(connection, found.keys()).items():
-        found[key].add(marker)
-    return {key: sorted(markers) for key, markers in found.items()}
+    key_table = key_tables.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
+    condition = (event.c.feed == key_table.c.feed) & (event.c.partition == key_table.c.partition)
+    condition &= forgetting.of_one_kind(event.c.marker, key_table.c.marker)
+    last = (
+        sa.select(sa.func.max(event.c.marker)).where(condition, event.c.marker < key_table.c.marker).scalar_subquery()
+    )
+    markers_by_key: dict[_Key, set[str]] = {}
+    for feed, partition, marker in connection.execute(sa.select(key_table.c.feed, key_table.c.partition, last)):
+        markers_by_key.setdefault((feed, partition), set()).update({marker} - {None})
+    for key, marker in forgetting.upto(connection, markers_by_key.keys()).items():
+        markers_by_key[key].add(marker)
+    return {key: sorted(markers) for key, markers in markers_by_key.items()}
 
 
 def last_marker(connection: sa.Connection, partition: Partition) -> str | None:
@@ -249,55 +253,61 @@ def after(
     connection: sa.Connection, tables: Collection[Feed], sequence: int, upto: int, limit: int
 ) -> tuple[Recorded, ...]:
     """Return the events of some tables with numbers in `(sequence, upto]`, in order."""
-    mine = event.c.feed.in_(sorted(map(str, tables))) & (event.c.sequence > sequence) & (event.c.sequence <= upto)
-    rows = connection.execute(sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)).mappings()
+    condition = event.c.feed.in_(sorted(map(str, tables))) & (event.c.sequence > sequence) & (event.c.sequence <= upto)
+    rows = connection.execute(sa.select(event).where(condition).order_by(event.c.sequence).limit(limit)).mappings()
     return tuple(recorded_of(row) for row in rows)
 
 
 def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Recorded, ...]:
     """Return the events with these numbers."""
-    asked = key_tables.rows(connection, ("sequence",), [[str(each)] for each in sequences])
-    chosen = sa.select(sa.cast(asked.c.sequence, sa.BigInteger))
+    key_table = key_tables.rows(connection, ("sequence",), [[str(each)] for each in sequences])
+    chosen = sa.select(sa.cast(key_table.c.sequence, sa.BigInteger))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(chosen))).mappings()
     return tuple(recorded_of(row) for row in rows)
 
 
 def since(connection: sa.Connection, positions: Mapping[Partition, int]) -> dict[Partition, list[int]]:
     """Return by table's partition the numbers of its events from a number on, in order."""
-    asked = key_tables.updates(connection, ((partition, str(first)) for partition, first in positions.items()), "first")
-    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
-    mine &= event.c.sequence >= sa.cast(asked.c.first, sa.BigInteger)
-    found: dict[Partition, list[int]] = {}
-    query = sa.select(event.c.feed, event.c.partition, event.c.sequence).join(asked, mine).order_by(event.c.sequence)
+    key_table = key_tables.updates(
+        connection, ((partition, str(first)) for partition, first in positions.items()), "first"
+    )
+    condition = (event.c.feed == key_table.c.feed) & (event.c.partition == key_table.c.partition)
+    condition &= event.c.sequence >= sa.cast(key_table.c.first, sa.BigInteger)
+    numbers_by_partition: dict[Partition, list[int]] = {}
+    query = (
+        sa.select(event.c.feed, event.c.partition, event.c.sequence)
+        .join(key_table, condition)
+        .order_by(event.c.sequence)
+    )
     for feed, key, number in connection.execute(query):
-        found.setdefault(Partition(Feed.parse(feed), key), []).append(number)
-    return found
+        numbers_by_partition.setdefault(Partition(Feed.parse(feed), key), []).append(number)
+    return numbers_by_partition
 
 
-def ours(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
+def our_events(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
     """Return our own events after a number, in order."""
-    mine = (event.c.source == OURS) & (event.c.sequence > sequence)
-    rows = connection.execute(sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)).mappings()
+    condition = (event.c.source == OURS) & (event.c.sequence > sequence)
+    rows = connection.execute(sa.select(event).where(condition).order_by(event.c.sequence).limit(limit)).mappings()
     return tuple(recorded_of(row) for row in rows)
 
 
 def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> tuple[Recorded, ...]:
     """Return the newest events, of one table or of all, the newest first."""
-    mine = event.c.feed == str(table) if table else sa.true()
-    query = sa.select(event).where(mine).order_by(event.c.sequence.desc()).limit(limit)
+    of_table = event.c.feed == str(table) if table else sa.true()
+    query = sa.select(event).where(of_table).order_by(event.c.sequence.desc()).limit(limit)
     return tuple(recorded_of(row) for row in connection.execute(query).mappings())
 
 
 def newest_of(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, Recorded]:
     """Return the newest event of each table that has one: one index seek for each."""
-    found = connection.execute(
-        _newest_of(connection.dialect.name), key_tables.given([[str(table)] for table in tables])
+    rows = connection.execute(
+        _newest_of(connection.dialect.name), key_tables.row_parameter([[str(table)] for table in tables])
     )
-    return {each.partition.feed: each for each in map(recorded_of, found.mappings())}
+    return {each.partition.feed: each for each in map(recorded_of, rows.mappings())}
 
 
 @cache
 def _newest_of(dialect: str) -> sa.Select[Any]:
-    asked, history = key_tables.table(dialect, ("feed",)), event.alias()
-    last = sa.select(sa.func.max(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
-    return sa.select(event).join(asked, event.c.sequence == last.scalar_subquery())
+    key_table, history = key_tables.table(dialect, ("feed",)), event.alias()
+    last = sa.select(sa.func.max(history.c.sequence)).where(history.c.feed == key_table.c.feed).correlate(key_table)
+    return sa.select(event).join(key_table, event.c.sequence == last.scalar_subquery())

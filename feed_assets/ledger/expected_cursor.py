@@ -16,16 +16,16 @@ def _name(feed: Feed) -> str:
     return f"expected of {feed}"
 
 
-def known(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, Expected]:
+def last_results(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, Expected]:
     """Return the last result for each feed that was ever checked."""
     names = {_name(feed): feed for feed in feeds}
     values = get_cursors(connection, names) if names else {}
     return {names[name]: _ADAPTER.validate_json(value) for name, value in values.items()}
 
 
-def keep(connection: sa.Connection, found: Mapping[Feed, Expected]) -> None:
+def keep(connection: sa.Connection, results: Mapping[Feed, Expected]) -> None:
     """Store results. A check begins from such a value: of two at once either may be stored last."""
-    put_cursors(connection, {_name(feed): _ADAPTER.dump_json(each).decode() for feed, each in found.items()})
+    put_cursors(connection, {_name(feed): _ADAPTER.dump_json(each).decode() for feed, each in results.items()})
 
 
 def late(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, str]:
@@ -33,7 +33,9 @@ def late(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Par
     keys: dict[Feed, list[str]] = {}
     for each in partitions:
         keys.setdefault(each.feed, []).append(each.key)
-    found = known(connection, keys)
+    results = last_results(connection, keys)
     return {
-        Partition(feed, key): said for feed, each in found.items() for key, said in late_of(each, keys[feed]).items()
+        Partition(feed, key): words
+        for feed, each in results.items()
+        for key, words in late_of(each, keys[feed]).items()
     }

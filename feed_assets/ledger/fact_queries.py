@@ -43,9 +43,11 @@ def facts(
     outputs = sorted({need.output for need in needs})
     appendable = {each.partition for need in needs for each in need.inputs if isinstance(each, SetInput)}
     windows = {each for need in needs for each in need.windows}
-    known = batch_partitions.known(connection, sorted(appendable))
-    rows = updates.newest(connection, sorted({member for each in inputs for member in known.get(each, (each,))}))
-    batched = {parent: in_effect(mine, rows) for parent, mine in known.items()}
+    recorded_batches = batch_partitions.recorded_batches(connection, sorted(appendable))
+    rows = updates.newest(
+        connection, sorted({member for each in inputs for member in recorded_batches.get(each, (each,))})
+    )
+    batched = {parent: in_effect(batches, rows) for parent, batches in recorded_batches.items()}
     members = sorted({member for each in inputs for member in batched.get(each, (each,))})
     newest = {each: rows[each].pin for each in members if each in rows}
     built = _built(connection, needs, outputs, batched)
@@ -77,11 +79,11 @@ def facts(
 
 def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: datetime) -> Facts:
     """Return the facts about some windows alone."""
-    known = window_facts.known_windows(connection, inputs)
-    bad = [at for at, each in known.items() if each.is_bad]
+    states = window_facts.known_windows(connection, inputs)
+    bad = [at for at, each in states.items() if each.is_bad]
     reporting = window_facts.reporting(connection, inputs)
     return Facts(
-        now, checks=_checks(connection, inputs), waived=_waived(connection, bad), windows=known, reporting=reporting
+        now, checks=_checks(connection, inputs), waived=_waived(connection, bad), windows=states, reporting=reporting
     )
 
 
@@ -90,8 +92,8 @@ def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
     address = address_of(partition)
     if address is None:
         return quality.failed(connection, [partition]).get(partition)
-    known = window_facts.known_at(connection, [[address]]).get(partition)
-    return known.why if known and known.is_bad else None
+    window = window_facts.known_at(connection, [[address]]).get(partition)
+    return window.why if window and window.is_bad else None
 
 
 def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Partition, str], str]:
@@ -99,15 +101,15 @@ def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Pa
     read = [*inputs]
     named = {each.partition for each in read if isinstance(each, UpdateInput) and each.checks}
     named |= {at for each in read if isinstance(each, WindowInput) and each.checks for at in each.windows}
-    known = quality.known(connection, named) if named else {}
-    blocking = {key for key, each in known.items() if each.state in quality.BLOCKING}
-    return {key: (each.reason or each.state) if key in blocking else "" for key, each in known.items()}
+    check_states = quality.check_states(connection, named) if named else {}
+    blocking = {key for key, each in check_states.items() if each.state in quality.BLOCKING}
+    return {key: (each.reason or each.state) if key in blocking else "" for key, each in check_states.items()}
 
 
 def _waived(connection: sa.Connection, bad: Collection[Partition]) -> dict[Partition, str]:
     """Return the waived problems of some bad partitions."""
-    found = waivers.waived(connection, bad) if bad else {}
-    return {at: each.problem for at, each in found.items()}
+    waiver_by_partition = waivers.waived(connection, bad) if bad else {}
+    return {at: each.problem for at, each in waiver_by_partition.items()}
 
 
 def _built(
@@ -141,21 +143,21 @@ def _counted(
     connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
 ) -> dict[tuple[Partition, str], Pin]:
     """Return the updates that count of inputs whose newest one is later than what is weighed now: few, in one query."""
-    asked = {
+    member_limits = {
         (member, limit)
         for need in needs
         for each, limit in _limits(need, now)
         for member in batched.get(each, (each,))
         if member in newest and newest[member].update_id > limit
     }
-    if not asked:
+    if not member_limits:
         return {}
-    bounds, history = key_tables.updates(connection, sorted(asked), "upto"), update.alias()
-    mine = (history.c.feed == bounds.c.feed) & (history.c.partition == bounds.c.partition)
-    mine &= (history.c.state == updates.PUBLISHED) & (history.c.id <= bounds.c.upto)
-    last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(bounds).scalar_subquery()
-    same = (update.c.feed == bounds.c.feed) & (update.c.partition == bounds.c.partition) & (update.c.id == last)
-    rows = connection.execute(sa.select(update, bounds.c.upto).select_from(update).join(bounds, same))
+    bounds, history = key_tables.updates(connection, sorted(member_limits), "upto"), update.alias()
+    is_counted = (history.c.feed == bounds.c.feed) & (history.c.partition == bounds.c.partition)
+    is_counted &= (history.c.state == updates.PUBLISHED) & (history.c.id <= bounds.c.upto)
+    last = sa.select(sa.func.max(history.c.id)).where(is_counted).correlate(bounds).scalar_subquery()
+    is_last = (update.c.feed == bounds.c.feed) & (update.c.partition == bounds.c.partition) & (update.c.id == last)
+    rows = connection.execute(sa.select(update, bounds.c.upto).select_from(update).join(bounds, is_last))
     return {(at := Partition(Feed.parse(row.feed), row.partition), row.upto): _pin(at, row) for row in rows}
 
 
@@ -175,19 +177,19 @@ _Since = dict[Partition, dict[Partition, datetime]]
 
 def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> _Since:
     """Return when the first update of each input arrived that is newer than the consumed one and has other data."""
-    found: _Since = {}
-    asked = key_tables.updates(connection, published.items())
-    mine = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
+    arrivals: _Since = {}
+    key_table = key_tables.updates(connection, published.items())
+    same_input = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
     later = (update.c.id > consumed.c.position) & (update.c.version != consumed.c.version)
-    first = sa.select(sa.func.min(update.c.id)).where(mine, update.c.state == updates.PUBLISHED, later)
+    first = sa.select(sa.func.min(update.c.id)).where(same_input, update.c.state == updates.PUBLISHED, later)
     names = [consumed.c[name] for name in ("feed", "partition", "input_feed", "input_partition")]
     query = sa.select(*names, first.scalar_subquery().label("first"))
-    query = query.join(asked, key_tables.same(consumed, asked)).where(consumed.c.is_input)
+    query = query.join(key_table, key_tables.same_keys(consumed, key_table)).where(consumed.c.is_input)
     for row in connection.execute(query):
         if row.first and (moment := parse_update_id(row.first)):
-            late = found.setdefault(Partition(Feed.parse(row.feed), row.partition), {})
+            late = arrivals.setdefault(Partition(Feed.parse(row.feed), row.partition), {})
             late[Partition(Feed.parse(row.input_feed), row.input_partition)] = moment
-    return found
+    return arrivals
 
 
 def _new_since(
@@ -200,8 +202,10 @@ def _new_since(
     new: dict[Partition, set[Partition]] = {}
     for need in needs:
         if need.output in consumed_by:
-            known = {pin.partition for pin in consumed_by[need.output]}
-            new[need.output] = {each for partition in need.partitions for each in batched.get(partition, ())} - known
+            consumed_partitions = {pin.partition for pin in consumed_by[need.output]}
+            new[need.output] = {
+                each for partition in need.partitions for each in batched.get(partition, ())
+            } - consumed_partitions
     first = _first(connection, sorted({each for members in new.values() for each in members}))
     return {output: {each: first[each] for each in members if each in first} for output, members in new.items()}
 
@@ -215,9 +219,9 @@ def _first(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 def _attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Attempt, ...]]:
     """Return the runs of each output that failed or were refused since the last that ended well, oldest first."""
-    found: dict[Partition, list[Attempt]] = {}
+    attempts_by_output: dict[Partition, list[Attempt]] = {}
     for run in runs.open_attempts(connection, outputs):
         is_refused, ended = run.state == updates.REFUSED, run.ended or run.started
         attempt = Attempt(run.pins, is_refused, run.reason or run.state, ended, run.made_with)
-        found.setdefault(run.output, []).append(attempt)
-    return {output: tuple(tried) for output, tried in found.items()}
+        attempts_by_output.setdefault(run.output, []).append(attempt)
+    return {output: tuple(tried) for output, tried in attempts_by_output.items()}

@@ -75,7 +75,7 @@ def fan_out(
     now: datetime,
     out_of_time: Callable[[], bool],
     limit: int = CHANGES_PER_READ,
-    made: BuildDeclarations = AS_KNOWN,
+    declarations: BuildDeclarations = AS_KNOWN,
 ) -> bool:
     """Put on the list every output that a change affects, and events into inboxes, for each (consumer, feed).
 
@@ -87,10 +87,10 @@ def fan_out(
     if new:
         with ledger.write() as connection:
             subscriptions.subscribe(connection, new)
-    _look_at_absent(ledger, edges, affected, made, now)
+    _look_at_absent(ledger, edges, affected, declarations, now)
     while batch := next_batch(ledger, edges, limit):
         reach = _reach(batch.group, batch.changes, affected)
-        _put(ledger, batch, reach, _marks(ledger, reach, made), now)
+        _put(ledger, batch, reach, _marks(ledger, reach, declarations), now)
         if out_of_time():
             return next_batch(ledger, edges, limit) is None
     return True
@@ -99,8 +99,8 @@ def fan_out(
 def next_batch(ledger: Ledger, edges: Collection[Edge], limit: int) -> PendingChanges | None:
     """Return the next changes for the subscriptions that are furthest behind. Return None if all have everything."""
     with ledger.read() as connection:
-        known = subscriptions.positions(connection)
-        positions = {edge: known.get(edge, 0) for edge in edges}
+        position_by_edge = subscriptions.positions(connection)
+        positions = {edge: position_by_edge.get(edge, 0) for edge in edges}
         last = log.last(connection)
         start = min(positions.values(), default=last)
         if start == last:
@@ -138,35 +138,37 @@ def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> No
 _Marks = Mapping[Partition, str | None]
 
 
-def _marks(ledger: Ledger, reach: _Reach, made: BuildDeclarations) -> _Marks:
+def _marks(ledger: Ledger, reach: _Reach, declarations: BuildDeclarations) -> _Marks:
     """Return by output what is wrong now with the data that it was made of, or None. Later changes are in the log."""
     if not reach.judged and not reach.cleared:
         return {}
     with ledger.read() as connection:
-        return _look(connection, reach, made)
+        return _look(connection, reach, declarations)
 
 
-def _look(connection: sa.Connection, reach: _Reach, made: BuildDeclarations) -> _Marks:
-    return tainted.look(connection, reach.judged | tainted.marked(connection, reach.cleared - reach.judged), made)
+def _look(connection: sa.Connection, reach: _Reach, declarations: BuildDeclarations) -> _Marks:
+    return tainted.look(
+        connection, reach.judged | tainted.marked(connection, reach.cleared - reach.judged), declarations
+    )
 
 
-def _put(ledger: Ledger, batch: PendingChanges, reach: _Reach, found: _Marks, now: datetime) -> None:
+def _put(ledger: Ledger, batch: PendingChanges, reach: _Reach, marks: _Marks, now: datetime) -> None:
     with ledger.change() as connection:
         if subscriptions.move(connection, batch.group, batch.start, batch.reached):
             awaited.put(connection, reach.absent.values(), now)
-            _record(connection, reach, found, now)
+            _record(connection, reach, marks, now)
 
 
-def _record(connection: sa.Connection, reach: _Reach, found: _Marks, now: datetime) -> None:
+def _record(connection: sa.Connection, reach: _Reach, marks: _Marks, now: datetime) -> None:
     """Record effects with the current log number: a verdict below the output's last change counts as out of date."""
     own = log.last_of(connection, {each.partition for each in reach.woken})
     due.wake(connection, [replace(each, changed=max(each.changed, own[each.partition])) for each in reach.woken], now)
     inbox.deliver(connection, reach.delivered)
-    tainted.put(connection, found, now)
+    tainted.put(connection, marks, now)
 
 
 def _look_at_absent(
-    ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, made: BuildDeclarations, now: datetime
+    ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, declarations: BuildDeclarations, now: datetime
 ) -> None:
     """Fan out what could not be before and can be now, in one transaction, so that a kill leaves it all.
 
@@ -174,19 +176,19 @@ def _look_at_absent(
     """
     with ledger.read() as connection:
         looked = [each for each in awaited.look(connection, now) if each.edge in edges]
-    found = {each: affected(each.subscriber, each.partition) for each in looked}
+    affected_by_row = {each: affected(each.subscriber, each.partition) for each in looked}
     if looked:
         with ledger.change() as connection:
-            reach = _reach_of(connection, {each: found[each] for each in awaited.drop(connection, looked)})
+            reach = _reach_of(connection, {each: affected_by_row[each] for each in awaited.drop(connection, looked)})
             awaited.put(connection, reach.absent.values(), now)
-            _record(connection, reach, _look(connection, reach, made), now)
+            _record(connection, reach, _look(connection, reach, declarations), now)
 
 
-def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Affected]) -> _Reach:
+def _reach_of(connection: sa.Connection, affected_by_row: Mapping[Awaited, Affected]) -> _Reach:
     """Return effects up to each subscriber's position. The log brings later changes; here they would come twice."""
-    numbers = event_store.since(connection, {each.partition: each.sequence for each in reversed([*found])})
+    numbers = event_store.since(connection, {each.partition: each.sequence for each in reversed([*affected_by_row])})
     positions, reach = subscriptions.positions(connection), _Reach()
-    for missed, affected in found.items():
+    for missed, affected in affected_by_row.items():
         for change in _missed(missed, numbers.get(missed.partition, ())):
             if change.sequence <= positions.get(missed.edge, 0):
                 _add(reach, missed.subscriber, change, affected)

@@ -18,22 +18,22 @@ _Position = tuple[str, str, str]
 
 def forget(connection: sa.Connection, going: Iterable[sa.RowMapping]) -> None:
     """Note the greatest markers of events to remove, except those that are the last of their partition."""
-    asked = key_tables.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
-    mine = event.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
+    key_table = key_tables.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
+    is_going = event.c.sequence.in_(sa.select(sa.cast(key_table.c.sequence, sa.BigInteger)))
     later = event.alias()
-    same = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
-    same &= of_one_kind(later.c.marker, event.c.marker)
-    is_old = sa.exists().where(same, later.c.marker > event.c.marker).correlate(event)
+    same_partition = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
+    same_partition &= of_one_kind(later.c.marker, event.c.marker)
+    is_old = sa.exists().where(same_partition, later.c.marker > event.c.marker).correlate(event)
     greatest = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker)
     key = event.c.feed, event.c.partition
-    query = sa.select(*key, *greatest).where(mine, is_old).group_by(*key)
+    query = sa.select(*key, *greatest).where(is_going, is_old).group_by(*key)
     insert = insert_into(connection, forgotten).from_select([*forgotten.c.keys()], query)
     values = {name: _greater(forgotten.c[name], insert.excluded[name]) for name in ("marker", "event_marker")}
     connection.execute(insert.on_conflict_do_update(index_elements=[*forgotten.primary_key], set_=values))
 
 
-def _greater(known: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
-    return sa.case((known > new, known), else_=new)
+def _greater(old: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+    return sa.case((old > new, old), else_=new)
 
 
 def upto(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
@@ -51,11 +51,13 @@ def may_be_known(
     `unless_there` skip markers that still have an event: one that passes on a current update has that update's marker.
     """
     positions = {(each.table_name, each.partition_key, encode(each.marker)) for each in new}
-    asked = key_tables.rows(connection, ("feed", "partition", "marker"), sorted(positions))
-    its = (forgotten.c.feed == asked.c.feed) & (forgotten.c.partition == asked.c.partition)
-    its &= (asked.c.marker <= forgotten.c.marker) & of_one_kind(asked.c.marker, forgotten.c.marker)
-    is_there = sa.exists().where(key_tables.same(event, asked)).correlate(asked) if unless_there else sa.false()
-    columns = [asked.c[name] for name in ("feed", "partition", "marker")]
+    key_table = key_tables.rows(connection, ("feed", "partition", "marker"), sorted(positions))
+    its = (forgotten.c.feed == key_table.c.feed) & (forgotten.c.partition == key_table.c.partition)
+    its &= (key_table.c.marker <= forgotten.c.marker) & of_one_kind(key_table.c.marker, forgotten.c.marker)
+    is_there = (
+        sa.exists().where(key_tables.same_keys(event, key_table)).correlate(key_table) if unless_there else sa.false()
+    )
+    columns = [key_table.c[name] for name in ("feed", "partition", "marker")]
     query = sa.select(*columns, forgotten.c.event_marker).join(forgotten, its).where(~is_there)
     rows = connection.execute(query).mappings()
     return {(row["feed"], row["partition"], row["marker"]): row["event_marker"] for row in rows}

@@ -33,17 +33,17 @@ class Taken:
         return self.feed, self.key
 
 
-def take(connection: sa.Connection, asked: Sequence[Taken], now: datetime) -> dict[At, Taken]:
+def take(connection: sa.Connection, keys: Sequence[Taken], now: datetime) -> dict[At, Taken]:
     """Take keys that nobody has, or that are too old. Return who has each of them now."""
     forget(connection, now)
-    insert_missing(connection, idempotency, [{**vars(each), "at": now} for each in asked])
-    rows = key_tables.matching(connection, idempotency, (each.at for each in asked), ("feed", "key"))
+    insert_missing(connection, idempotency, [{**vars(each), "at": now} for each in keys])
+    rows = key_tables.matching(connection, idempotency, (each.at for each in keys), ("feed", "key"))
     return {(row.feed, row.key): Taken(row.feed, row.key, row.digest, row.receiver, row.answer) for row in rows}
 
 
-def answered(connection: sa.Connection, taken: Iterable[Taken], now: datetime) -> None:
+def answered(connection: sa.Connection, keys: Iterable[Taken], now: datetime) -> None:
     """Note what was answered: from here on every receiver gives the same answer. Repeatable."""
-    upsert(connection, idempotency, [{**vars(each), "at": now} for each in taken], ["answer"])
+    upsert(connection, idempotency, [{**vars(each), "at": now} for each in keys], ["answer"])
 
 
 def forget(connection: sa.Connection, now: datetime) -> None:

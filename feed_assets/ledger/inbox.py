@@ -16,7 +16,7 @@ from feed_assets.core.propagation import Consumer, Seen, is_whole
 from feed_assets.core.slices import Slice
 from feed_assets.ledger import event_store, key_tables, reached_tables, subscriptions
 from feed_assets.ledger.database import insert_into, insert_missing
-from feed_assets.ledger.tables import batch, event, inbox, marker, taken, update
+from feed_assets.ledger.tables import batch, event, inbox, marker, taken_event, update
 
 
 def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]]) -> None:
@@ -27,15 +27,15 @@ def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]])
 
 def waiting(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Recorded, ...]]:
     """Return the events that some outputs have not consumed, in the order in which they were recorded."""
-    asked = key_tables.partitions(connection, {*outputs})
+    key_table = key_tables.partitions(connection, {*outputs})
     output = inbox.c.feed.label("output_feed"), inbox.c.partition.label("output_partition")
     query = sa.select(event, *output).join(inbox, inbox.c.sequence == event.c.sequence)
-    query = query.join(asked, key_tables.same(inbox, asked)).order_by(event.c.sequence)
-    found: dict[Partition, list[Recorded]] = {}
+    query = query.join(key_table, key_tables.same_keys(inbox, key_table)).order_by(event.c.sequence)
+    events_by_output: dict[Partition, list[Recorded]] = {}
     for row in connection.execute(query).mappings():
         partition = Partition(Feed.parse(row["output_feed"]), row["output_partition"])
-        found.setdefault(partition, []).append(event_store.recorded_of(row))
-    return {output: tuple(each) for output, each in found.items()}
+        events_by_output.setdefault(partition, []).append(event_store.recorded_of(row))
+    return {output: tuple(each) for output, each in events_by_output.items()}
 
 
 def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
@@ -46,34 +46,34 @@ def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
 
 
 def seen_by(
-    connection: sa.Connection, consumers: Collection[Consumer], found: Mapping[Partition, Iterable[Recorded]]
+    connection: sa.Connection, consumers: Collection[Consumer], events_by_output: Mapping[Partition, Iterable[Recorded]]
 ) -> dict[Feed, Seen]:
     """Return by consumer the whole history of the correlation ids that wait for it.
 
     Skip events that are recorded but not delivered yet: their update would be taken without them.
     """
-    mine: dict[Feed, set[str]] = {}
-    for output, group in found.items():
-        mine.setdefault(output.feed, set()).update(each.correlation for each in group)
+    ids_by_consumer: dict[Feed, set[str]] = {}
+    for output, group in events_by_output.items():
+        ids_by_consumer.setdefault(output.feed, set()).update(each.correlation for each in group)
     tables = {table for each in consumers for table in each.tables}
-    every = reached_tables.histories(connection, {each for ids in mine.values() for each in ids}, tables)
+    every = reached_tables.histories(connection, {each for ids in ids_by_consumer.values() for each in ids}, tables)
     upto = subscriptions.positions(connection)
-    return {each.feed: _seen(each, mine.get(each.feed, ()), every, upto) for each in consumers}
+    return {each.feed: _history_of(each, ids_by_consumer.get(each.feed, ()), every, upto) for each in consumers}
 
 
-def _seen(
+def _history_of(
     consumer: Consumer,
     correlations: Iterable[str],
     every: Mapping[str, Sequence[tuple[str, Feed, int]]],
     upto: Mapping[subscriptions.Edge, int],
 ) -> Seen:
-    known = {table: upto.get((str(consumer.feed), str(table)), 0) for table in consumer.tables}
-    seen: dict[tuple[str, str], list[tuple[Feed, int]]] = {}
+    position_by_table = {table: upto.get((str(consumer.feed), str(table)), 0) for table in consumer.tables}
+    history: dict[tuple[str, str], list[tuple[Feed, int]]] = {}
     for correlation in correlations:
         for partition, table, sequence in every.get(correlation, ()):
-            if sequence <= known.get(table, 0):
-                seen.setdefault((correlation, partition), []).append((table, sequence))
-    return seen
+            if sequence <= position_by_table.get(table, 0):
+                history.setdefault((correlation, partition), []).append((table, sequence))
+    return history
 
 
 def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterable[Slice]) -> None:
@@ -86,10 +86,10 @@ def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterab
 
 def are_whole(connection: sa.Connection, output: Partition, slices: Collection[Slice]) -> bool:
     """Return whether nothing of some slices was consumed since they were cut. Otherwise rows would be read twice."""
-    left = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
-    rows = connection.execute(sa.select(event).where(event.c.sequence.in_(left))).mappings()
-    found = [*map(event_store.recorded_of, rows)]
-    return all(is_whole(each, (event for event in found if event.partition == each.partition)) for each in slices)
+    unconsumed = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
+    rows = connection.execute(sa.select(event).where(event.c.sequence.in_(unconsumed))).mappings()
+    events = [*map(event_store.recorded_of, rows)]
+    return all(is_whole(each, (event for event in events if event.partition == each.partition)) for each in slices)
 
 
 def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
@@ -101,17 +101,17 @@ def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice])
 def _within(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]]) -> sa.ColumnElement[bool]:
     """Return the condition for events of some outputs that lie in slices: as `Interval.within`, of the same columns."""
     names = ("feed", "partition", "input_feed", "input_partition", "start", "end")
-    asked = key_tables.rows(
-        connection, names, (_bounds(output, each) for output, mine in slices.items() for each in mine)
+    key_table = key_tables.rows(
+        connection, names, (_bounds(output, each) for output, pieces in slices.items() for each in pieces)
     )
     waits = inbox.alias()
-    lies = (event.c.sequence == waits.c.sequence) & (event.c.marker <= asked.c.end)
-    lies &= (event.c.feed == asked.c.input_feed) & (event.c.partition == asked.c.input_partition)
-    lies &= asked.c.start.is_(None) | (event.c.start >= asked.c.start)
+    lies = (event.c.sequence == waits.c.sequence) & (event.c.marker <= key_table.c.end)
+    lies &= (event.c.feed == key_table.c.input_feed) & (event.c.partition == key_table.c.input_partition)
+    lies &= key_table.c.start.is_(None) | (event.c.start >= key_table.c.start)
     # A seek for each event that waits, never through a table's history.
-    output = (waits.c.feed == asked.c.feed) & (waits.c.partition == asked.c.partition)
-    found = sa.select(*(waits.c[name] for name in _KEY)).join(asked, output)
-    return sa.tuple_(*(inbox.c[name] for name in _KEY)).in_(found.where(sa.exists().where(lies)))
+    output = (waits.c.feed == key_table.c.feed) & (waits.c.partition == key_table.c.partition)
+    waiting_keys = sa.select(*(waits.c[name] for name in _KEY)).join(key_table, output)
+    return sa.tuple_(*(inbox.c[name] for name in _KEY)).in_(waiting_keys.where(sa.exists().where(lies)))
 
 
 _KEY = "feed", "partition", "sequence"
@@ -136,27 +136,29 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 
     Record which events these were: they come back if the update is invalidated, and go again if it is valid again.
     """
-    known = _taken_by(output, run)
-    mine = _of(output) & ((inbox.c.run == run) | inbox.c.sequence.in_(known))
+    taken_numbers = _taken_by(output, run)
+    is_consumed = _of(output) & ((inbox.c.run == run) | inbox.c.sequence.in_(taken_numbers))
     columns = inbox.c.feed, inbox.c.partition, inbox.c.sequence, sa.literal(run)
-    new = sa.select(*columns).where(mine, inbox.c.sequence.not_in(known))
-    connection.execute(sa.insert(taken).from_select([column.name for column in taken.c], new))
-    _leave(connection, mine, now)
+    new = sa.select(*columns).where(is_consumed, inbox.c.sequence.not_in(taken_numbers))
+    connection.execute(sa.insert(taken_event).from_select([column.name for column in taken_event.c], new))
+    _leave(connection, is_consumed, now)
 
 
-def _leave(connection: sa.Connection, mine: sa.ColumnElement[bool], now: datetime) -> None:
+def _leave(connection: sa.Connection, is_consumed: sa.ColumnElement[bool], now: datetime) -> None:
     """Remove events; move markers forwards only: a propagation that was skipped, and is taken later, has older ones."""
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
     partition = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
     query = sa.select(*partition, *last).join_from(inbox, event, inbox.c.sequence == event.c.sequence)
-    insert = insert_into(connection, marker).from_select([*marker.c.keys()], query.where(mine).group_by(*partition))
+    insert = insert_into(connection, marker).from_select(
+        [*marker.c.keys()], query.where(is_consumed).group_by(*partition)
+    )
     later = {name: _greater(marker.c[name], insert.excluded[name]) for name in ("marker", "event_marker")}
     connection.execute(insert.on_conflict_do_update(index_elements=[*marker.primary_key], set_={**later, "at": now}))
-    connection.execute(sa.delete(inbox).where(mine))
+    connection.execute(sa.delete(inbox).where(is_consumed))
 
 
-def _greater(known: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
-    return sa.case((known > new, known), else_=new)
+def _greater(old: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+    return sa.case((old > new, old), else_=new)
 
 
 def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
@@ -164,13 +166,13 @@ def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
 
     Markers stay: they are how far anything was ever read. Events that another published update consumed since stay so.
     """
-    again = taken.alias()
+    again = taken_event.alias()
     since = sa.select(again.c.sequence).join(update, update.c.run == again.c.run)
-    others = (again.c.feed == str(output.feed)) & (again.c.partition == output.key) & (again.c.run != run)
-    since = since.where(others, update.c.feed == again.c.feed, update.c.state.in_(["published", "pruned"]))
-    known = sa.select(inbox.c.sequence).where(_of(output))
-    gone = sa.select(taken.c.feed, taken.c.partition, taken.c.sequence).where(
-        _is_taken(output, run), taken.c.sequence.not_in(known), taken.c.sequence.not_in(since)
+    by_other_runs = (again.c.feed == str(output.feed)) & (again.c.partition == output.key) & (again.c.run != run)
+    since = since.where(by_other_runs, update.c.feed == again.c.feed, update.c.state.in_(["published", "pruned"]))
+    waiting_numbers = sa.select(inbox.c.sequence).where(_of(output))
+    gone = sa.select(taken_event.c.feed, taken_event.c.partition, taken_event.c.sequence).where(
+        _is_taken(output, run), taken_event.c.sequence.not_in(waiting_numbers), taken_event.c.sequence.not_in(since)
     )
     connection.execute(sa.insert(inbox).from_select(["feed", "partition", "sequence"], gone))
 
@@ -180,19 +182,25 @@ def came_back(connection: sa.Connection, output: Partition) -> tuple[sa.RowMappi
     columns = event.c.feed, event.c.partition, event.c.start, event.c.marker
     query = sa.select(*columns, update.c.id.label("consumed_by"), update.c.reason)
     query = query.join(inbox, inbox.c.sequence == event.c.sequence).where(_of(output))
-    query = query.join(taken, taken.c.sequence == event.c.sequence)
-    mine = (taken.c.feed == str(output.feed)) & (taken.c.partition == output.key)
-    same = (update.c.feed == taken.c.feed) & (update.c.partition == taken.c.partition) & (update.c.run == taken.c.run)
-    query = query.where(mine).join(update, same).order_by(event.c.sequence, update.c.id)
+    query = query.join(taken_event, taken_event.c.sequence == event.c.sequence)
+    of_output = (taken_event.c.feed == str(output.feed)) & (taken_event.c.partition == output.key)
+    same_update = (
+        (update.c.feed == taken_event.c.feed)
+        & (update.c.partition == taken_event.c.partition)
+        & (update.c.run == taken_event.c.run)
+    )
+    query = query.where(of_output).join(update, same_update).order_by(event.c.sequence, update.c.id)
     return tuple(connection.execute(query).mappings())
 
 
 def _is_taken(output: Partition, run: str) -> sa.ColumnElement[bool]:
-    return (taken.c.feed == str(output.feed)) & (taken.c.partition == output.key) & (taken.c.run == run)
+    return (
+        (taken_event.c.feed == str(output.feed)) & (taken_event.c.partition == output.key) & (taken_event.c.run == run)
+    )
 
 
 def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
-    return sa.select(taken.c.sequence).where(_is_taken(output, run))
+    return sa.select(taken_event.c.sequence).where(_is_taken(output, run))
 
 
 def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
@@ -201,27 +209,31 @@ def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[S
     The published update has read them, by hand perhaps: they come back if it is invalidated.
     """
     if slices:
-        mine = _within(connection, slices)
+        is_consumed = _within(connection, slices)
         key = inbox.c.feed, inbox.c.partition, inbox.c.sequence
-        new = sa.select(*key, _published_by()).where(mine, _published_by().is_not(None))
-        insert = insert_into(connection, taken).from_select([column.name for column in taken.c], new)
+        new = sa.select(*key, _published_by()).where(is_consumed, _published_by().is_not(None))
+        insert = insert_into(connection, taken_event).from_select([column.name for column in taken_event.c], new)
         connection.execute(insert.on_conflict_do_nothing())
-        _leave(connection, mine, now)
+        _leave(connection, is_consumed, now)
 
 
 def _published_by() -> sa.ScalarSelect[str]:
     """Return the run that made the newest published update of an output of the inbox."""
     held = sa.select(batch.c.key).where(batch.c.feed == inbox.c.feed, batch.c.partition == inbox.c.partition)
     its = (update.c.partition == inbox.c.partition) | update.c.partition.in_(held.correlate(inbox))
-    mine = (update.c.feed == inbox.c.feed) & its
-    newest = sa.select(update.c.run).where(mine, update.c.state == "published").order_by(update.c.id.desc()).limit(1)
+    of_output = (update.c.feed == inbox.c.feed) & its
+    newest = (
+        sa.select(update.c.run).where(of_output, update.c.state == "published").order_by(update.c.id.desc()).limit(1)
+    )
     return newest.correlate(inbox).scalar_subquery()
 
 
 def markers(connection: sa.Connection, consumer: Feed, key: str | None = None) -> tuple[Mapping[Any, Any], ...]:
     """Return how far a consumer has consumed each table, as rows of the table `marker`."""
-    mine = marker.c.feed == str(consumer)
+    of_consumer = marker.c.feed == str(consumer)
     if key is not None:
-        mine &= marker.c.partition == key
-    query = sa.select(marker).where(mine).order_by(marker.c.input_feed, marker.c.input_partition, marker.c.partition)
+        of_consumer &= marker.c.partition == key
+    query = (
+        sa.select(marker).where(of_consumer).order_by(marker.c.input_feed, marker.c.input_partition, marker.c.partition)
+    )
     return tuple(connection.execute(query).mappings())

@@ -34,23 +34,25 @@ def base(connection: sa.Connection, output: Partition) -> Pin | None:
 
 def has_increments(connection: sa.Connection, output: Partition) -> bool:
     """Return whether an increment was ever added to an update of an output."""
-    mine = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key)
-    return connection.execute(sa.select(sa.exists().where(mine, ADDS_TO))).scalar_one()
+    of_output = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key)
+    return connection.execute(sa.select(sa.exists().where(of_output, ADDS_TO))).scalar_one()
 
 
 def beside(connection: sa.Connection, output: Partition, update_id: str) -> str | None:
     """Return a valid increment that came after an update and was added to one before it, or None."""
-    mine = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key) & ADDS_TO
+    of_output = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key) & ADDS_TO
     passed = (consumed.c.position < update_id) & (consumed.c.id > update_id)
-    same = (update.c.feed == consumed.c.feed) & (update.c.partition == consumed.c.partition)
-    is_valid = sa.exists().where(same, update.c.id == consumed.c.id, update.c.state == updates.PUBLISHED)
-    return connection.execute(sa.select(consumed.c.id).where(mine, passed, is_valid).limit(1)).scalar()
+    same_partition = (update.c.feed == consumed.c.feed) & (update.c.partition == consumed.c.partition)
+    is_valid = sa.exists().where(same_partition, update.c.id == consumed.c.id, update.c.state == updates.PUBLISHED)
+    return connection.execute(sa.select(consumed.c.id).where(of_output, passed, is_valid).limit(1)).scalar()
 
 
-def added_to(connection: sa.Connection, asked: Iterable[tuple[Partition, str]]) -> dict[Partition, Pin]:
+def added_to(connection: sa.Connection, update_keys: Iterable[tuple[Partition, str]]) -> dict[Partition, Pin]:
     """Return the bases of some updates, one per partition; updates that were loaded whole have none."""
-    known = key_tables.updates(connection, asked)
-    rows = connection.execute(sa.select(consumed).join(known, key_tables.same(consumed, known)).where(ADDS_TO))
+    key_table = key_tables.updates(connection, update_keys)
+    rows = connection.execute(
+        sa.select(consumed).join(key_table, key_tables.same_keys(consumed, key_table)).where(ADDS_TO)
+    )
     return {Partition(Feed.parse(row.feed), row.partition): updates.pin_of(row) for row in rows}
 
 
@@ -62,13 +64,17 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow
     """
     first = added_to(connection, [(output, row.id) for output, row in newest.items()])
     rows = ((str(at.feed), at.key, pin.start, newest[at].id) for at, pin in first.items())
-    asked = key_tables.rows(connection, ("feed", "partition", "first", "last"), rows)
-    mine = (update.c.feed == asked.c.feed) & (update.c.partition == asked.c.partition)
-    within = (update.c.id >= asked.c.first) & (update.c.id < asked.c.last) & (update.c.state == updates.INVALIDATED)
-    is_broken = sa.exists().where(_added_to_it(), consumed.c.slice_from == asked.c.first, consumed.c.id <= asked.c.last)
-    query = sa.select(update.c.feed, update.c.partition, update.c.id, update.c.reason).select_from(asked)
-    found = connection.execute(query.join(update, mine & within).where(is_broken).order_by(update.c.id))
-    return {Partition(Feed.parse(row.feed), row.partition): _said(row.id, row.reason) for row in found}
+    key_table = key_tables.rows(connection, ("feed", "partition", "first", "last"), rows)
+    same_partition = (update.c.feed == key_table.c.feed) & (update.c.partition == key_table.c.partition)
+    within = (
+        (update.c.id >= key_table.c.first) & (update.c.id < key_table.c.last) & (update.c.state == updates.INVALIDATED)
+    )
+    is_broken = sa.exists().where(
+        _added_to_it(), consumed.c.slice_from == key_table.c.first, consumed.c.id <= key_table.c.last
+    )
+    query = sa.select(update.c.feed, update.c.partition, update.c.id, update.c.reason).select_from(key_table)
+    broken = connection.execute(query.join(update, same_partition & within).where(is_broken).order_by(update.c.id))
+    return {Partition(Feed.parse(row.feed), row.partition): _reason(row.id, row.reason) for row in broken}
 
 
 def _added_to_it() -> sa.ColumnElement[bool]:
@@ -76,10 +82,10 @@ def _added_to_it() -> sa.ColumnElement[bool]:
     later = update.alias()
     edge = ADDS_TO & (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     edge &= (consumed.c.position == update.c.id) & (consumed.c.id > update.c.id)
-    same = (later.c.feed == consumed.c.feed) & (later.c.partition == consumed.c.partition)
+    same_partition = (later.c.feed == consumed.c.feed) & (later.c.partition == consumed.c.partition)
     is_valid = (later.c.id == consumed.c.id) & later.c.state.in_([updates.PUBLISHED, updates.PRUNED])
-    return edge & sa.exists().where(same, is_valid)
+    return edge & sa.exists().where(same_partition, is_valid)
 
 
-def _said(update_id: str, reason: str | None) -> str:
+def _reason(update_id: str, reason: str | None) -> str:
     return f"{update_id}, which is in it, is no longer valid: {reason or updates.NOT_THERE}"

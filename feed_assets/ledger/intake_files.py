@@ -19,7 +19,7 @@ _EQUAL = 100
 _SET = ("size", "etag", "time", "state", "reason", "batch", "update_id", "at")
 
 
-def known(connection: sa.Connection, feed: Feed, names: Collection[str]) -> dict[str, Pulled]:
+def registered(connection: sa.Connection, feed: Feed, names: Collection[str]) -> dict[str, Pulled]:
     """Return those of some files that the registry has, by name."""
     rows = connection.execute(sa.select(table).where(table.c.feed == str(feed), table.c.name.in_(names)))
     return {row.name: _pulled(row) for row in rows}
@@ -28,15 +28,17 @@ def known(connection: sa.Connection, feed: Feed, names: Collection[str]) -> dict
 def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> list[Pulled]:
     """Return some pulled files of the same moment, size and etag, under other names."""
     content = (table.c.time == time) & (table.c.etag == file.etag) & (table.c.size == file.size)
-    mine = (table.c.feed == str(feed)) & (table.c.name != file.key) & table.c.batch.is_not(None)
-    found = sa.select(table).where(mine, content).limit(_EQUAL)
-    return [_pulled(row) for row in connection.execute(found)]
+    condition = (table.c.feed == str(feed)) & (table.c.name != file.key) & table.c.batch.is_not(None)
+    query = sa.select(table).where(condition, content).limit(_EQUAL)
+    return [_pulled(row) for row in connection.execute(query)]
 
 
 def batches(connection: sa.Connection, feed: Feed, time: datetime, name: str) -> set[str]:
     """Return the keys of the batches of files of a moment whose names begin with `name`."""
-    mine = (table.c.feed == str(feed)) & (table.c.time == time) & table.c.batch.contains(f"/{name}", autoescape=True)
-    return {*connection.execute(sa.select(table.c.batch).where(mine)).scalars()}
+    condition = (
+        (table.c.feed == str(feed)) & (table.c.time == time) & table.c.batch.contains(f"/{name}", autoescape=True)
+    )
+    return {*connection.execute(sa.select(table.c.batch).where(condition)).scalars()}
 
 
 def drop(connection: sa.Connection, feed: Feed, name: str) -> None:
@@ -46,9 +48,9 @@ def drop(connection: sa.Connection, feed: Feed, name: str) -> None:
 
 def forget_gone(connection: sa.Connection, feed: Feed, names: Collection[str]) -> None:
     """Clear the problems of files that are gone: those that were pulled stay as they were, others are deleted."""
-    mine = (table.c.feed == str(feed)) & table.c.name.in_(names)
-    connection.execute(sa.delete(table).where(mine, table.c.batch.is_(None)))
-    connection.execute(sa.update(table).where(mine).values(state=FileState.DONE.value, reason=None))
+    is_gone = (table.c.feed == str(feed)) & table.c.name.in_(names)
+    connection.execute(sa.delete(table).where(is_gone, table.c.batch.is_(None)))
+    connection.execute(sa.update(table).where(is_gone).values(state=FileState.DONE.value, reason=None))
 
 
 def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> None:
@@ -70,7 +72,7 @@ def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> N
 
 def wrong(connection: sa.Connection, since: Mapping[Feed, datetime]) -> dict[Feed, list[Pulled]]:
     """Return by feed the files that were refused, or are others now, since a moment of each; the newest first."""
-    found: dict[Feed, list[Pulled]] = {}
+    files_by_feed: dict[Feed, list[Pulled]] = {}
     states = [FileState.CHANGED.value, FileState.REFUSED.value]
     recent = [
         (table.c.feed == str(feed)) & table.c.state.in_(states) & (table.c.at >= at) for feed, at in since.items()
@@ -79,8 +81,8 @@ def wrong(connection: sa.Connection, since: Mapping[Feed, datetime]) -> dict[Fee
         sa.select(table).where(sa.or_(sa.false(), *recent)).order_by(table.c.at.desc()).limit(_ROWS)
     )
     for row in rows:
-        found.setdefault(Feed.parse(row.feed), []).append(_pulled(row))
-    return found
+        files_by_feed.setdefault(Feed.parse(row.feed), []).append(_pulled(row))
+    return files_by_feed
 
 
 def _pulled(row: sa.Row[tuple[object, ...]]) -> Pulled:

@@ -12,9 +12,9 @@ from feed_assets.core.feeds import Partition
 PARTITION = ("feed", "partition")
 
 
-def partitions(connection: sa.Connection, wanted: Iterable[Partition]) -> sa.CTE:
+def partitions(connection: sa.Connection, partitions: Iterable[Partition]) -> sa.CTE:
     """Return a table of partitions, with the columns feed and partition."""
-    return rows(connection, PARTITION, keys(wanted))
+    return rows(connection, PARTITION, keys(partitions))
 
 
 def keys(partitions: Iterable[Partition]) -> Iterator[tuple[str, str]]:
@@ -22,9 +22,9 @@ def keys(partitions: Iterable[Partition]) -> Iterator[tuple[str, str]]:
     return ((str(each.feed), each.key) for each in partitions)
 
 
-def updates(connection: sa.Connection, wanted: Iterable[tuple[Partition, str]], name: str = "id") -> sa.CTE:
+def updates(connection: sa.Connection, values: Iterable[tuple[Partition, str]], name: str = "id") -> sa.CTE:
     """Return a table with the columns feed, partition and `name`: of updates, or of other values of partitions."""
-    return rows(connection, ("feed", "partition", name), ((str(at.feed), at.key, value) for at, value in wanted))
+    return rows(connection, ("feed", "partition", name), ((str(at.feed), at.key, value) for at, value in values))
 
 
 def rows(
@@ -34,7 +34,7 @@ def rows(
     called: str = "wanted",
 ) -> sa.CTE:
     """Return a table of rows with these columns, which are texts. In one statement two differ in `called`."""
-    return table(connection.dialect.name, names, called, **given(values, called))
+    return table(connection.dialect.name, names, called, **row_parameter(values, called))
 
 
 def table(dialect: str, names: tuple[str, ...], called: str = "wanted", **parameter: str) -> sa.CTE:
@@ -42,7 +42,7 @@ def table(dialect: str, names: tuple[str, ...], called: str = "wanted", **parame
     return _select(dialect, names, called).bindparams(**parameter).cte(called)
 
 
-def given(values: Iterable[Sequence[str | int | None]], called: str = "wanted") -> dict[str, str]:
+def row_parameter(values: Iterable[Sequence[str | int | None]], called: str = "wanted") -> dict[str, str]:
     """Return the parameter that has the rows."""
     return {called: json.dumps([[*row] for row in values])}
 
@@ -63,9 +63,9 @@ def _select(dialect: str, names: tuple[str, ...], called: str) -> sa.TextualSele
 
 @cache
 def all_of(dialect: str, source: sa.Table, names: tuple[str, ...] = PARTITION) -> sa.Select[Any]:
-    """Select the rows of a table that have the wanted keys. Each execution passes these, as `given` makes them."""
-    asked = table(dialect, names)
-    return sa.select(source).join(asked, same(source, asked))
+    """Select the rows of a table that have the wanted keys. Each execution passes these, made by `row_parameter`."""
+    key_table = table(dialect, names)
+    return sa.select(source).join(key_table, same_keys(source, key_table))
 
 
 def matching(
@@ -75,9 +75,9 @@ def matching(
     names: tuple[str, ...] = PARTITION,
 ) -> sa.CursorResult[Any]:
     """Return the rows of a table that have the wanted keys."""
-    return connection.execute(all_of(connection.dialect.name, source, names), given(values))
+    return connection.execute(all_of(connection.dialect.name, source, names), row_parameter(values))
 
 
-def same(table: sa.FromClause, wanted: sa.CTE) -> sa.ColumnElement[bool]:
+def same_keys(table: sa.FromClause, key_table: sa.CTE) -> sa.ColumnElement[bool]:
     """Return the condition that joins a table with wanted rows: equality of each column that both have by one name."""
-    return sa.and_(sa.true(), *(table.c[name] == wanted.c[name] for name in wanted.c.keys()))  # noqa: SIM118
+    return sa.and_(sa.true(), *(table.c[name] == key_table.c[name] for name in key_table.c.keys()))  # noqa: SIM118

@@ -61,27 +61,31 @@ def record(ledger: Ledger, verdicts: Iterable[Verdict], now: datetime) -> None:
         new = _new(connection, weighed) if weighed else []
     if new:
         with ledger.change() as connection:  # Check again in the queue: two ticks may be here.
-            found = _new(connection, {each.output: each for each in new})
-            log.append(connection, [_change(each, each.weighed, now) for each in found if each.weighed])
+            still_new = _new(connection, {each.output: each for each in new})
+            log.append(connection, [_change(each, each.weighed, now) for each in still_new if each.weighed])
 
 
 def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> list[Verdict]:
     """Return the verdicts that differ from the last decision about their partition: one seek for each."""
     last = _last(connection, verdicts)
-    known = {at.partition: (at.outcome, at.until, at.published, at.arrived, at.policies) for at in last}
-    return [each for at, each in verdicts.items() if each.weighed and known.get(at) != _told(each, each.weighed)]
+    identity_by_partition = {at.partition: (at.outcome, at.until, at.published, at.arrived, at.policies) for at in last}
+    return [
+        each
+        for at, each in verdicts.items()
+        if each.weighed and identity_by_partition.get(at) != _identity(each, each.weighed)
+    ]
 
 
-def _told(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
+def _identity(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
     """Return what identifies a decision; not the reason, in which costs change with each run."""
     return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict), weighed.policies
 
 
 def _last(connection: sa.Connection, outputs: Collection[Partition]) -> list[Decision]:
-    asked, mine = key_tables.partitions(connection, outputs), change.alias()
-    same = key_tables.same(mine, asked) & (mine.c.kind == sa.literal_column("'late'"))
-    last = sa.select(sa.func.max(mine.c.sequence)).where(same).correlate(asked).scalar_subquery()
-    query = sa.select(change).join(asked, change.c.sequence == last)
+    key_table, history = key_tables.partitions(connection, outputs), change.alias()
+    is_decision = key_tables.same_keys(history, key_table) & (history.c.kind == sa.literal_column("'late'"))
+    last = sa.select(sa.func.max(history.c.sequence)).where(is_decision).correlate(key_table).scalar_subquery()
+    query = sa.select(change).join(key_table, change.c.sequence == last)
     return [*map(_decision, connection.execute(query))]
 
 

@@ -120,27 +120,29 @@ def newest(
     invalidation, and no event among the last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the
     newest update of a partition stays. `windows` adds the windows of a grain of some datasets.
     """
-    given = {"kind": kind, "feeds": sorted(map(str, feeds)), "start": sequence, "upto": upto, "most": limit}
-    given |= key_tables.given((str(feed), grain) for feed, grain in windows.items())
+    parameters = {"kind": kind, "feeds": sorted(map(str, feeds)), "start": sequence, "upto": upto, "most": limit}
+    parameters |= key_tables.row_parameter((str(feed), grain) for feed, grain in windows.items())
     query = _newest(connection.dialect.name, bool(windows))
-    return tuple(_numbered(row) for row in connection.execute(query, given))
+    return tuple(_numbered(row) for row in connection.execute(query, parameters))
 
 
 @cache
 def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
     """Build the query once, as each tick runs it several times."""
     kind, upto = sa.bindparam("kind", type_=sa.String), sa.bindparam("upto", type_=sa.BigInteger)
-    mine = change.c.feed.in_(sa.bindparam("feeds", expanding=True)) & (change.c.sequence > sa.bindparam("start"))
+    condition = change.c.feed.in_(sa.bindparam("feeds", expanding=True)) & (change.c.sequence > sa.bindparam("start"))
     recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - EVENTS_EACH)
     kept = ~_overtaken() | recent_event | (change.c.after == INVALIDATED)
-    asked = change.c.kind == kind
+    of_kind = change.c.kind == kind
     if with_windows:
         of_grain = (
-            sa.exists().where(key_tables.same(change, key_tables.table(dialect, ("feed", "subject")))).correlate(change)
+            sa.exists()
+            .where(key_tables.same_keys(change, key_tables.table(dialect, ("feed", "subject"))))
+            .correlate(change)
         )
-        asked |= (change.c.kind == WINDOW) & of_grain
-    kept &= asked & change.c.after.is_distinct_from(PRUNED)
-    query = sa.select(*_COLUMNS).where(mine, change.c.sequence <= upto, kept).order_by(change.c.sequence)
+        of_kind |= (change.c.kind == WINDOW) & of_grain
+    kept &= of_kind & change.c.after.is_distinct_from(PRUNED)
+    query = sa.select(*_COLUMNS).where(condition, change.c.sequence <= upto, kept).order_by(change.c.sequence)
     return query.limit(sa.bindparam("most", type_=sa.BigInteger))
 
 
@@ -153,10 +155,10 @@ def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Nu
 
 def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Return the number of the last change of each partition's data, 0 if there is none: one index seek for each."""
-    asked = key_tables.partitions(connection, partitions)
-    mine = key_tables.same(change, asked) & change.c.kind.not_in(NO_DATA)
-    last = sa.select(sa.func.max(change.c.sequence)).where(mine).scalar_subquery()
-    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, last))
+    key_table = key_tables.partitions(connection, partitions)
+    of_data = key_tables.same_keys(change, key_table) & change.c.kind.not_in(NO_DATA)
+    last = sa.select(sa.func.max(change.c.sequence)).where(of_data).scalar_subquery()
+    rows = connection.execute(sa.select(key_table.c.feed, key_table.c.partition, last))
     return {Partition(Feed.parse(feed), key): number or 0 for feed, key, number in rows}
 
 
@@ -191,10 +193,10 @@ def _numbered(row: sa.Row[Any]) -> Numbered:
 def _overtaken() -> sa.ColumnElement[bool]:
     """Return the condition that a later change of the same partition and kind (and check) exists, and is no prune."""
     later = change.alias()
-    same = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
-    same &= (change.c.kind != QUALITY) | (later.c.subject == change.c.subject)
-    same &= (later.c.kind == change.c.kind) & later.c.after.is_distinct_from(PRUNED)
-    return sa.exists().where(same, later.c.sequence > change.c.sequence)
+    same_subject = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
+    same_subject &= (change.c.kind != QUALITY) | (later.c.subject == change.c.subject)
+    same_subject &= (later.c.kind == change.c.kind) & later.c.after.is_distinct_from(PRUNED)
+    return sa.exists().where(same_subject, later.c.sequence > change.c.sequence)
 
 
 def goes(before: datetime) -> sa.ColumnElement[bool]:
@@ -230,8 +232,8 @@ def prune_some(
 
     They are searched without a lock, and checked again when they are removed. Without `apply` they are only counted.
     """
-    mine = (change.c.sequence > after) & (change.c.sequence <= upto)
-    query = sa.select(change.c.sequence, goes(before)).where(mine).order_by(change.c.sequence).limit(limit)
+    in_range = (change.c.sequence > after) & (change.c.sequence <= upto)
+    query = sa.select(change.c.sequence, goes(before)).where(in_range).order_by(change.c.sequence).limit(limit)
     with ledger.read() as connection:
         looked = [*connection.execute(query)]
     going = [number for number, each in looked if each]
@@ -242,5 +244,5 @@ def prune_some(
 
 
 def _numbered_so(connection: sa.Connection, sequences: Collection[int]) -> sa.ColumnElement[bool]:
-    asked = key_tables.rows(connection, ("sequence",), [[str(each)] for each in sequences])
-    return change.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
+    key_table = key_tables.rows(connection, ("sequence",), [[str(each)] for each in sequences])
+    return change.c.sequence.in_(sa.select(sa.cast(key_table.c.sequence, sa.BigInteger)))

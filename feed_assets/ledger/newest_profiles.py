@@ -21,7 +21,7 @@ def keep(
     upsert(connection, profile, [row], [*values])
 
 
-def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Mapping[str, float]]:
+def profiles_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Mapping[str, float]]:
     """Return the newest profiles of some partitions, numbers by name: one seek for each."""
     rows = key_tables.matching(connection, profile, key_tables.keys(partitions))
     return {Partition(Feed.parse(row.feed), row.partition): json.loads(row.measures) for row in rows}

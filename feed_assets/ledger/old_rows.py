@@ -100,8 +100,8 @@ def prune_log(
 def _walk(steps: dict[str, Step], out_of_time: Callable[[], bool], after: str) -> tuple[dict[str, int], str]:
     """Return how many rows of each table go, and where the time was over."""
     gone, (begin, _, number) = dict.fromkeys(steps, 0), after.partition(" ")
-    left = [*steps][[*steps].index(begin) if begin in steps else 0 :]
-    for name in left:
+    names = [*steps][[*steps].index(begin) if begin in steps else 0 :]
+    for name in names:
         last: int | None = int(number) if name == begin and number else 0
         while last is not None:
             count, last = steps[name](last)

@@ -10,10 +10,10 @@ from feed_assets.ledger.database import Ledger, upsert
 from feed_assets.ledger.tables import due, pause
 
 
-def pause_consumer(ledger: Ledger, consumer: Feed, why: str, who: str | None, now: datetime) -> None:
+def pause_consumer(ledger: Ledger, consumer: Feed, why: str, by: str | None, now: datetime) -> None:
     """Request no run of a consumer until it is resumed."""
     with ledger.write() as connection:
-        row = {"feed": str(consumer), "why": why, "who": who, "at": now}
+        row = {"feed": str(consumer), "why": why, "who": by, "at": now}
         upsert(connection, pause, [row], ["why", "who", "at"])
 
 
@@ -27,11 +27,11 @@ def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
 
 def paused(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:
     """Return those of some consumers that are paused: since when, why, by whom, in words."""
-    mine = set(consumers)
-    rows = [(Feed.parse(row.feed), row) for row in connection.execute(sa.select(pause))] if mine else []
-    return {feed: _in_words(feed, row) for feed, row in rows if feed in mine}
+    feeds = set(consumers)
+    rows = [(Feed.parse(row.feed), row) for row in connection.execute(sa.select(pause))] if feeds else []
+    return {feed: _in_words(feed, row) for feed, row in rows if feed in feeds}
 
 
 def _in_words(feed: Feed, row: sa.Row[tuple[str, str, str | None, datetime]]) -> str:
-    who, why = f" by {row.who}" if row.who else "", f": {row.why}" if row.why else ""
-    return f"paused since {row.at:%Y-%m-%d %H:%M} UTC{who}{why}; `feed-assets events resume {feed}` ends it"
+    author, why = f" by {row.who}" if row.who else "", f": {row.why}" if row.why else ""
+    return f"paused since {row.at:%Y-%m-%d %H:%M} UTC{author}{why}; `feed-assets events resume {feed}` ends it"

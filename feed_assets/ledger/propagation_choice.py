@@ -28,14 +28,16 @@ def choices(
 
     Statements grow with the levels of the lineage, never with outputs or consumers.
     """
-    found = _inboxes(connection, needs, batches, newest, consumed)
-    known = lineage.NOTHING
-    pins = {pin for who, each in found.values() if _is_judged(who) for pin in _candidates(each)}
+    inboxes = _inboxes(connection, needs, batches, newest, consumed)
+    known_lineage = lineage.NOTHING
+    pins = {pin for consumer, each in inboxes.values() if _is_judged(consumer) for pin in _candidates(each)}
     while pins:
-        known = lineage.extend(connection, known, pins)
-        found = {output: (who, replace(each, lineage=known)) for output, (who, each) in found.items()}
-        pins = {pin for pin in _chosen(found) if (pin.partition, pin.update_id) not in known.built_from}
-    return {output: choose(who, each) for output, (who, each) in found.items()}
+        known_lineage = lineage.extend(connection, known_lineage, pins)
+        inboxes = {
+            output: (consumer, replace(each, lineage=known_lineage)) for output, (consumer, each) in inboxes.items()
+        }
+        pins = {pin for pin in _chosen(inboxes) if (pin.partition, pin.update_id) not in known_lineage.built_from}
+    return {output: choose(consumer, each) for output, (consumer, each) in inboxes.items()}
 
 
 def _is_judged(consumer: Consumer) -> bool:
@@ -47,10 +49,10 @@ def _candidates(each: Inbox) -> Iterable[Pin]:
     return [*(each.newest[partition] for partition in each.inputs if partition in each.newest), *each.consumed.values()]
 
 
-def _chosen(found: _Inboxes) -> Iterable[Pin]:
+def _chosen(inboxes: _Inboxes) -> Iterable[Pin]:
     """Return the pins that would be read by the lineage so far. Their own lineage may not be read yet."""
-    judged = ((who, each) for who, each in found.values() if _is_judged(who))
-    return (pin for who, each in judged for pin in choose(who, each).pins.values() if pin)
+    judged = ((consumer, each) for consumer, each in inboxes.values() if _is_judged(consumer))
+    return (pin for consumer, each in judged for pin in choose(consumer, each).pins.values() if pin)
 
 
 def _inboxes(
@@ -65,16 +67,16 @@ def _inboxes(
         return {}
     consumers = {need.output.feed: need.consumer for need in by_events if need.consumer}
     events = inbox.waiting(connection, [need.output for need in by_events])
-    seen = inbox.seen_by(connection, consumers.values(), events)
-    found: _Inboxes = {}
+    history_by_feed = inbox.seen_by(connection, consumers.values(), events)
+    inboxes: _Inboxes = {}
     for need in by_events:
         inputs = tuple(member for each in need.partitions for member in batches.get(each, (each,)))
-        mine = Inbox(inputs, events.get(need.output, ()), seen[need.output.feed], need.tables)
-        found[need.output] = consumers[need.output.feed], mine
-    valid = lineage.valid(connection, _named(found, consumed, newest))
+        own_inbox = Inbox(inputs, events.get(need.output, ()), history_by_feed[need.output.feed], need.tables)
+        inboxes[need.output] = consumers[need.output.feed], own_inbox
+    valid = lineage.valid(connection, _named(inboxes, consumed, newest))
     return {
-        output: (who, replace(each, newest=newest, consumed=_by_partition(consumed.get(output, ())), valid=valid))
-        for output, (who, each) in found.items()
+        output: (consumer, replace(each, newest=newest, consumed=_by_partition(consumed.get(output, ())), valid=valid))
+        for output, (consumer, each) in inboxes.items()
     }
 
 
@@ -83,10 +85,10 @@ def _by_partition(pins: Iterable[Pin]) -> dict[Partition, Pin]:
 
 
 def _named(
-    found: _Inboxes, consumed: Mapping[Partition, tuple[Pin, ...]], newest: Mapping[Partition, Pin]
+    inboxes: _Inboxes, consumed: Mapping[Partition, tuple[Pin, ...]], newest: Mapping[Partition, Pin]
 ) -> set[tuple[Partition, str]]:
     """Return the updates that events and lineage name, except the newest ones, which are valid."""
-    named = {(pin.partition, pin.update_id) for output in found for pin in consumed.get(output, ())}
-    for _, each in found.values():
+    named = {(pin.partition, pin.update_id) for output in inboxes for pin in consumed.get(output, ())}
+    for _, each in inboxes.values():
         named |= {(event.partition, event.marker) for event in each.events if event.partition.feed not in each.tables}
     return {key for key in named if key[0] not in newest or newest[key[0]].update_id != key[1]}

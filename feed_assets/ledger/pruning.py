@@ -11,7 +11,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import consumed, run, update
 
 
-def known(connection: sa.Connection, partition: Partition, oldest: str) -> dict[str, tuple[str, str | None]]:
+def recorded_updates(connection: sa.Connection, partition: Partition, oldest: str) -> dict[str, tuple[str, str | None]]:
     """Return state and run of the updates of a partition from `oldest` on, by id: older ones were pruned long ago.
 
     Updates of a foreign producer have no run.
@@ -26,17 +26,19 @@ def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:
     They are found from the runs, of which there are few: the pins of all history are not searched.
     """
     claimed = (update.c.run == run.c.id) & (update.c.state == updates.CLAIMED)
-    mine = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
+    same_partition = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     read = (consumed.c.input_feed == str(partition.feed)) & (consumed.c.input_partition == partition.key)
     query = sa.select(consumed.c.position, run.c.id).select_from(run).join(update, claimed)
-    query = query.join(consumed, mine & (consumed.c.id == update.c.id)).where(run.c.state == runs.RUNNING, read)
+    query = query.join(consumed, same_partition & (consumed.c.id == update.c.id)).where(
+        run.c.state == runs.RUNNING, read
+    )
     return {row.position: row.id for row in connection.execute(query)}
 
 
 def is_ours(connection: sa.Connection, feed: Feed) -> bool:
     """Return whether we (a run, intake) have ever written to a feed: otherwise it is somebody else's."""
-    ours = sa.select(update.c.id).where(update.c.feed == str(feed), update.c.origin != updates.FOREIGN).limit(1)
-    return connection.execute(ours).first() is not None
+    own_updates = sa.select(update.c.id).where(update.c.feed == str(feed), update.c.origin != updates.FOREIGN).limit(1)
+    return connection.execute(own_updates).first() is not None
 
 
 def give_up(ledger: Ledger, partition: Partition, going: Mapping[str, str], now: datetime) -> dict[str, str]:

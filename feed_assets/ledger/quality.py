@@ -35,16 +35,16 @@ BLOCKING = (FAILED, STALE, MARKED)
 """The states that block consumers."""
 
 
-def is_heard(found: Numbered) -> bool:
+def is_heard(entry: Numbered) -> bool:
     """Return whether a change may affect an output: no prune does, and no warning that comes or goes.
 
     Reports of the watch do not either: nobody waits for them.
     """
-    is_warning = {found.before, found.after} <= {PASSED, WARNED} or found.who == WATCH
-    return found.after != log.PRUNED and not (found.kind == log.QUALITY and is_warning)
+    is_warning = {entry.before, entry.after} <= {PASSED, WARNED} or entry.who == WATCH
+    return entry.after != log.PRUNED and not (entry.kind == log.QUALITY and is_warning)
 
 
-def heard() -> sa.ColumnElement[bool]:
+def heard_condition() -> sa.ColumnElement[bool]:
     """Return the same as a condition on rows of the log. Kinds that change no data never count."""
     both = (PASSED, WARNED)
     is_warning = sa.func.coalesce(change.c.before, "").in_(both) & sa.func.coalesce(change.c.after, "").in_(both)
@@ -68,8 +68,8 @@ def report(
     taken, and leaves the version as it is. Raises InvalidReport for other content of the stored version.
     """
     key = {"feed": str(partition.feed), "partition": partition.key, "check": check}
-    same = sa.and_(*(quality.c[name] == value for name, value in key.items()))
-    before = connection.execute(sa.select(quality).where(same)).first()
+    same_check = sa.and_(*(quality.c[name] == value for name, value in key.items()))
+    before = connection.execute(sa.select(quality).where(same_check)).first()
     values: dict[str, Any] = {"state": state, "reason": reason, "by": by, "at": now}
     if version is not None:
         values |= {"version": version, "digest": sha256(repr((state, reason)).encode()).hexdigest()[:32]}
@@ -93,18 +93,18 @@ def _is_newer(values: Mapping[str, Any], before: sa.Row[Any]) -> bool:
 
 
 def audited(
-    connection: sa.Connection, partition: Partition, found: Mapping[str, Sequence[str]], by: str, now: datetime
+    connection: sa.Connection, partition: Partition, results: Mapping[str, Sequence[str]], by: str, now: datetime
 ) -> None:
     """Record the state and reason of each check of a partition's published update, by check. Repeatable.
 
     A check that passes, and did so before or is new, is no news: the log has the update itself.
     """
-    before = known(connection, [partition])
+    before = check_states(connection, [partition])
     key = {"feed": str(partition.feed), "partition": partition.key}
-    rows = [{**key, "check": check, "state": each[0], "reason": each[1]} for check, each in found.items()]
+    rows = [{**key, "check": check, "state": each[0], "reason": each[1]} for check, each in results.items()]
     upsert(connection, quality, [{**row, "by": by, "at": now} for row in rows], ["state", "reason", "by", "at"])
     news = list[Change]()
-    for check, (state, reason) in found.items():
+    for check, (state, reason) in results.items():
         was = before.get((partition, check), CheckState(PASSED, None))
         if was != CheckState(state, reason) and {was.state, state} != {PASSED}:
             news.append(Change(partition, log.QUALITY, check, now, was.state, state, reason, by))
@@ -118,8 +118,8 @@ def release(
 
     Findings of others stay, as these runs do not judge them. Marks stay, as their cause is in the inputs.
     """
-    asked = key_tables.partitions(connection, partitions)
-    query = sa.select(quality).join(asked, key_tables.same(quality, asked))
+    key_table = key_tables.partitions(connection, partitions)
+    query = sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table))
     failed = query.where(quality.c.state.in_((FAILED, STALE)), _OWN).order_by(*quality.primary_key.columns)
     rows = connection.execute(failed).mappings().all()
     _put(connection, rows, {"state": PASSED, "reason": why, "by": by, "at": now}, by)
@@ -134,23 +134,23 @@ def make_stale(connection: sa.Connection, partition: Partition, by: str, now: da
 
     Its reporter stays the same, and has to check again.
     """
-    mine = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
-    failed = connection.execute(sa.select(quality).where(mine, quality.c.state == FAILED)).mappings().all()
+    of_partition = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
+    failed = connection.execute(sa.select(quality).where(of_partition, quality.c.state == FAILED)).mappings().all()
     for row in failed:
         before = row["reason"] or f"check {row['check']} failed"
         why = f"check {row['check']} failed before the data were made again, and has not run since: {before}"
         _put(connection, [row], {"state": STALE, "reason": why, "at": now}, by)
 
 
-def _put(connection: sa.Connection, rows: Sequence[sa.RowMapping], values: Mapping[str, Any], who: str) -> None:
+def _put(connection: sa.Connection, rows: Sequence[sa.RowMapping], values: Mapping[str, Any], by: str) -> None:
     upsert(connection, quality, [{**row, **values} for row in rows], [*values])
-    log.append(connection, [_change(row, values, who) for row in rows])
+    log.append(connection, [_change(row, values, by) for row in rows])
 
 
-def _change(row: sa.RowMapping, new: Mapping[str, Any], who: str) -> Change:
+def _change(row: sa.RowMapping, new: Mapping[str, Any], by: str) -> Change:
     partition = Partition(Feed.parse(row["feed"]), row["partition"])
     before, after = row["state"], new["state"]
-    return Change(partition, log.QUALITY, row["check"], new["at"], before, after, new["reason"], who)
+    return Change(partition, log.QUALITY, row["check"], new["at"], before, after, new["reason"], by)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class CheckState:
     reason: str | None
 
 
-def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[tuple[Partition, str], CheckState]:
+def check_states(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[tuple[Partition, str], CheckState]:
     """Return the state of each check of some partitions, by partition and check."""
     rows = key_tables.matching(connection, quality, key_tables.keys(partitions))
     return {
@@ -173,13 +173,15 @@ def failed(
     connection: sa.Connection, partitions: Iterable[Partition], states: Collection[str] = BLOCKING
 ) -> Mapping[Partition, str]:
     """Return those of some partitions that a check blocks, by its state, with the reasons, which name their checks."""
-    asked = key_tables.partitions(connection, partitions)
-    query = sa.select(quality).join(asked, key_tables.same(quality, asked)).where(quality.c.state.in_(states))
-    found: dict[Partition, list[str]] = {}
+    key_table = key_tables.partitions(connection, partitions)
+    query = (
+        sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table)).where(quality.c.state.in_(states))
+    )
+    reasons_by_partition: dict[Partition, list[str]] = {}
     for row in connection.execute(query.order_by(quality.c.check)):
-        reasons = found.setdefault(Partition(Feed.parse(row.feed), row.partition), [])
+        reasons = reasons_by_partition.setdefault(Partition(Feed.parse(row.feed), row.partition), [])
         reasons.append(_with_name(row))
-    return {partition: "; ".join(dict.fromkeys(reasons)) for partition, reasons in found.items()}
+    return {partition: "; ".join(dict.fromkeys(reasons)) for partition, reasons in reasons_by_partition.items()}
 
 
 def _with_name(row: sa.Row[Any]) -> str:

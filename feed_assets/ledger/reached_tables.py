@@ -19,24 +19,26 @@ def carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]
     """
     positions = {*positions}
     above = {(at.parent, marker): (at, marker) for at, marker in positions if at.parent}
-    found = _carried(connection, positions | above.keys())
-    return {each: found[each] for each in positions & found.keys()} | {
-        each: found[key] for key, each in above.items() if key in found and each not in found
+    id_by_position = _carried(connection, positions | above.keys())
+    return {each: id_by_position[each] for each in positions & id_by_position.keys()} | {
+        each: id_by_position[key] for key, each in above.items() if key in id_by_position and each not in id_by_position
     }
 
 
 def _carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
-    asked = key_tables.updates(connection, positions, "marker")
+    key_table = key_tables.updates(connection, positions, "marker")
     query = sa.select(event.c.feed, event.c.partition, event.c.marker, event.c.correlation)
-    rows = connection.execute(query.join(asked, key_tables.same(event, asked)).order_by(event.c.sequence))
+    rows = connection.execute(query.join(key_table, key_tables.same_keys(event, key_table)).order_by(event.c.sequence))
     return {(Partition(Feed.parse(feed), key), marker): correlation for feed, key, marker, correlation in rows}
 
 
 def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
     """Return those of some tables' partitions, each with a correlation id, that the update with this id has reached."""
-    asked = key_tables.updates(connection, correlations, "correlation")
-    here = sa.exists().where(key_tables.same(event, asked))
-    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, asked.c.correlation).where(here))
+    key_table = key_tables.updates(connection, correlations, "correlation")
+    has_event = sa.exists().where(key_tables.same_keys(event, key_table))
+    rows = connection.execute(
+        sa.select(key_table.c.feed, key_table.c.partition, key_table.c.correlation).where(has_event)
+    )
     return {(Partition(Feed.parse(feed), key), correlation) for feed, key, correlation in rows}
 
 
@@ -45,10 +47,10 @@ def histories(
 ) -> dict[str, list[tuple[str, Feed, int]]]:
     """Return by correlation id partition key, table and number of its events in some tables, in commit order."""
     named = {str(table): table for table in tables}
-    asked = key_tables.rows(connection, ("correlation",), [[each] for each in correlations])
-    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(named))
-    query = sa.select(event.c.correlation, event.c.partition, event.c.feed, event.c.sequence).where(mine)
-    found: dict[str, list[tuple[str, Feed, int]]] = {}
+    key_table = key_tables.rows(connection, ("correlation",), [[each] for each in correlations])
+    condition = event.c.correlation.in_(sa.select(key_table.c.correlation)) & event.c.feed.in_(sorted(named))
+    query = sa.select(event.c.correlation, event.c.partition, event.c.feed, event.c.sequence).where(condition)
+    history_by_id: dict[str, list[tuple[str, Feed, int]]] = {}
     for correlation, partition, feed, sequence in connection.execute(query.order_by(event.c.sequence)):
-        found.setdefault(correlation, []).append((partition, named[feed], sequence))
-    return found
+        history_by_id.setdefault(correlation, []).append((partition, named[feed], sequence))
+    return history_by_id

@@ -29,18 +29,18 @@ def known_ids(connection: sa.Connection, partition: Partition) -> set[str]:
     return {*connection.execute(sa.select(update.c.id).where(updates.is_(partition))).scalars()}
 
 
-def record(ledger: Ledger, seen: Sequence[Seen], pins: Sequence[Pin], now: datetime) -> None:
+def record(ledger: Ledger, recovered: Sequence[Seen], pins: Sequence[Pin], now: datetime) -> None:
     """Record updates of one partition, oldest first, the last one as built from `pins`: in one transaction.
 
     Otherwise a process could see it published without what it was built from, and start a run because of that.
     """
     with ledger.change() as connection:
-        for each in seen[:-1]:
+        for each in recovered[:-1]:
             _record(connection, each, None, now)
-        if seen:
+        if recovered:
             incoming = correlations(connection, "", pins)
-            _record(connection, seen[-1], joined_correlation(incoming)[0] if incoming else None, now)
-            _assume(connection, seen[-1].update.partition, seen[-1].update.id, pins)
+            _record(connection, recovered[-1], joined_correlation(incoming)[0] if incoming else None, now)
+            _assume(connection, recovered[-1].update.partition, recovered[-1].update.id, pins)
 
 
 def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
@@ -51,24 +51,34 @@ def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[
 
 def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.UpdateRow, ...]:
     """Return the newest published update of each partition of a feed, if it is unknown what it was built from."""
-    mine = (update.c.feed == feed) & (update.c.state == updates.PUBLISHED)
-    newest = sa.select(update.c.partition, sa.func.max(update.c.id).label("id")).where(mine)
+    is_published = (update.c.feed == feed) & (update.c.state == updates.PUBLISHED)
+    newest = sa.select(update.c.partition, sa.func.max(update.c.id).label("id")).where(is_published)
     newest = newest.group_by(update.c.partition).subquery()
-    same = (consumed.c.feed == feed) & (consumed.c.partition == update.c.partition) & (consumed.c.id == update.c.id)
-    known = sa.select(consumed.c.id).where(same, consumed.c.is_input).exists()
+    same_update = (
+        (consumed.c.feed == feed) & (consumed.c.partition == update.c.partition) & (consumed.c.id == update.c.id)
+    )
+    has_input = sa.select(consumed.c.id).where(same_update, consumed.c.is_input).exists()
     is_newest = (update.c.partition == newest.c.partition) & (update.c.id == newest.c.id)
-    query = sa.select(*updates.COLUMNS).join(newest, is_newest).where(mine, ~known).order_by(update.c.partition)
+    query = (
+        sa.select(*updates.COLUMNS).join(newest, is_newest).where(is_published, ~has_input).order_by(update.c.partition)
+    )
     return tuple(updates.row_of(row) for row in connection.execute(query).mappings())
 
 
-def _record(connection: sa.Connection, seen: Seen, correlation: str | None, now: datetime) -> None:
-    found = seen.update
-    if updates.find(connection, found.partition, found.id):
+def _record(connection: sa.Connection, recovered: Seen, correlation: str | None, now: datetime) -> None:
+    valid_update = recovered.update
+    if updates.find(connection, valid_update.partition, valid_update.id):
         return
-    values = {"version": seen.version or found.files_digest, "size": found.size, "files": len(found.files)}
-    values |= {"files_digest": found.files_digest, "records": seen.records}
+    values = {
+        "version": recovered.version or valid_update.files_digest,
+        "size": valid_update.size,
+        "files": len(valid_update.files),
+    }
+    values |= {"files_digest": valid_update.files_digest, "records": recovered.records}
     values["correlation"] = correlation
-    updates.insert(connection, found.partition, found.id, updates.REBUILT, updates.PUBLISHED, now, **values)
+    updates.insert(
+        connection, valid_update.partition, valid_update.id, updates.REBUILT, updates.PUBLISHED, now, **values
+    )
 
 
 def _assume(connection: sa.Connection, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:

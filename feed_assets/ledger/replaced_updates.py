@@ -57,14 +57,14 @@ def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[RerunRep
     If two ticks do so at once, the second one finds notes gone, and stores nothing: the next one reports what is left.
     """
     notes = {each.note for each in reported}
-    told = {f"{REPORT}{each.dataset}|{each.name}": each for each in reports}
-    same = {"opened": now, "resolved": now}
+    report_by_name = {f"{REPORT}{each.dataset}|{each.name}": each for each in reports}
+    times = {"opened": now, "resolved": now}
     rows = [
-        {**same, "name": name, "reason": each.text, "receivers": json.dumps(each.receivers)}
-        for name, each in told.items()
+        {**times, "name": name, "reason": each.text, "receivers": json.dumps(each.receivers)}
+        for name, each in report_by_name.items()
     ]
-    mine = alert.c.name.in_(notes)
+    is_covered = alert.c.name.in_(notes)
     with ledger.change() as connection:  # These queue.
-        if connection.execute(sa.select(sa.func.count()).where(mine)).scalar() == len(notes):
-            connection.execute(sa.delete(alert).where(mine))
+        if connection.execute(sa.select(sa.func.count()).where(is_covered)).scalar() == len(notes):
+            connection.execute(sa.delete(alert).where(is_covered))
             insert_missing(connection, alert, rows)

@@ -21,23 +21,23 @@ def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Lis
     query = sa.select(*COLUMNS).where(waits, due.c.told.is_distinct_from(due.c.reason))
     with ledger.read() as connection:
         rows = (listed_of(row) for row in connection.execute(query.order_by(due.c.feed, due.c.partition)))
-        found = [*islice((each for each in rows if each.partition.feed in consumers), limit)]
-    if found:
+        items = [*islice((each for each in rows if each.partition.feed in consumers), limit)]
+    if items:
         with ledger.write() as connection:
-            connection.execute(_telling(), [_row(each) for each in found])
-    return found
+            connection.execute(_telling(), [_row(each) for each in items])
+    return items
 
 
-def forget(ledger: Ledger, told: Collection[Listed]) -> None:
+def forget(ledger: Ledger, items: Collection[Listed]) -> None:
     """Mark these as not reported: Dagster has dropped what was to be reported."""
-    if told:
+    if items:
         with ledger.write() as connection:
-            connection.execute(_telling(), [_row(each) | {"its_reason": None} for each in told])
+            connection.execute(_telling(), [_row(each) | {"its_reason": None} for each in items])
 
 
 def _telling() -> sa.Update:
-    mine = (due.c.feed == sa.bindparam("its_feed")) & (due.c.partition == sa.bindparam("its_key"))
-    return sa.update(due).where(mine).values(told=sa.bindparam("its_reason"))
+    of_output = (due.c.feed == sa.bindparam("its_feed")) & (due.c.partition == sa.bindparam("its_key"))
+    return sa.update(due).where(of_output).values(told=sa.bindparam("its_reason"))
 
 
 def _row(item: Listed) -> dict[str, str | None]:

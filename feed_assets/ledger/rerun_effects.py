@@ -34,8 +34,10 @@ def effect(connection: sa.Connection, partition: Partition, update_id: str | Non
 def _version(connection: sa.Connection, partition: Partition, which: sa.ColumnElement[bool]) -> UpdateFigures | None:
     """Return the last update of this condition that readers have seen."""
     columns = [update.c[name] for name in ("id", "size", "files", "records", "figures")]
-    seen = update.c.state.in_([PUBLISHED, INVALIDATED, PRUNED])
-    query = sa.select(*columns).where(updates.is_(partition), seen, which).order_by(update.c.id.desc()).limit(1)
+    was_published = update.c.state.in_([PUBLISHED, INVALIDATED, PRUNED])
+    query = (
+        sa.select(*columns).where(updates.is_(partition), was_published, which).order_by(update.c.id.desc()).limit(1)
+    )
     row = connection.execute(query).first()
     return _as_version(row) if row else None
 

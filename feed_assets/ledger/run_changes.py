@@ -33,8 +33,8 @@ class Finding:
 class RunChange:
     """A run that began or ended, with the number of that change: `running`, or how it ended, when (UTC) and why.
 
-    `written` are its updates, `read` what the last of them was made of; `found` are the checks of what it built, and
-    `known` those of what it read.
+    `written` are its updates, `read` what the last of them was made of. `output_findings` are the results of the checks
+    of what it built, `input_findings` those of what it read.
     """
 
     sequence: int
@@ -44,52 +44,56 @@ class RunChange:
     why: str | None
     written: tuple[updates.UpdateRow, ...] = ()
     read: tuple[Pin, ...] = ()
-    found: tuple[Finding, ...] = ()
-    known: tuple[Finding, ...] = ()
+    output_findings: tuple[Finding, ...] = ()
+    input_findings: tuple[Finding, ...] = ()
     columns: Mapping[_Key, Sequence[tuple[str, str]]] = field(default_factory=dict[_Key, Sequence[tuple[str, str]]])
     """Name and type of each column of those of these updates that a run of ours wrote."""
 
 
 def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunChange, ...]:
     """Return the first changes of runs after a number, in order. A run that began has read and written nothing yet."""
-    mine = (change.c.kind == log.RUN) & (change.c.sequence > after)
-    told = connection.execute(sa.select(change).where(mine).order_by(change.c.sequence).limit(limit)).all()
-    known = runs.find(connection, {each.subject for each in told})
-    ended = {each.subject for each in told if each.after != runs.RUNNING}
+    condition = (change.c.kind == log.RUN) & (change.c.sequence > after)
+    changes = connection.execute(sa.select(change).where(condition).order_by(change.c.sequence).limit(limit)).all()
+    run_by_id = runs.find(connection, {each.subject for each in changes})
+    ended = {each.subject for each in changes if each.after != runs.RUNNING}
     written, read = _written(connection, ended), _read(connection, ended)
-    outputs = {each: known[each].output for each in ended & known.keys()}
-    found = _found(connection, {*outputs.values(), *(pin.partition for pins in read.values() for pin in pins)})
+    outputs = {each: run_by_id[each].output for each in ended & run_by_id.keys()}
+    findings = _findings(connection, {*outputs.values(), *(pin.partition for pins in read.values() for pin in pins)})
     columns = _columns(connection, [pin for pins in (*read.values(), *map(_pins, written.values())) for pin in pins])
 
     def change_of(row: sa.Row[Any]) -> RunChange:
-        run_id, its = row.subject, known[row.subject]
+        run_id, its = row.subject, run_by_id[row.subject]
         if row.after == runs.RUNNING:
             return RunChange(row.sequence, its, row.after, row.at, row.why)
-        pins, mine = tuple(read.get(run_id, ())), tuple(written.get(run_id, ()))
-        own = tuple(each for each in found.get(its.output, ()) if each.by == run_id)
-        at_the_end = tuple(_before(row.at, pins, found))
-        return RunChange(row.sequence, its, row.after, row.at, row.why, mine, pins, own, at_the_end, columns)
+        pins, own_updates = tuple(read.get(run_id, ())), tuple(written.get(run_id, ()))
+        own = tuple(each for each in findings.get(its.output, ()) if each.by == run_id)
+        at_the_end = tuple(_before(row.at, pins, findings))
+        return RunChange(row.sequence, its, row.after, row.at, row.why, own_updates, pins, own, at_the_end, columns)
 
-    return tuple(change_of(row) for row in told if row.subject in known)
+    return tuple(change_of(row) for row in changes if row.subject in run_by_id)
 
 
 def _pins(rows: Iterable[updates.UpdateRow]) -> list[Pin]:
     return [row.pin for row in rows]
 
 
-def _before(at: datetime, pins: Iterable[Pin], found: Mapping[Partition, Sequence[Finding]]) -> Iterator[Finding]:
+def _before(at: datetime, pins: Iterable[Pin], findings: Mapping[Partition, Sequence[Finding]]) -> Iterator[Finding]:
     """Yield the results of checks of what a run read, in order, unless they were reported after its end."""
     for partition in sorted({pin.partition for pin in pins}):
-        yield from (each for each in found.get(partition, ()) if each.at <= at)
+        yield from (each for each in findings.get(partition, ()) if each.at <= at)
 
 
 def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[updates.UpdateRow]]:
     """Return the updates of some runs, in order of their feeds."""
-    asked, rows = (
+    key_table, rows = (
         key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
         dict[str, list[updates.UpdateRow]](),
     )
-    query = sa.select(*updates.COLUMNS).join(asked, update.c.run == asked.c.run).order_by(update.c.feed, update.c.id)
+    query = (
+        sa.select(*updates.COLUMNS)
+        .join(key_table, update.c.run == key_table.c.run)
+        .order_by(update.c.feed, update.c.id)
+    )
     for row in map(updates.row_of, connection.execute(query).mappings()):
         rows.setdefault(row.run or "", []).append(row)
     return rows
@@ -97,30 +101,33 @@ def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, lis
 
 def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[Pin]]:
     """Return what the updates of some runs were made of, in order."""
-    asked, pins = key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]), dict[str, list[Pin]]()
-    same = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
-    query = sa.select(update.c.run, consumed).select_from(asked).join(update, update.c.run == asked.c.run)
-    query = query.join(consumed, same & (consumed.c.id == update.c.id) & consumed.c.is_input)
+    key_table, pins = (
+        key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
+        dict[str, list[Pin]](),
+    )
+    same_partition = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
+    query = sa.select(update.c.run, consumed).select_from(key_table).join(update, update.c.run == key_table.c.run)
+    query = query.join(consumed, same_partition & (consumed.c.id == update.c.id) & consumed.c.is_input)
     for row in connection.execute(query):
         pins.setdefault(row.run, []).append(updates.pin_of(row))
     return {each: sorted(set(read)) for each, read in pins.items()}
 
 
-def _found(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, list[Finding]]:
+def _findings(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, list[Finding]]:
     """Return the newest results of the checks of some partitions."""
-    asked, found = key_tables.partitions(connection, sorted(partitions)), dict[Partition, list[Finding]]()
-    query = sa.select(quality).join(asked, key_tables.same(quality, asked)).order_by(quality.c.check)
+    key_table, findings = key_tables.partitions(connection, sorted(partitions)), dict[Partition, list[Finding]]()
+    query = sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table)).order_by(quality.c.check)
     for row in connection.execute(query):
         at = Partition(Feed.parse(row.feed), row.partition)
-        found.setdefault(at, []).append(Finding(at, row.check, row.state, row.reason, row.by, row.at))
-    return found
+        findings.setdefault(at, []).append(Finding(at, row.check, row.state, row.reason, row.by, row.at))
+    return findings
 
 
 def _columns(connection: sa.Connection, pins: Iterable[Pin]) -> dict[_Key, list[tuple[str, str]]]:
     """Return name and type of the columns of those of some updates that a run of ours wrote."""
-    asked = key_tables.updates(connection, {(pin.partition, pin.update_id) for pin in pins})
-    mine = key_tables.same(update, asked) & update.c.columns.is_not(None)
+    key_table = key_tables.updates(connection, {(pin.partition, pin.update_id) for pin in pins})
+    has_columns = key_tables.same_keys(update, key_table) & update.c.columns.is_not(None)
     rows = connection.execute(
-        sa.select(update.c.feed, update.c.partition, update.c.id, update.c.columns).join(asked, mine)
+        sa.select(update.c.feed, update.c.partition, update.c.id, update.c.columns).join(key_table, has_columns)
     )
     return {(Partition(Feed.parse(row.feed), row.partition), row.id): json.loads(row.columns) for row in rows}

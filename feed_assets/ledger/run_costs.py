@@ -21,30 +21,32 @@ def per_byte(connection: sa.Connection, needs: Iterable[Need], run_cost: float) 
 
     A dataset of which no published build has read a byte has none.
     """
-    found: dict[Feed, list[float]] = {}
+    seconds_by_feed: dict[Feed, list[float]] = {}
     for row in _builds(connection, {need.output.feed for need in needs if need.weighs_cost}):
         if row.size and row.ended:
-            found.setdefault(Feed.parse(row.feed), []).append((row.ended - row.started).total_seconds() / int(row.size))
-    return {feed: median(seconds) * run_cost for feed, seconds in found.items()}
+            seconds_by_feed.setdefault(Feed.parse(row.feed), []).append(
+                (row.ended - row.started).total_seconds() / int(row.size)
+            )
+    return {feed: median(seconds) * run_cost for feed, seconds in seconds_by_feed.items()}
 
 
 def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.Row[Any]]:
     """Return start, end and bytes read of the last builds of each feed: one statement, and a seek for each build."""
     if not feeds:
         return ()
-    asked, earlier = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in sorted(feeds)]), run.alias()
-    mine = sa.select(earlier.c.ended).where(earlier.c.feed == asked.c.feed, earlier.c.state == updates.PUBLISHED)
-    first = mine.order_by(earlier.c.ended.desc()).limit(1).offset(RUNS - 1).correlate(asked).scalar_subquery()
-    last = (run.c.feed == asked.c.feed) & (run.c.state == updates.PUBLISHED)
+    key_table, earlier = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in sorted(feeds)]), run.alias()
+    ends = sa.select(earlier.c.ended).where(earlier.c.feed == key_table.c.feed, earlier.c.state == updates.PUBLISHED)
+    first = ends.order_by(earlier.c.ended.desc()).limit(1).offset(RUNS - 1).correlate(key_table).scalar_subquery()
+    last = (run.c.feed == key_table.c.feed) & (run.c.state == updates.PUBLISHED)
     last &= run.c.ended >= sa.func.coalesce(first, sa.literal(_EVER, UtcDateTime))
-    made = (update.c.feed == run.c.feed) & (update.c.partition == run.c.partition) & (update.c.run == run.c.id)
-    made &= update.c.state.in_([updates.PUBLISHED, updates.PRUNED])
+    of_run = (update.c.feed == run.c.feed) & (update.c.partition == run.c.partition) & (update.c.run == run.c.id)
+    of_run &= update.c.state.in_([updates.PUBLISHED, updates.PRUNED])
     read = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     read &= (consumed.c.id == update.c.id) & consumed.c.is_input
-    size = sa.select(sa.func.sum(consumed.c.size)).select_from(update).join(consumed, read).where(made)
+    size = sa.select(sa.func.sum(consumed.c.size)).select_from(update).join(consumed, read).where(of_run)
     # An outer join and a value of each build: otherwise databases begin at all runs, or at all that was ever read.
     columns = [run.c.feed, run.c.started, run.c.ended, size.correlate(run).scalar_subquery().label("size")]
-    return connection.execute(sa.select(*columns).select_from(asked).outerjoin(run, last)).all()
+    return connection.execute(sa.select(*columns).select_from(key_table).outerjoin(run, last)).all()
 
 
 _EVER = datetime(1, 1, 1, tzinfo=UTC)

@@ -96,15 +96,15 @@ def with_claims(connection: sa.Connection, output: Partition | None = None) -> t
     return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started)))
 
 
-def is_as_read(connection: sa.Connection, known: Run) -> bool:
+def is_as_read(connection: sa.Connection, earlier: Run) -> bool:
     """Return whether nobody has ended a run, or ended it otherwise, since it was read."""
-    return connection.execute(sa.select(run.c.state).where(run.c.id == known.id)).scalar() == known.state
+    return connection.execute(sa.select(run.c.state).where(run.c.id == earlier.id)).scalar() == earlier.state
 
 
 def last(connection: sa.Connection, output: Partition) -> Run | None:
     """Return the run of an output that was started last, or None."""
-    found = connection.execute(sa.select(run).where(_is(output)).order_by(run.c.started.desc()).limit(1)).first()
-    return _of(found) if found else None
+    row = connection.execute(sa.select(run).where(_is(output)).order_by(run.c.started.desc()).limit(1)).first()
+    return _of(row) if row else None
 
 
 RUNS_LOOKED_AT = 50
@@ -114,7 +114,7 @@ RUNS_LOOKED_AT = 50
 def last_ended(connection: sa.Connection, feeds: Collection[Feed]) -> Run | None:
     """Return the run of any of these feeds that ended last. Return None if all of the last ones were of others."""
     ended = sa.select(run).where(run.c.ended.is_not(None)).order_by(run.c.ended.desc()).limit(RUNS_LOOKED_AT)
-    return next((found for found in map(_of, connection.execute(ended)) if found.output.feed in feeds), None)
+    return next((each for each in map(_of, connection.execute(ended)) if each.output.feed in feeds), None)
 
 
 def of_dagster(connection: sa.Connection, dagster_run: str) -> tuple[Run, ...]:
@@ -125,35 +125,38 @@ def of_dagster(connection: sa.Connection, dagster_run: str) -> tuple[Run, ...]:
 
 def ended_within(connection: sa.Connection, after: int, upto: int) -> tuple[Run, ...]:
     """Return the builds that ended by changes of the log with numbers in `(after, upto]`, in order."""
-    told = sa.select(change.c.subject, sa.func.max(change.c.sequence).label("last"))
-    told = told.where(change.c.sequence > after, change.c.sequence <= upto, change.c.kind == log.RUN)
-    ends = told.where(change.c.after != RUNNING).group_by(change.c.subject).subquery()
+    run_ends = sa.select(change.c.subject, sa.func.max(change.c.sequence).label("last"))
+    run_ends = run_ends.where(change.c.sequence > after, change.c.sequence <= upto, change.c.kind == log.RUN)
+    ends = run_ends.where(change.c.after != RUNNING).group_by(change.c.subject).subquery()
     query = sa.select(run).join(ends, run.c.id == ends.c.subject).order_by(ends.c.last)
     return tuple(_of(row) for row in connection.execute(query))
 
 
 def records(connection: sa.Connection, builds: Iterable[Run]) -> dict[tuple[str, str], int | None]:
     """Return the rows of what some builds have written, by build and feed; None if they were never counted."""
-    asked = key_tables.rows(connection, ("run",), [[each.id] for each in builds])
-    query = sa.select(update.c.run, update.c.feed, update.c.records).join(asked, update.c.run == asked.c.run)
+    key_table = key_tables.rows(connection, ("run",), [[each.id] for each in builds])
+    query = sa.select(update.c.run, update.c.feed, update.c.records).join(key_table, update.c.run == key_table.c.run)
     return {(run_id, feed): count for run_id, feed, count in connection.execute(query)}
 
 
 def ended_in(connection: sa.Connection, builds: Iterable[tuple[str, Partition]]) -> set[tuple[str, Partition]]:
     """Return those of some runs of Dagster and outputs whose build has ended."""
     rows = [[dagster_run, str(output.feed), output.key] for dagster_run, output in sorted(builds)]
-    asked = key_tables.rows(connection, ("dagster_run", "feed", "partition"), rows)
-    query = sa.select(run).join(asked, key_tables.same(run, asked)).where(run.c.state != RUNNING)
+    key_table = key_tables.rows(connection, ("dagster_run", "feed", "partition"), rows)
+    query = sa.select(run).join(key_table, key_tables.same_keys(run, key_table)).where(run.c.state != RUNNING)
     return {(each.dagster_run or "", each.output) for each in map(_of, connection.execute(query))}
 
 
 def ended_last(connection: sa.Connection, outputs: Iterable[Partition], state: str, reason: str) -> set[Partition]:
     """Return those of some outputs whose last run ended in this state, for this reason."""
-    asked, later = key_tables.partitions(connection, outputs), run.alias()
+    key_table, later = key_tables.partitions(connection, outputs), run.alias()
     newest = (
-        sa.select(sa.func.max(later.c.began)).where(key_tables.same(later, asked)).correlate(asked).scalar_subquery()
+        sa.select(sa.func.max(later.c.began))
+        .where(key_tables.same_keys(later, key_table))
+        .correlate(key_table)
+        .scalar_subquery()
     )
-    query = sa.select(run).join(asked, key_tables.same(run, asked))
+    query = sa.select(run).join(key_table, key_tables.same_keys(run, key_table))
     query = query.where(run.c.began == newest, run.c.state == state, run.c.reason == reason)
     return {each.output for each in map(_of, connection.execute(query))}
 
@@ -166,23 +169,29 @@ def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
 
 def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:
     """Return the runs of Dagster that some runs belong to, of those that have one."""
-    asked = key_tables.rows(connection, ("id",), [[each] for each in run_ids])
-    query = sa.select(run.c.id, run.c.dagster_run).join(asked, key_tables.same(run, asked))
+    key_table = key_tables.rows(connection, ("id",), [[each] for each in run_ids])
+    query = sa.select(run.c.id, run.c.dagster_run).join(key_table, key_tables.same_keys(run, key_table))
     return {row.id: row.dagster_run for row in connection.execute(query) if row.dagster_run}
 
 
 def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tuple[Run, ...]:
     """Return the runs of some outputs that failed or were refused since the last that ended well, oldest first."""
-    rows = connection.execute(_open_attempts(connection.dialect.name), key_tables.given(key_tables.keys(outputs)))
+    rows = connection.execute(
+        _open_attempts(connection.dialect.name), key_tables.row_parameter(key_tables.keys(outputs))
+    )
     return tuple(_of(row) for row in rows)
 
 
 @cache
 def _open_attempts(dialect: str) -> sa.Select[Any]:
-    asked, ended = key_tables.table(dialect, key_tables.PARTITION), run.alias()
-    well = key_tables.same(ended, asked) & ended.c.state.in_(sorted(WELL))
-    last = sa.select(sa.func.max(ended.c.finished)).where(well).correlate(asked).scalar_subquery()
-    query = sa.select(run).join(asked, key_tables.same(run, asked)).where(run.c.state.in_(sorted(attempts.ATTEMPTS)))
+    key_table, ended = key_tables.table(dialect, key_tables.PARTITION), run.alias()
+    well = key_tables.same_keys(ended, key_table) & ended.c.state.in_(sorted(WELL))
+    last = sa.select(sa.func.max(ended.c.finished)).where(well).correlate(key_table).scalar_subquery()
+    query = (
+        sa.select(run)
+        .join(key_table, key_tables.same_keys(run, key_table))
+        .where(run.c.state.in_(sorted(attempts.ATTEMPTS)))
+    )
     return query.where(run.c.began >= sa.func.coalesce(last, 0)).order_by(run.c.started, run.c.began)
 
 
@@ -226,12 +235,12 @@ def start(ledger: Ledger, new: Run) -> None:
             )
     except IntegrityError as error:
         with ledger.read() as connection:
-            others = running(connection, new.output)
-        if not others:
+            running_builds = running(connection, new.output)
+        if not running_builds:
             raise
         raise AlreadyRunning(
-            f"{new.output} is being built by run {others[0].dagster_run or others[0].id} in process "
-            f"{others[0].process} since {others[0].started:%Y-%m-%d %H:%M:%S} UTC: "
+            f"{new.output} is being built by run {running_builds[0].dagster_run or running_builds[0].id} in process "
+            f"{running_builds[0].process} since {running_builds[0].started:%Y-%m-%d %H:%M:%S} UTC: "
             "expected one at a time. Wait for it, or end it."
         ) from error
 
@@ -247,11 +256,11 @@ def end(connection: sa.Connection, run_id: str, state: str, now: datetime, reaso
     Call it after the run's changes: then earlier failures are no attempts any more. A run that had ended, and is found
     published, keeps the number of its end: later failures are attempts.
     """
-    known = connection.execute(sa.select(run.c.feed, run.c.partition, run.c.state).where(run.c.id == run_id)).one()
-    output = Partition(Feed.parse(known.feed), known.partition)
-    finished = _tell(connection, output, run_id, (known.state, state), now, reason)
+    before = connection.execute(sa.select(run.c.feed, run.c.partition, run.c.state).where(run.c.id == run_id)).one()
+    output = Partition(Feed.parse(before.feed), before.partition)
+    finished = _tell(connection, output, run_id, (before.state, state), now, reason)
     values: dict[str, Any] = {"state": state, "ended": now, "reason": reason}
-    values |= {"finished": finished} if known.state == RUNNING else {}
+    values |= {"finished": finished} if before.state == RUNNING else {}
     connection.execute(sa.update(run).where(run.c.id == run_id).values(values))
     if state in attempts.ATTEMPTS:
         _decide_again(connection, run_id, now)
@@ -274,5 +283,5 @@ def _tell(
 def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None:
     """Make the output of an attempt due now: nobody waits any longer for a run to begin."""
     output = sa.select(run.c.feed, run.c.partition).where(run.c.id == run_id)
-    mine = sa.tuple_(due.c.feed, due.c.partition).in_(output) & (due.c.look_at > now)
-    connection.execute(sa.update(due).where(mine).values(look_at=now))
+    of_output = sa.tuple_(due.c.feed, due.c.partition).in_(output) & (due.c.look_at > now)
+    connection.execute(sa.update(due).where(of_output).values(look_at=now))

@@ -17,7 +17,7 @@ from feed_assets.ledger import closures, due, key_tables, log, quality, runs, wa
 from feed_assets.ledger.states import window_policies
 from feed_assets.ledger.states.flags import holding
 from feed_assets.ledger.states.lacking import whys
-from feed_assets.ledger.states.window_queries import known as known_windows
+from feed_assets.ledger.states.window_queries import stored_windows
 from feed_assets.ledger.states.window_rows import WindowRow
 from feed_assets.ledger.tables import batch, change, event, update
 from feed_assets.ledger.tables import due as due_table
@@ -49,57 +49,65 @@ class Stale:
     why: str
 
 
-def known(connection: sa.Connection, asked: Sequence[ShownPartition]) -> dict[Partition, PartitionFacts]:
+def grid_facts(connection: sa.Connection, requests: Sequence[ShownPartition]) -> dict[Partition, PartitionFacts]:
     """Return what the ledger has of each partition."""
-    partitions = [each.partition for each in asked]
-    published = there(connection, asked)
-    uncounted = {each.partition: _UNCOUNTED for each in asked if each.windows and each.partition in published}
-    kinds = (_listed(connection, partitions), uncounted | _windows(connection, asked), _said(connection, asked))
-    found = {at: {key: value for kind in kinds for key, value in kind.get(at, {}).items()} for at in partitions}
-    return {at: PartitionFacts(published=at in published, **values) for at, values in found.items()}
+    partitions = [each.partition for each in requests]
+    published = existing(connection, requests)
+    uncounted = {each.partition: _UNCOUNTED for each in requests if each.windows and each.partition in published}
+    kinds = (
+        _listed(connection, partitions),
+        uncounted | _windows(connection, requests),
+        _reports(connection, requests),
+    )
+    values_by_partition = {
+        at: {key: value for kind in kinds for key, value in kind.get(at, {}).items()} for at in partitions
+    }
+    return {at: PartitionFacts(published=at in published, **values) for at, values in values_by_partition.items()}
 
 
-def _said(connection: sa.Connection, asked: Sequence[ShownPartition]) -> dict[Partition, dict[str, Any]]:
+def _reports(connection: sa.Connection, requests: Sequence[ShownPartition]) -> dict[Partition, dict[str, Any]]:
     """Return what runs, checks and people report of partitions. A person may name the window that one is."""
-    named = {each.partition: [each.partition, *(one.partition for one in each.windows)] for each in asked}
+    named = {each.partition: [each.partition, *(one.partition for one in each.windows)] for each in requests}
     every = [name for names in named.values() for name in names]
     by_name = {
         "failed": quality.failed(connection, named, (quality.FAILED, quality.STALE)),
         "marked": quality.failed(connection, named, (quality.MARKED,)),
         "running": {each.output: _run(each) for each in runs.running(connection)},
-        "closed": _closed(connection, asked),
-        "waiver": {at: (each.problem, each.who, each.why) for at, each in waivers.waived(connection, every).items()},
+        "closed": _closed(connection, requests),
+        "waiver": {at: (each.problem, each.by, each.why) for at, each in waivers.waived(connection, every).items()},
     }
     return {
-        at: {what: found[name] for what, found in by_name.items() for name in names if name in found}
+        at: {kind: values[name] for kind, values in by_name.items() for name in names if name in values}
         for at, names in named.items()
     }
 
 
-def _closed(connection: sa.Connection, asked: Iterable[ShownPartition]) -> dict[Partition, str]:
+def _closed(connection: sa.Connection, requests: Iterable[ShownPartition]) -> dict[Partition, str]:
     """Return why partitions are closed: by themselves, the window that one is, or a larger one that holds it."""
-    shown = closures.of_feeds(connection, {each.partition.feed for each in asked})
-    mine = [each for each in asked if each.partition.feed in shown]
-    tracked = window_policies.tracked(connection, shown) if shown else {}
-    named = {each.partition: [each.partition, *(at.partition for at in _holding(tracked, each))] for each in mine}
-    known = closures.closed(connection, {name for names in named.values() for name in names}) if named else {}
-    final = {at: next((name for name in names if name in known), None) for at, names in named.items()}
-    own = {each.partition: {each.partition, *(one.partition for one in each.windows)} for each in mine}
+    closed_feeds = closures.of_feeds(connection, {each.partition.feed for each in requests})
+    candidates = [each for each in requests if each.partition.feed in closed_feeds]
+    tracked = window_policies.tracked(connection, closed_feeds) if closed_feeds else {}
+    named = {each.partition: [each.partition, *(at.partition for at in _holding(tracked, each))] for each in candidates}
+    closure_by_partition = (
+        closures.closed(connection, {name for names in named.values() for name in names}) if named else {}
+    )
+    final = {at: next((name for name in names if name in closure_by_partition), None) for at, names in named.items()}
+    own = {each.partition: {each.partition, *(one.partition for one in each.windows)} for each in candidates}
     return {
-        at: f"{known[name]}" if name in own[at] else f"{name.key} is {known[name]}"
+        at: f"{closure_by_partition[name]}" if name in own[at] else f"{name.key} is {closure_by_partition[name]}"
         for at, name in final.items()
         if name
     }
 
 
-def _holding(tracked: Mapping[Feed, Tracked], asked: ShownPartition) -> list[WindowAddress]:
+def _holding(tracked: Mapping[Feed, Tracked], request: ShownPartition) -> list[WindowAddress]:
     """Return the windows that a partition is, and those that hold the first of them."""
-    judged = tracked.get(asked.partition.feed)
-    if judged is None or not asked.windows:
-        return [*asked.windows]
-    first = asked.windows[0]
+    judged = tracked.get(request.partition.feed)
+    if judged is None or not request.windows:
+        return [*request.windows]
+    first = request.windows[0]
     start = judged.window(first.sub_partition, first.grain, first.key).start
-    return [*asked.windows, *holding(judged, first, start)]
+    return [*request.windows, *holding(judged, first, start)]
 
 
 _UNCOUNTED: Mapping[str, Any] = {"window": WindowState.OPEN, "window_why": "its records are not counted yet"}
@@ -110,37 +118,37 @@ def _run(run: runs.Run) -> str:
     return f"a run of it goes on since {run.started:%Y-%m-%d %H:%M:%S} UTC{by}"
 
 
-def there(connection: sa.Connection, asked: Iterable[ShownPartition]) -> set[Partition]:
+def existing(connection: sa.Connection, requests: Iterable[ShownPartition]) -> set[Partition]:
     """Return what has a valid update, itself or in a batch of it, or an event: one seek for each."""
     kinds: dict[Callable[[sa.CTE], sa.Exists], list[Partition]] = {}
-    for each in asked:
+    for each in requests:
         exists = _has_event if each.is_table else _has_batch if each.is_set else _has_update
         kinds.setdefault(exists, []).append(each.partition)
-    found: set[Partition] = set()
+    present: set[Partition] = set()
     for exists, partitions in kinds.items():
-        mine = key_tables.partitions(connection, partitions)
-        query = sa.select(mine.c.feed, mine.c.partition).where(exists(mine))
-        found |= {Partition(Feed.parse(feed), key) for feed, key in connection.execute(query)}
-    return found
+        key_table = key_tables.partitions(connection, partitions)
+        query = sa.select(key_table.c.feed, key_table.c.partition).where(exists(key_table))
+        present |= {Partition(Feed.parse(feed), key) for feed, key in connection.execute(query)}
+    return present
 
 
-def _has_update(mine: sa.CTE) -> sa.Exists:
-    return sa.exists().where(key_tables.same(update, mine), update.c.state == PUBLISHED).correlate(mine)
+def _has_update(key_table: sa.CTE) -> sa.Exists:
+    return sa.exists().where(key_tables.same_keys(update, key_table), update.c.state == PUBLISHED).correlate(key_table)
 
 
-def _has_batch(mine: sa.CTE) -> sa.Exists:
+def _has_batch(key_table: sa.CTE) -> sa.Exists:
     of_batch = (update.c.feed == batch.c.feed) & (update.c.partition == batch.c.key) & (update.c.state == PUBLISHED)
-    return sa.exists().where(key_tables.same(batch, mine), of_batch).correlate(mine)
+    return sa.exists().where(key_tables.same_keys(batch, key_table), of_batch).correlate(key_table)
 
 
-def _has_event(mine: sa.CTE) -> sa.Exists:
-    return sa.exists().where(key_tables.same(event, mine)).correlate(mine)
+def _has_event(key_table: sa.CTE) -> sa.Exists:
+    return sa.exists().where(key_tables.same_keys(event, key_table)).correlate(key_table)
 
 
 def _listed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, dict[str, Any]]:
     """Return the verdicts of what is on the list, except of what is no partition yet."""
-    asked = key_tables.partitions(connection, partitions)
-    query = sa.select(due_table).join(asked, key_tables.same(due_table, asked))
+    key_table = key_tables.partitions(connection, partitions)
+    query = sa.select(due_table).join(key_table, key_tables.same_keys(due_table, key_table))
     rows = [row for row in connection.execute(query) if row.state != due.NOT_YET]
     return {
         Partition(Feed.parse(row.feed), row.partition): {
@@ -157,43 +165,43 @@ def verdict_of(state: str | None) -> str:
     return State.WAITS_FOR_A_PERSON.value if state == due.UNDECIDED else state or TO_BE_DECIDED
 
 
-def _windows(connection: sa.Connection, asked: Iterable[ShownPartition]) -> dict[Partition, Mapping[str, Any]]:
+def _windows(connection: sa.Connection, requests: Iterable[ShownPartition]) -> dict[Partition, Mapping[str, Any]]:
     """Return the state of each partition that is a window; if it is several, of the first that is not done or good."""
-    of = {each.partition: each.windows for each in asked if each.windows}
-    rows = known_windows(connection, {at for each in of.values() for at in each}) if of else {}
-    worst = {at: rows[min(known, key=lambda one: _rank(rows[one]))] for at, known in _there(of, rows).items()}
+    of = {each.partition: each.windows for each in requests if each.windows}
+    rows = stored_windows(connection, {at for each in of.values() for at in each}) if of else {}
+    worst = {at: rows[min(windows, key=lambda one: _rank(rows[one]))] for at, windows in _with_rows(of, rows).items()}
     tracked = window_policies.tracked(connection, {at.feed for at in worst}) if worst else {}
-    said = whys(connection, [row for row in worst.values() if row.state is not WindowState.COMPLETE], tracked)
-    found: dict[Partition, Mapping[str, Any]] = {}
+    reasons = whys(connection, [row for row in worst.values() if row.state is not WindowState.COMPLETE], tracked)
+    values_by_partition: dict[Partition, Mapping[str, Any]] = {}
     for at, row in worst.items():
         lacking = next((one for one in of[at] if one not in rows), None)
-        why = said.get(row.address, "")
+        why = reasons.get(row.address, "")
         is_flagged = row.bad is not None or row.state is WindowState.COMPLETE_WITH_ISSUE
-        found[at] = {"window": row.state, "window_why": why, "is_flagged": is_flagged}
+        values_by_partition[at] = {"window": row.state, "window_why": why, "is_flagged": is_flagged}
         if row.state in DONE and lacking:
             why = f"nothing is reported of {lacking.grain} {lacking.key}"
-            found[at] = {"window": WindowState.OPEN, "window_why": why}
-    return found
+            values_by_partition[at] = {"window": WindowState.OPEN, "window_why": why}
+    return values_by_partition
 
 
-def _there(
+def _with_rows(
     of: Mapping[Partition, Iterable[WindowAddress]], rows: Collection[WindowAddress]
 ) -> dict[Partition, list[WindowAddress]]:
     """Return the windows of each partition that anything is known of, if there are some."""
-    found = {at: [one for one in each if one in rows] for at, each in of.items()}
-    return {at: each for at, each in found.items() if each}
+    windows_by_partition = {at: [one for one in each if one in rows] for at, each in of.items()}
+    return {at: each for at, each in windows_by_partition.items() if each}
 
 
 def _rank(row: WindowRow) -> tuple[bool, bool]:
     return row.state in DONE, row.state is WindowState.COMPLETE
 
 
-def said(connection: sa.Connection, windows: Collection[WindowAddress]) -> dict[WindowAddress, str]:
+def window_reasons(connection: sa.Connection, windows: Collection[WindowAddress]) -> dict[WindowAddress, str]:
     """Return why windows are not complete."""
-    rows = known_windows(connection, windows) if windows else {}
+    rows = stored_windows(connection, windows) if windows else {}
     tracked = window_policies.tracked(connection, {at.dataset for at in rows}) if rows else {}
-    found = whys(connection, rows.values(), tracked)
-    return {at: found.get(at) or "nothing is reported of it" for at in windows}
+    reasons = whys(connection, rows.values(), tracked)
+    return {at: reasons.get(at) or "nothing is reported of it" for at in windows}
 
 
 def latest_keys(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, str]:
@@ -209,10 +217,12 @@ def latest_event_keys(connection: sa.Connection, tables: Iterable[Feed]) -> dict
 def _latest(
     connection: sa.Connection, feeds: Iterable[Feed], table: sa.Table, is_there: sa.ColumnElement[bool]
 ) -> dict[Feed, str]:
-    asked = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
-    mine = (table.c.feed == asked.c.feed) & is_there
-    last = sa.select(sa.func.max(table.c.partition)).where(mine).correlate(asked).scalar_subquery()
-    return {Feed.parse(feed): key for feed, key in connection.execute(sa.select(asked.c.feed, last)) if key is not None}
+    key_table = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
+    condition = (table.c.feed == key_table.c.feed) & is_there
+    last = sa.select(sa.func.max(table.c.partition)).where(condition).correlate(key_table).scalar_subquery()
+    return {
+        Feed.parse(feed): key for feed, key in connection.execute(sa.select(key_table.c.feed, last)) if key is not None
+    }
 
 
 def stale(connection: sa.Connection, feeds: Collection[Feed], limit: int | None = None) -> tuple[list[Stale], int]:
@@ -221,10 +231,12 @@ def stale(connection: sa.Connection, feeds: Collection[Feed], limit: int | None 
     It is read from the list of what is due, which is as long as what is new or incomplete. Skip what a run has
     published since the decision.
     """
-    asked = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
-    mine = (update.c.feed == due_table.c.feed) & (update.c.partition == due_table.c.partition)
-    built = sa.exists().where(mine, update.c.state == PUBLISHED).correlate(due_table)
-    query = sa.select(due_table, sa.func.count().over().label("total")).join(asked, key_tables.same(due_table, asked))
+    key_table = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
+    same_partition = (update.c.feed == due_table.c.feed) & (update.c.partition == due_table.c.partition)
+    built = sa.exists().where(same_partition, update.c.state == PUBLISHED).correlate(due_table)
+    query = sa.select(due_table, sa.func.count().over().label("total")).join(
+        key_table, key_tables.same_keys(due_table, key_table)
+    )
     own = (change.c.feed == due_table.c.feed) & (change.c.partition == due_table.c.partition)
     since = sa.exists().where(own, change.c.kind == log.UPDATE, change.c.sequence > due_table.c.changed)
     decided = due_table.c.state.is_not(None) & due_table.c.state.not_in([due.NOT_YET, State.BUILD.value])
@@ -232,5 +244,7 @@ def stale(connection: sa.Connection, feeds: Collection[Feed], limit: int | None 
     rows = connection.execute(
         query.order_by(due_table.c.since, due_table.c.feed, due_table.c.partition).limit(limit)
     ).all()
-    found = [Stale(Partition(Feed.parse(row.feed), row.partition), row.state, row.since, row.reason) for row in rows]
-    return found, rows[0].total if rows else 0
+    stale_partitions = [
+        Stale(Partition(Feed.parse(row.feed), row.partition), row.state, row.since, row.reason) for row in rows
+    ]
+    return stale_partitions, rows[0].total if rows else 0

@@ -45,8 +45,8 @@ def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
 def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) -> set[str]:
     """Return who reads some feeds, apart from their own datasets, and has every change from before a moment."""
     names = [*map(str, feeds)]
-    mine = subscription.c.feed.in_(names) & subscription.c.subscriber.not_in(names)
-    query = sa.select(subscription.c.subscriber).where(mine, sa.not_(_lags(before)))
+    condition = subscription.c.feed.in_(names) & subscription.c.subscriber.not_in(names)
+    query = sa.select(subscription.c.subscriber).where(condition, sa.not_(_lags(before)))
     return {row.subscriber for row in connection.execute(query)}
 
 
@@ -59,8 +59,8 @@ def _lags(before: datetime) -> sa.Exists:
 
 def position(connection: sa.Connection, subscriber: str, feed: str = ALL) -> int:
     """Return the number of the last change that one subscriber has; 0 if it is new."""
-    mine = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
-    return connection.execute(sa.select(subscription.c.position).where(mine)).scalar() or 0
+    same_edge = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
+    return connection.execute(sa.select(subscription.c.position).where(same_edge)).scalar() or 0
 
 
 def subscribe(connection: sa.Connection, edges: Iterable[Edge]) -> None:
@@ -74,8 +74,8 @@ def move(connection: sa.Connection, edges: Collection[Edge], start: int, positio
 
     Call it in a transaction of `Ledger.change()`: nobody else is between the check and the move.
     """
-    known = positions(connection)
-    if any(known.get(edge) != start for edge in edges):
+    position_by_edge = positions(connection)
+    if any(position_by_edge.get(edge) != start for edge in edges):
         return False
     its = {name: subscription.c[name] == sa.bindparam(f"its_{name}") for name in ("subscriber", "feed")}
     rows = [{"its_subscriber": subscriber, "its_feed": feed, "reached": position} for subscriber, feed in edges]
@@ -87,6 +87,6 @@ def move(connection: sa.Connection, edges: Collection[Edge], start: int, positio
 def advance(connection: sa.Connection, subscriber: str, position: int, feed: str = ALL) -> None:
     """Move one subscription forwards; another process may have moved it further."""
     subscribe(connection, [(subscriber, feed)])
-    mine = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
-    behind = mine & (subscription.c.position < position)
+    same_edge = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
+    behind = same_edge & (subscription.c.position < position)
     connection.execute(sa.update(subscription).where(behind).values(position=position))

@@ -329,7 +329,7 @@ inbox = sa.Table(
 )
 sa.Index("inbox_of_run", inbox.c.run)
 
-taken = sa.Table(
+taken_event = sa.Table(
     "taken",
     metadata,
     sa.Column("feed", TEXT, primary_key=True, comment="consumer"),
@@ -337,8 +337,8 @@ taken = sa.Table(
     sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False, comment="event, consumed"),
     sa.Column("run", TEXT, primary_key=True, comment="run whose update it went into"),
 )
-sa.Index("taken_by_run", taken.c.run)
-sa.Index("taken_by_event", taken.c.sequence)
+sa.Index("taken_by_run", taken_event.c.run)
+sa.Index("taken_by_event", taken_event.c.sequence)
 
 marker = sa.Table(
     "marker",

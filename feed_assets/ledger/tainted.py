@@ -85,41 +85,51 @@ def marked(connection: sa.Connection, outputs: Collection[Partition]) -> set[Par
 
 
 def look(
-    connection: sa.Connection, outputs: Collection[Partition], made: BuildDeclarations = AS_KNOWN
+    connection: sa.Connection, outputs: Collection[Partition], declarations: BuildDeclarations = AS_KNOWN
 ) -> dict[Partition, str | None]:
     """Return what is wrong with the data that outputs were made of, None if they are good. Skip unpublished outputs."""
     published = batch_sets.newest(connection, outputs)
     consumed = batch_sets.consumed(connection, published)
     failed = _failed(connection, {at for pins in consumed.values() for at in _of_feeds(pins)})
-    of_feeds = {output: made.windows_read(output, _good_feeds(pins, failed)) for output, pins in consumed.items()}
+    of_feeds = {
+        output: declarations.windows_read(output, _good_feeds(pins, failed)) for output, pins in consumed.items()
+    }
     read = {output: [*_of_tables(pins), *(of_feeds[output] or ())] for output, pins in consumed.items()}
-    known = window_facts.known_at(connection, read.values())
-    found = {output: _why(consumed.get(output, ()), failed, read.get(output, ()), known) for output in published}
-    good = marked(connection, [output for output, why in found.items() if not why])
+    window_states = window_facts.known_at(connection, read.values())
+    reasons = {
+        output: _why(consumed.get(output, ()), failed, read.get(output, ()), window_states) for output in published
+    }
+    good = marked(connection, [output for output, why in reasons.items() if not why])
     stays = {output for output in good if of_feeds.get(output, ()) is None}
     stays |= _made_again(connection, {output: read[output] for output in good if output in read})
     pins_of = {output: consumed.get(output, ()) for output in good}
-    stays |= {output for output in good if _is_open(pins_of[output], read.get(output, ()), known)}
+    stays |= {output for output in good if _is_open(pins_of[output], read.get(output, ()), window_states)}
     stays |= _made_of_withdrawn(connection, pins_of)
-    kept = {output for output in good if output.feed in made.kept and _is_backfilled(read.get(output, ()), known)}
+    kept = {
+        output
+        for output in good
+        if output.feed in declarations.kept and _is_backfilled(read.get(output, ()), window_states)
+    }
     remade = {output: pins for output, pins in pins_of.items() if output not in kept}
-    stays |= _made_of_older(connection, remade, known)
-    return {output: why for output, why in found.items() if output not in stays}
+    stays |= _made_of_older(connection, remade, window_states)
+    return {output: why for output, why in reasons.items() if output not in stays}
 
 
-def _is_open(pins: Iterable[Pin], windows: Iterable[WindowAddress], known: Mapping[Partition, KnownWindow]) -> bool:
+def _is_open(
+    pins: Iterable[Pin], windows: Iterable[WindowAddress], window_states: Mapping[Partition, KnownWindow]
+) -> bool:
     """Return whether a window that was read is open: then nothing good has replaced what was bad.
 
     A feed's window may have been open when its rows were read. It counts only if a check of it failed.
     """
     tables = {pin.partition for pin in pins}
-    found = ((at.partition in tables, known.get(at.partition) or _UNKNOWN) for at in windows)
-    return any(at.state not in DONE and (is_table or at.is_suspect) for is_table, at in found)
+    states = ((at.partition in tables, window_states.get(at.partition) or _UNKNOWN) for at in windows)
+    return any(at.state not in DONE and (is_table or at.is_suspect) for is_table, at in states)
 
 
-def _is_backfilled(windows: Iterable[WindowAddress], known: Mapping[Partition, KnownWindow]) -> bool:
+def _is_backfilled(windows: Iterable[WindowAddress], window_states: Mapping[Partition, KnownWindow]) -> bool:
     """Return whether a window that was read was backfilled: outputs that are not made again for that stay older."""
-    return any((known.get(at.partition) or _UNKNOWN).state is WindowState.BACKFILLED for at in windows)
+    return any((window_states.get(at.partition) or _UNKNOWN).state is WindowState.BACKFILLED for at in windows)
 
 
 def _made_of_withdrawn(connection: sa.Connection, consumed: Mapping[Partition, Collection[Pin]]) -> set[Partition]:
@@ -137,7 +147,7 @@ def _feed_pins(pins: Iterable[Pin]) -> Iterable[Pin]:
 def _made_of_older(
     connection: sa.Connection,
     consumed: Mapping[Partition, Collection[Pin]],
-    known: Mapping[Partition, KnownWindow],
+    window_states: Mapping[Partition, KnownWindow],
 ) -> set[Partition]:
     """Return the outputs made of other data than those that are good now: they stay marked until they are built.
 
@@ -145,7 +155,7 @@ def _made_of_older(
     """
     read = {pin.partition for pins in consumed.values() for pin in pins}
     now = {at: row.version for at, row in updates.newest(connection, read).items()}
-    now |= {at: pin.version for at in read if at in known and (pin := known[at].pin(at))}
+    now |= {at: pin.version for at in read if at in window_states and (pin := window_states[at].pin(at))}
     return {
         output
         for output, pins in consumed.items()
@@ -158,14 +168,18 @@ def _made_again(connection: sa.Connection, read: Mapping[Partition, Collection[W
 
     Otherwise their readers would go on between the start of a backfill and its checks.
     """
-    again = backfilling(connection, {at.dataset for some in read.values() for at in some})
-    rows = window_queries.known(connection, {at for some in read.values() for at in some}) if again else {}
-    return {output for output, some in read.items() if any(_overlaps(rows[at], again) for at in some if at in rows)}
+    again = backfilling(connection, {at.dataset for windows in read.values() for at in windows})
+    rows = (
+        window_queries.stored_windows(connection, {at for windows in read.values() for at in windows}) if again else {}
+    )
+    return {
+        output for output, windows in read.items() if any(_overlaps(rows[at], again) for at in windows if at in rows)
+    }
 
 
-def _overlaps(row: WindowRow, others: Iterable[WindowRow]) -> bool:
-    mine = (each for each in others if each.address.dataset == row.address.dataset)
-    return any(each.start < row.end and row.start < each.end for each in mine)
+def _overlaps(row: WindowRow, windows: Iterable[WindowRow]) -> bool:
+    same_dataset = (each for each in windows if each.address.dataset == row.address.dataset)
+    return any(each.start < row.end and row.start < each.end for each in same_dataset)
 
 
 def _failed(connection: sa.Connection, read: Collection[Partition]) -> dict[Partition, str]:
@@ -173,11 +187,11 @@ def _failed(connection: sa.Connection, read: Collection[Partition]) -> dict[Part
 
     A report about a partition holds for the batches in it.
     """
-    asked = {each for at in read for each in (at, at.parent) if each}
-    marked = quality.failed(connection, asked, (MARKED,))
-    failed = {at: f"{at} ({why})" for at, why in quality.failed(connection, asked, (FAILED, STALE)).items()}
-    found = {**marked, **failed}
-    return {at: why for at in read for each in (at, at.parent) if each and (why := found.get(each))}
+    partitions = {each for at in read for each in (at, at.parent) if each}
+    marked = quality.failed(connection, partitions, (MARKED,))
+    failed = {at: f"{at} ({why})" for at, why in quality.failed(connection, partitions, (FAILED, STALE)).items()}
+    problems = {**marked, **failed}
+    return {at: why for at in read for each in (at, at.parent) if each and (why := problems.get(each))}
 
 
 def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
@@ -198,35 +212,37 @@ def _why(
     pins: Iterable[Pin],
     failed: Mapping[Partition, str],
     windows: Iterable[WindowAddress],
-    known: Mapping[Partition, KnownWindow],
+    window_states: Mapping[Partition, KnownWindow],
 ) -> str | None:
     partitions = [failed[pin.partition] for pin in sorted(pins) if pin.partition in failed]
-    bad = [(at, found) for at in windows if (found := known.get(at.partition)) and found.is_bad]
-    said = [f"{at.grain} {at.key} of {_whose(at)} {found.said}" for at, found in bad]
-    return excerpt(some([*dict.fromkeys(partitions + said)], NAMED)) or None
+    bad = [(at, state) for at in windows if (state := window_states.get(at.partition)) and state.is_bad]
+    window_problems = [f"{at.grain} {at.key} of {_whose(at)} {state.said}" for at, state in bad]
+    return excerpt(some([*dict.fromkeys(partitions + window_problems)], NAMED)) or None
 
 
 def _whose(at: WindowAddress) -> str:
     return f"{at.dataset} {at.sub_partition}".rstrip()
 
 
-def put(connection: sa.Connection, found: Mapping[Partition, str | None], now: datetime) -> None:
+def put(connection: sa.Connection, reasons: Mapping[Partition, str | None], now: datetime) -> None:
     """Mark outputs, or let them pass again. Write only what differs, in one transaction with what revealed it.
 
     An output that was never marked has no row.
     """
-    known = quality.known(connection, found)
-    was = {output: known.get((output, INPUTS), _NEVER) for output in found}
-    states = {output: CheckState(MARKED if why else PASSED, why) for output, why in sorted(found.items())}
+    check_states = quality.check_states(connection, reasons)
+    was = {output: check_states.get((output, INPUTS), _NEVER) for output in reasons}
+    states = {output: CheckState(MARKED if why else PASSED, why) for output, why in sorted(reasons.items())}
     new = {at: state for at, state in states.items() if state != was[at] and MARKED in (state.state, was[at].state)}
-    said = {"check": INPUTS, "by": BY, "at": now}
-    rows = [{"feed": str(at.feed), "partition": at.key, **vars(state), **said} for at, state in new.items()]
-    changes = [Change(at, log.QUALITY, INPUTS, now, was[at].state or None, *_told(state)) for at, state in new.items()]
+    common = {"check": INPUTS, "by": BY, "at": now}
+    rows = [{"feed": str(at.feed), "partition": at.key, **vars(state), **common} for at, state in new.items()]
+    changes = [
+        Change(at, log.QUALITY, INPUTS, now, was[at].state or None, *_log_values(state)) for at, state in new.items()
+    ]
     upsert(connection, table, rows, ["state", "reason", "by", "at"])
     log.append(connection, changes)
 
 
-def _told(state: CheckState) -> tuple[str, str | None, str]:
+def _log_values(state: CheckState) -> tuple[str, str | None, str]:
     return state.state, state.reason, BY
 
 
@@ -235,5 +251,5 @@ def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
 
     The next pass finds out whether it is good, as it has all windows that the output waited for.
     """
-    found = look(connection, [output])
-    put(connection, {at: why for at, why in found.items() if why}, now)
+    reasons = look(connection, [output])
+    put(connection, {at: why for at, why in reasons.items() if why}, now)

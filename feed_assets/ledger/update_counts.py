@@ -21,36 +21,40 @@ def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update
     by_key = {(str(each.partition.feed), each.partition.key, each.id): each for each in pinned}
     if not by_key:
         return set()
-    asked = key_tables.updates(connection, ((each.partition, each.id) for each in by_key.values()))
-    mine = key_tables.same(update, asked) & update.c.windows.is_(None)
-    rows = connection.execute(sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, mine))
-    told = reported_by_others(connection, {each.partition.feed for each in by_key.values()})
-    found = {by_key[row.feed, row.partition, row.id] for row in rows}
-    return {each for each in found if each.partition.feed not in told}
+    key_table = key_tables.updates(connection, ((each.partition, each.id) for each in by_key.values()))
+    is_uncounted = key_tables.same_keys(update, key_table) & update.c.windows.is_(None)
+    rows = connection.execute(sa.select(update.c.feed, update.c.partition, update.c.id).join(key_table, is_uncounted))
+    self_reported = reported_by_others(connection, {each.partition.feed for each in by_key.values()})
+    uncounted_updates = {by_key[row.feed, row.partition, row.id] for row in rows}
+    return {each for each in uncounted_updates if each.partition.feed not in self_reported}
 
 
 def is_counted(connection: sa.Connection, counted: Partition, update_id: str) -> bool:
     """Return whether the records of an update are counted by window."""
-    mine = updates.is_(counted, update_id) & update.c.windows.is_not(None)
-    return connection.execute(sa.select(update.c.id).where(mine)).first() is not None
+    condition = updates.is_(counted, update_id) & update.c.windows.is_not(None)
+    return connection.execute(sa.select(update.c.id).where(condition)).first() is not None
 
 
 def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> set[Feed]:
     """Return those of some feeds whose producers report themselves what they write: one seek for each."""
-    asked = key_tables.rows(connection, ("name",), [[str(feed)] for feed in feeds])
-    query = sa.select(dataset.c.name).join(asked, key_tables.same(dataset, asked)).where(dataset.c.reported)
+    key_table = key_tables.rows(connection, ("name",), [[str(feed)] for feed in feeds])
+    query = (
+        sa.select(dataset.c.name).join(key_table, key_tables.same_keys(dataset, key_table)).where(dataset.c.reported)
+    )
     return {Feed.parse(name) for name in connection.execute(query).scalars()}
 
 
-def keep(connection: sa.Connection, found: Iterable[tuple[Update, Counts]], who: str, now: datetime) -> None:
+def keep(connection: sa.Connection, counted_updates: Iterable[tuple[Update, Counts]], by: str, now: datetime) -> None:
     """Store the counts of updates that have none, and append each to the log, for the counter. Repeatable."""
-    for counted, counts in found:
+    for counted, counts in counted_updates:
         row = updates.find(connection, counted.partition, counted.id)
-        mine = updates.is_(counted.partition, counted.id) & update.c.windows.is_(None)
-        is_new = row and connection.execute(sa.update(update).where(mine).values(windows=text_of(counts))).rowcount
+        is_uncounted = updates.is_(counted.partition, counted.id) & update.c.windows.is_(None)
+        is_new = (
+            row and connection.execute(sa.update(update).where(is_uncounted).values(windows=text_of(counts))).rowcount
+        )
         if row and is_new:
             number = log.append(
-                connection, [Change(counted.partition, log.COUNTED, counted.id, now, row.state, row.state, who=who)]
+                connection, [Change(counted.partition, log.COUNTED, counted.id, now, row.state, row.state, who=by)]
             )
             this = updates.is_(counted.partition, counted.id)
             connection.execute(sa.update(update).where(this).values(changed=number))
@@ -63,10 +67,12 @@ def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
     """
     partitions = [*partitions]
     history = update.alias()
-    asked = key_tables.partitions(connection, partitions)
-    published = key_tables.same(history, asked) & (history.c.state == updates.PUBLISHED)
-    last = sa.select(sa.func.max(history.c.id)).where(published).correlate(asked).scalar_subquery()
-    query = sa.select(update.c.feed, update.c.partition, update.c.windows).join(asked, key_tables.same(update, asked))
+    key_table = key_tables.partitions(connection, partitions)
+    published = key_tables.same_keys(history, key_table) & (history.c.state == updates.PUBLISHED)
+    last = sa.select(sa.func.max(history.c.id)).where(published).correlate(key_table).scalar_subquery()
+    query = sa.select(update.c.feed, update.c.partition, update.c.windows).join(
+        key_table, key_tables.same_keys(update, key_table)
+    )
     rows = connection.execute(query.where(update.c.id == last))
     counts = {Partition(Feed.parse(row.feed), row.partition): row.windows for row in rows}
     return {each: (counts.get(each), number) for each, number in log.last_of(connection, partitions).items()}

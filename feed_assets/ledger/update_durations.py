@@ -28,29 +28,29 @@ def durations_of(
 ) -> dict[tuple[Feed, Feed], tuple[Duration, ...]]:
     """Return durations by first and last table; `pairs` has the first tables of each last one."""
     reached = _newest(connection, pairs, limit)
-    ids = {each.sequence: {each.correlation, *each.parents} for some in reached.values() for each in some}
-    firsts = {first for some in pairs.values() for first in some}
-    began = _began(connection, firsts, {each for some in ids.values() for each in some})
+    ids = {each.sequence: {each.correlation, *each.parents} for events in reached.values() for each in events}
+    firsts = {first for tables in pairs.values() for first in tables}
+    began = _began(connection, firsts, {each for own_ids in ids.values() for each in own_ids})
     return {
         (first, last): tuple(
             _duration(each, start)
             for each in reached.get(last, ())
             if (start := _start(each, [at for one in ids[each.sequence] for at in began.get((first, one), ())]))
         )
-        for last, some in pairs.items()
-        for first in some
+        for last, tables in pairs.items()
+        for first in tables
     }
 
 
 def _newest(connection: sa.Connection, tables: Collection[Feed], limit: int) -> dict[Feed, list[Recorded]]:
     """Return the newest events of each table, oldest first."""
     floors = shown_from(connection, limit, tables)
-    asked = key_tables.rows(connection, ("feed", "first"), floors.items())
-    mine = (event.c.feed == asked.c.feed) & (event.c.sequence >= sa.cast(asked.c.first, sa.BigInteger))
-    found: dict[Feed, list[Recorded]] = {}
-    for row in connection.execute(sa.select(event).join(asked, mine).order_by(event.c.sequence)).mappings():
-        found.setdefault(Feed.parse(row["feed"]), []).append(event_store.recorded_of(row))
-    return found
+    key_table = key_tables.rows(connection, ("feed", "first"), floors.items())
+    is_newest = (event.c.feed == key_table.c.feed) & (event.c.sequence >= sa.cast(key_table.c.first, sa.BigInteger))
+    events_by_table: dict[Feed, list[Recorded]] = {}
+    for row in connection.execute(sa.select(event).join(key_table, is_newest).order_by(event.c.sequence)).mappings():
+        events_by_table.setdefault(Feed.parse(row["feed"]), []).append(event_store.recorded_of(row))
+    return events_by_table
 
 
 def _start(reached: Recorded, starts: Iterable[datetime]) -> datetime | None:
@@ -66,13 +66,13 @@ def _began(
     connection: sa.Connection, tables: Collection[Feed], correlations: Collection[str]
 ) -> dict[tuple[Feed, str], list[datetime]]:
     """Return the times of events by table and correlation id: one index seek for each."""
-    found: dict[tuple[Feed, str], list[datetime]] = {}
-    asked = key_tables.rows(connection, ("correlation",), [[each] for each in correlations])
-    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(map(str, tables)))
-    for row in connection.execute(sa.select(event).where(mine)).mappings():
+    times: dict[tuple[Feed, str], list[datetime]] = {}
+    key_table = key_tables.rows(connection, ("correlation",), [[each] for each in correlations])
+    condition = event.c.correlation.in_(sa.select(key_table.c.correlation)) & event.c.feed.in_(sorted(map(str, tables)))
+    for row in connection.execute(sa.select(event).where(condition)).mappings():
         recorded = event_store.recorded_of(row)
-        found.setdefault((recorded.partition.feed, recorded.correlation), []).append(recorded.time)
-    return found
+        times.setdefault((recorded.partition.feed, recorded.correlation), []).append(recorded.time)
+    return times
 
 
 def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | None = None) -> dict[str, int]:
@@ -81,16 +81,21 @@ def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | N
     One seek for each table, and its newest events: never through all of its history.
     """
     names = known_tables(connection) if tables is None else sorted(map(str, tables))
-    asked = key_tables.rows(connection, ("feed",), [[name] for name in names])
+    key_table = key_tables.rows(connection, ("feed",), [[name] for name in names])
     history = event.alias()
-    mine = sa.select(history.c.sequence).where(history.c.feed == asked.c.feed).correlate(asked)
-    first = mine.order_by(history.c.sequence.desc()).offset(count - 1).limit(1).scalar_subquery()
-    return {feed: number or 0 for feed, number in connection.execute(sa.select(asked.c.feed, first))}
+    numbers = sa.select(history.c.sequence).where(history.c.feed == key_table.c.feed).correlate(key_table)
+    first = numbers.order_by(history.c.sequence.desc()).offset(count - 1).limit(1).scalar_subquery()
+    return {feed: number or 0 for feed, number in connection.execute(sa.select(key_table.c.feed, first))}
 
 
 def known_tables(connection: sa.Connection) -> list[str]:
     """Return the names of all tables that have events, by stepping from one to the next in the index."""
-    found = sa.select(sa.func.min(event.c.feed).label("feed")).cte("found", recursive=True)
-    after = sa.select(sa.func.min(event.c.feed)).where(event.c.feed > found.c.feed).correlate(found).scalar_subquery()
-    every = found.union_all(sa.select(after).where(found.c.feed.is_not(None)))
+    table_names = sa.select(sa.func.min(event.c.feed).label("feed")).cte("found", recursive=True)
+    after = (
+        sa.select(sa.func.min(event.c.feed))
+        .where(event.c.feed > table_names.c.feed)
+        .correlate(table_names)
+        .scalar_subquery()
+    )
+    every = table_names.union_all(sa.select(after).where(table_names.c.feed.is_not(None)))
     return [name for name in connection.execute(sa.select(every.c.feed)).scalars() if name is not None]

@@ -72,46 +72,46 @@ class UpdateRow:
 COLUMNS: list[sa.ColumnElement[Any]] = [update.c[name] for name in ("feed", *UpdateRow.__annotations__)]
 
 
-def row_of(found: sa.RowMapping) -> UpdateRow:
+def row_of(columns: sa.RowMapping) -> UpdateRow:
     """Return a selected row (of `COLUMNS`) as a value."""
-    values: dict[str, Any] = {**found}
+    values: dict[str, Any] = {**columns}
     partition = Partition(Feed.parse(values.pop("feed")), values.pop("partition"))
     return UpdateRow(partition, **values)
 
 
 def is_(partition: Partition, update_id: str | None = None) -> sa.ColumnElement[bool]:
     """Return the condition that picks a partition's rows, or one row."""
-    same = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
-    return same & (update.c.id == update_id) if update_id is not None else same
+    of_partition = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
+    return of_partition & (update.c.id == update_id) if update_id is not None else of_partition
 
 
 def find(connection: sa.Connection, partition: Partition, update_id: str) -> UpdateRow | None:
     """Return one update. Return None if the ledger does not have it."""
-    found = connection.execute(sa.select(*COLUMNS).where(is_(partition, update_id))).mappings().first()
-    return row_of(found) if found else None
+    row = connection.execute(sa.select(*COLUMNS).where(is_(partition, update_id))).mappings().first()
+    return row_of(row) if row else None
 
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, UpdateRow]:
     """Return the newest published update of each partition that has one: one seek each, however long the history is."""
-    found = connection.execute(
-        _newest(connection.dialect.name), key_tables.given(key_tables.keys(partitions))
+    rows = connection.execute(
+        _newest(connection.dialect.name), key_tables.row_parameter(key_tables.keys(partitions))
     ).mappings()
-    return {row.partition: row for row in map(row_of, found)}
+    return {row.partition: row for row in map(row_of, rows)}
 
 
 @cache
 def _newest(dialect: str) -> sa.Select[Any]:
     """Build the query once: a tick runs it for each partition that it visits, and building takes longer than that."""
-    asked, history = key_tables.table(dialect, key_tables.PARTITION), update.alias()
-    mine = key_tables.same(history, asked) & (history.c.state == PUBLISHED)
-    last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(asked).scalar_subquery()
-    return sa.select(*COLUMNS).join(asked, key_tables.same(update, asked)).where(update.c.id == last)
+    key_table, history = key_tables.table(dialect, key_tables.PARTITION), update.alias()
+    is_published = key_tables.same_keys(history, key_table) & (history.c.state == PUBLISHED)
+    last = sa.select(sa.func.max(history.c.id)).where(is_published).correlate(key_table).scalar_subquery()
+    return sa.select(*COLUMNS).join(key_table, key_tables.same_keys(update, key_table)).where(update.c.id == last)
 
 
 def gone(connection: sa.Connection, partition: Partition) -> UpdateRow | None:
     """Return the last update of a partition, if it was published and is no longer valid. Return None otherwise."""
-    mine = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
-    ended = mine & update.c.state.in_([PUBLISHED, INVALIDATED])
+    of_partition = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
+    ended = of_partition & update.c.state.in_([PUBLISHED, INVALIDATED])
     row = connection.execute(sa.select(*COLUMNS).where(ended).order_by(update.c.id.desc()).limit(1)).mappings().first()
     return row_of(row) if row and row["state"] == INVALIDATED else None
 
@@ -121,8 +121,10 @@ def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
     if not pins:
         return set()
     by_key = {(str(pin.partition.feed), pin.partition.key, pin.update_id): pin for pin in pins}
-    asked = key_tables.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
-    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, key_tables.same(update, asked))
+    key_table = key_tables.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
+    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(
+        key_table, key_tables.same_keys(update, key_table)
+    )
     return {
         by_key[row.feed, row.partition, row.id]
         for row in connection.execute(query.where(update.c.state == INVALIDATED))
@@ -131,8 +133,8 @@ def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
 
 def known_feeds(connection: sa.Connection, feeds: Iterable[str]) -> set[str]:
     """Return those of some feeds of which any update was ever recorded: one seek for each."""
-    asked = key_tables.rows(connection, ("feed",), [[feed] for feed in feeds])
-    query = sa.select(asked.c.feed).where(sa.exists().where(update.c.feed == asked.c.feed).correlate(asked))
+    key_table = key_tables.rows(connection, ("feed",), [[feed] for feed in feeds])
+    query = sa.select(key_table.c.feed).where(sa.exists().where(update.c.feed == key_table.c.feed).correlate(key_table))
     return {row.feed for row in connection.execute(query)}
 
 
@@ -154,18 +156,18 @@ def _published(feed: Feed, after: str | None = None) -> sa.Select[str, Any]:
     first = sa.select(sa.func.min(update.c.partition).label("key")).where(update.c.feed == str(feed))
     first = first if after is None else first.where(update.c.partition > after)
     keys, history = first.cte(recursive=True), update.alias()
-    mine = history.c.feed == str(feed)
-    following = sa.select(sa.func.min(history.c.partition)).where(mine, history.c.partition > keys.c.key)
+    of_feed = history.c.feed == str(feed)
+    following = sa.select(sa.func.min(history.c.partition)).where(of_feed, history.c.partition > keys.c.key)
     keys = keys.union_all(sa.select(following.scalar_subquery()).where(keys.c.key.is_not(None)))
-    is_published = sa.exists().where(mine, history.c.partition == keys.c.key, history.c.state == PUBLISHED)
+    is_published = sa.exists().where(of_feed, history.c.partition == keys.c.key, history.c.state == PUBLISHED)
     columns = sa.literal(str(feed)).label("feed"), keys.c.key.label("partition")
     return sa.select(*columns).where(keys.c.key.is_not(None), is_published)
 
 
 def consumed_by(connection: sa.Connection, partition: Partition, update_id: str) -> tuple[Pin, ...]:
     """Return what an update was built from."""
-    same = (consumed.c.feed == str(partition.feed)) & (consumed.c.partition == partition.key)
-    rows = connection.execute(sa.select(consumed).where(same, consumed.c.id == update_id, consumed.c.is_input))
+    of_output = (consumed.c.feed == str(partition.feed)) & (consumed.c.partition == partition.key)
+    rows = connection.execute(sa.select(consumed).where(of_output, consumed.c.id == update_id, consumed.c.is_input))
     return tuple(sorted(pin_of(row) for row in rows))
 
 
@@ -189,21 +191,21 @@ def change(
 
     Events that the run of an invalidated update consumed are due again, until it is valid again.
     """
-    known = find(connection, partition, update_id)
-    if known:
-        values |= {"state": state, "changed": _log(connection, known, state, values.get("reason"), now)}
+    before = find(connection, partition, update_id)
+    if before:
+        values |= {"state": state, "changed": _log(connection, before, state, values.get("reason"), now)}
         connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
-    if known and known.run and state == INVALIDATED:
-        inbox.give_back(connection, output_of(connection, known), known.run)
-    return known.state if known else None
+    if before and before.run and state == INVALIDATED:
+        inbox.give_back(connection, output_of(connection, before), before.run)
+    return before.state if before else None
 
 
-def _log(connection: sa.Connection, known: UpdateRow, state: str, why: str | None, now: datetime) -> int:
+def _log(connection: sa.Connection, before: UpdateRow, state: str, why: str | None, now: datetime) -> int:
     """Append a state to the log, if that has it. Return the number of the change, or of the last one before it."""
     if state not in LOGGED:
         return log.last(connection)
     return log.append(
-        connection, [Change(known.partition, log.UPDATE, known.id, now, known.state, state, why, known.run)]
+        connection, [Change(before.partition, log.UPDATE, before.id, now, before.state, state, why, before.run)]
     )
 
 
@@ -233,12 +235,12 @@ def output_of(connection: sa.Connection, row: UpdateRow) -> Partition:
 def outputs_of(connection: sa.Connection, rows: Collection[UpdateRow]) -> dict[UpdateRow, Partition]:
     """Return the same of several updates, in one statement. No run of ours has made others' batches."""
     held = [row for row in rows if row.run and row.partition.parent]
-    asked = key_tables.rows(connection, ("id",), [[row.run] for row in held])
-    query = sa.select(run.c.id, run.c.feed, run.c.partition).join(asked, run.c.id == asked.c.id)
-    found = (
+    key_table = key_tables.rows(connection, ("id",), [[row.run] for row in held])
+    query = sa.select(run.c.id, run.c.feed, run.c.partition).join(key_table, run.c.id == key_table.c.id)
+    output_by_run = (
         {run_id: Partition(Feed.parse(feed), key) for run_id, feed, key in connection.execute(query)} if held else {}
     )
-    return {row: _held(row, found.get(row.run or "")) for row in rows}
+    return {row: _held(row, output_by_run.get(row.run or "")) for row in rows}
 
 
 def _held(row: UpdateRow, built: Partition | None) -> Partition:
@@ -267,9 +269,9 @@ def insert(
 ) -> None:
     """Record an update that the ledger does not have; if it is published, with its write event."""
     key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
-    number, who, why = log.last(connection), values.get("run"), values.get("reason")
+    number, by, why = log.last(connection), values.get("run"), values.get("reason")
     if state in LOGGED:
-        number = log.append(connection, [Change(partition, log.UPDATE, update_id, at, None, state, why, who)])
+        number = log.append(connection, [Change(partition, log.UPDATE, update_id, at, None, state, why, by)])
     values |= {"origin": origin, "state": state, "at": at, "changed": number}
     connection.execute(sa.insert(update).values({**key, **values}))
     row = find(connection, partition, update_id) if state == PUBLISHED else None
@@ -294,11 +296,11 @@ def sync(
     its parent partition's.
     """
     with ledger.read() as connection:
-        known = newest(connection, [partition]).get(partition)
-        if agrees(known, valid) and (
-            known is None or not is_batch or batch_partitions.has_joined(connection, partition)
+        recorded_row = newest(connection, [partition]).get(partition)
+        if agrees(recorded_row, valid) and (
+            recorded_row is None or not is_batch or batch_partitions.has_joined(connection, partition)
         ):
-            return known
+            return recorded_row
     with ledger.change() as connection:
         _invalidate_after(connection, partition, valid.id if valid else "", reasons, as_of, now)
         if valid is None:
@@ -311,16 +313,18 @@ def sync(
 
 def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None:
     """Log a batch that is new to a partition and has updates from before, so that readers of the partition get it."""
-    if known := newest(connection, [batch]).get(batch):
+    if recorded_row := newest(connection, [batch]).get(batch):
         why = f"it is a batch of {batch.parent}"
-        log.append(connection, [Change(batch, log.UPDATE, known.id, now, known.state, known.state, why)])
+        log.append(
+            connection, [Change(batch, log.UPDATE, recorded_row.id, now, recorded_row.state, recorded_row.state, why)]
+        )
 
 
-def agrees(known: UpdateRow | None, valid: Update | None) -> bool:
+def agrees(recorded_row: UpdateRow | None, valid: Update | None) -> bool:
     """Return whether the newest update on the blackboard is the one that the ledger has, files and all."""
-    if known is None or valid is None:
-        return known is None and valid is None
-    return known.id == valid.id and (not known.is_foreign or known.version == valid.files_digest)
+    if recorded_row is None or valid is None:
+        return recorded_row is None and valid is None
+    return recorded_row.id == valid.id and (not recorded_row.is_foreign or recorded_row.version == valid.files_digest)
 
 
 def _invalidate_after(
@@ -333,42 +337,42 @@ def _invalidate_after(
 
 
 def _ingest(connection: sa.Connection, valid: Update, now: datetime, as_of: int) -> None:
-    known = find(connection, valid.partition, valid.id)
-    if known and known.changed > as_of:
+    recorded_row = find(connection, valid.partition, valid.id)
+    if recorded_row and recorded_row.changed > as_of:
         return
-    seen = {"version": valid.files_digest, **files_of(valid)}
-    if known is None:
+    values = {"version": valid.files_digest, **files_of(valid)}
+    if recorded_row is None:
         correlation = foreign_correlation(valid.partition, valid.id)
-        insert(connection, valid.partition, valid.id, FOREIGN, PUBLISHED, now, correlation=correlation, **seen)
-    elif known.is_foreign and (known.state, known.version) != (PUBLISHED, valid.files_digest):
-        other_data = {} if known.version == valid.files_digest else {"windows": None}
-        publish(connection, valid.partition, valid.id, now, reason=None, **seen, **other_data)
-    elif known.state in (INVALIDATED, ABANDONED, REFUSED, PRUNED):
-        known_or_seen = seen if known.version is None else {}
-        publish(connection, valid.partition, valid.id, now, reason=None, **known_or_seen)
+        insert(connection, valid.partition, valid.id, FOREIGN, PUBLISHED, now, correlation=correlation, **values)
+    elif recorded_row.is_foreign and (recorded_row.state, recorded_row.version) != (PUBLISHED, valid.files_digest):
+        other_data = {} if recorded_row.version == valid.files_digest else {"windows": None}
+        publish(connection, valid.partition, valid.id, now, reason=None, **values, **other_data)
+    elif recorded_row.state in (INVALIDATED, ABANDONED, REFUSED, PRUNED):
+        missing_values = values if recorded_row.version is None else {}
+        publish(connection, valid.partition, valid.id, now, reason=None, **missing_values)
 
 
-def files_of(found: Update) -> dict[str, Any]:
+def files_of(written: Update) -> dict[str, Any]:
     """Return the columns with the files of an update."""
-    names = [(file.key.removeprefix(f"{found.path}/"), file.size, file.etag) for file in found.files]
-    digest, listing = found.files_digest, json.dumps(names)
-    counts = {"size": found.size, "files": len(found.files), "modified": found.modified}
+    names = [(file.key.removeprefix(f"{written.path}/"), file.size, file.etag) for file in written.files]
+    digest, listing = written.files_digest, json.dumps(names)
+    counts = {"size": written.size, "files": len(written.files), "modified": written.modified}
     return {**counts, "files_digest": digest, "listing": listing}
 
 
 def edge(connection: sa.Connection, partitions: Iterable[Partition], of: Any, state: str) -> dict[Partition, str]:
     """Return the first or last update of each partition in a state: one index seek for each."""
-    asked = key_tables.partitions(connection, partitions)
-    mine = key_tables.same(update, asked) & (update.c.state == state)
-    found = sa.select(of(update.c.id)).where(mine).correlate(asked).scalar_subquery()
-    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, found))
+    key_table = key_tables.partitions(connection, partitions)
+    condition = key_tables.same_keys(update, key_table) & (update.c.state == state)
+    edge_id = sa.select(of(update.c.id)).where(condition).correlate(key_table).scalar_subquery()
+    rows = connection.execute(sa.select(key_table.c.feed, key_table.c.partition, edge_id))
     return {Partition(Feed.parse(feed), key): update_id for feed, key, update_id in rows if update_id}
 
 
 def columns_of(connection: sa.Connection, pin: Pin) -> tuple[tuple[str, str], ...]:
     """Return name and type of each column of an update of ours; () if they are not known."""
-    found = connection.execute(sa.select(update.c.columns).where(is_(pin.partition, pin.update_id))).scalar()
-    return tuple((name, kind) for name, kind in json.loads(found)) if found else ()
+    columns = connection.execute(sa.select(update.c.columns).where(is_(pin.partition, pin.update_id))).scalar()
+    return tuple((name, kind) for name, kind in json.loads(columns)) if columns else ()
 
 
 def recorded(connection: sa.Connection, partition: Partition, update_id: str) -> Update | None:
@@ -377,4 +381,6 @@ def recorded(connection: sa.Connection, partition: Partition, update_id: str) ->
     if listing is None:
         return None
     path = Update(partition, update_id, ()).path
-    return Update(partition, update_id, tuple(File(f"{path}/{name}", *rest) for name, *rest in json.loads(listing)))
+    return Update(
+        partition, update_id, tuple(File(f"{path}/{name}", *details) for name, *details in json.loads(listing))
+    )

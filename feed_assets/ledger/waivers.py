@@ -22,27 +22,29 @@ class Waiver:
 
     problem: str
     why: str
-    who: str
+    by: str
     at: datetime
 
 
-def waive(ledger: Ledger, partition: Partition, problem: str, why: str, who: str, now: datetime) -> None:
+def waive(ledger: Ledger, partition: Partition, problem: str, why: str, by: str, now: datetime) -> None:
     """Let the consumers of a partition, or of a window, go on in spite of a problem. Log that. Repeatable."""
     with ledger.change() as connection:
-        known = waived(connection, [partition]).get(partition)
-        if known and (known.problem, known.why, known.who) == (problem, why, who):
+        previous = waived(connection, [partition]).get(partition)
+        if previous and (previous.problem, previous.why, previous.by) == (problem, why, by):
             return
         key = {"feed": str(partition.feed), "partition": partition.key}
-        values = {"problem": problem, "why": why, "who": who, "at": now, "position": log.last(connection)}
+        values = {"problem": problem, "why": why, "who": by, "at": now, "position": log.last(connection)}
         upsert(connection, waiver, [{**key, **values}], [*values])
-        said = f"{why} (waived: {problem})"
-        log.append(connection, [Change(partition, log.QUALITY, WAIVER, now, None, "waived", said, who)])
+        reason = f"{why} (waived: {problem})"
+        log.append(connection, [Change(partition, log.QUALITY, WAIVER, now, None, "waived", reason, by)])
 
 
 def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Waiver]:
     """Return what was waived of some partitions, and still is: one seek for each."""
-    asked = key_tables.partitions(connection, partitions)
-    rows = connection.execute(sa.select(waiver).join(asked, key_tables.same(waiver, asked)).where(~_is_over()))
+    key_table = key_tables.partitions(connection, partitions)
+    rows = connection.execute(
+        sa.select(waiver).join(key_table, key_tables.same_keys(waiver, key_table)).where(~_is_over())
+    )
     return {Partition(Feed.parse(row.feed), row.partition): _waiver(row) for row in rows}
 
 
@@ -51,8 +53,8 @@ def _is_over() -> sa.ColumnElement[bool]:
 
     A mark with other words does not count, as its words are compared. First data are those that had the problem.
     """
-    said = change.c.before.is_distinct_from(quality.MARKED) | (change.c.after != quality.MARKED)
-    fails = (change.c.kind == log.QUALITY) & change.c.after.in_(quality.BLOCKING) & said
+    is_no_mark = change.c.before.is_distinct_from(quality.MARKED) | (change.c.after != quality.MARKED)
+    fails = (change.c.kind == log.QUALITY) & change.c.after.in_(quality.BLOCKING) & is_no_mark
     earlier = change.alias()
     had_data = sa.exists().where(_of(earlier), _is_data(earlier), earlier.c.sequence <= waiver.c.position)
     is_other = _is_data(change) & had_data.correlate(waiver)
@@ -60,12 +62,12 @@ def _is_over() -> sa.ColumnElement[bool]:
     return sa.exists().where(later, fails | (change.c.kind == log.WINDOW) | is_other).correlate(waiver)
 
 
-def _of(told: sa.FromClause) -> sa.ColumnElement[bool]:
-    return (told.c.feed == waiver.c.feed) & (told.c.partition == waiver.c.partition)
+def _of(changes: sa.FromClause) -> sa.ColumnElement[bool]:
+    return (changes.c.feed == waiver.c.feed) & (changes.c.partition == waiver.c.partition)
 
 
-def _is_data(told: sa.FromClause) -> sa.ColumnElement[bool]:
-    return told.c.kind.in_((log.UPDATE, log.EVENT)) & told.c.after.is_distinct_from(log.PRUNED)
+def _is_data(changes: sa.FromClause) -> sa.ColumnElement[bool]:
+    return changes.c.kind.in_((log.UPDATE, log.EVENT)) & changes.c.after.is_distinct_from(log.PRUNED)
 
 
 def _waiver(row: sa.Row[tuple[str, ...]]) -> Waiver:

@@ -18,7 +18,7 @@ from feed_assets.ledger import event_store, key_tables, log, subscriptions, upda
 from feed_assets.ledger.states import window_policies
 from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.states.watermarks import Line, watermarks
-from feed_assets.ledger.states.window_queries import known
+from feed_assets.ledger.states.window_queries import stored_windows
 from feed_assets.ledger.states.window_rows import WindowRow
 from feed_assets.ledger.tables import change, due, update
 
@@ -36,14 +36,14 @@ def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> d
 
 def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddress]]) -> dict[Partition, KnownWindow]:
     """Return the same of windows in groups. The first bad ones of each group are named."""
-    found = known(connection, {at for each in groups for at in each}) if groups else {}
-    named = {at: found[at] for each in groups for at in _named(found, each)}
+    row_by_address = stored_windows(connection, {at for each in groups for at in each}) if groups else {}
+    named = {at: row_by_address[at] for each in groups for at in _named(row_by_address, each)}
     tracked = window_policies.tracked(connection, {at.dataset for at in named}) if named else {}
-    said = whys(connection, named.values(), tracked)
+    reasons = whys(connection, named.values(), tracked)
     return {
         at.partition: KnownWindow(
             row.state,
-            row.bad or said.get(at, ""),
+            row.bad or reasons.get(at, ""),
             row.records,
             row.changed or 0,
             row.held is not None,
@@ -51,15 +51,15 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
             row.told or 0,
             row.issue,
         )
-        for at, row in found.items()
+        for at, row in row_by_address.items()
     }
 
 
-def _named(found: Mapping[WindowAddress, WindowRow], windows: Iterable[WindowAddress]) -> list[WindowAddress]:
+def _named(row_by_address: Mapping[WindowAddress, WindowRow], windows: Iterable[WindowAddress]) -> list[WindowAddress]:
     """Return the first windows for which an input is not complete, and the first that something is wrong with."""
-    known = [(at, found[at].state) for at in windows if at in found]
-    is_open = [at for at, state in known if state not in DONE and state is not WindowState.INVALID]
-    is_bad = [at for at, state in known if state in (WindowState.INVALID, WindowState.COMPLETE_WITH_ISSUE)]
+    states = [(at, row_by_address[at].state) for at in windows if at in row_by_address]
+    is_open = [at for at, state in states if state not in DONE and state is not WindowState.INVALID]
+    is_bad = [at for at, state in states if state in (WindowState.INVALID, WindowState.COMPLETE_WITH_ISSUE)]
     return is_open[:NAMED] + is_bad[:NAMED]
 
 
@@ -80,16 +80,16 @@ def counted_by_nobody(
     connection: sa.Connection, inputs: Iterable[WindowInput], newest: Iterable[updates.UpdateRow]
 ) -> set[Partition]:
     """Return the partitions of feeds counted by their readers whose newest updates no run has counted."""
-    mine = {at for each in inputs if each.counts_itself or each.counters for at in each.counted}
-    rows = [row for row in newest if row.partition in mine or row.partition.parent in mine]
+    counted = {at for each in inputs if each.counts_itself or each.counters for at in each.counted}
+    rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
     if not rows:
         return set()
-    asked = key_tables.updates(connection, ((row.partition, row.id) for row in rows))
-    query = sa.select(update.c.feed, update.c.partition).join(asked, key_tables.same(update, asked))
-    found = connection.execute(query.where(update.c.windows.is_(None)))
-    lacking = {Partition(Feed.parse(feed), key) for feed, key in found}
+    key_table = key_tables.updates(connection, ((row.partition, row.id) for row in rows))
+    query = sa.select(update.c.feed, update.c.partition).join(key_table, key_tables.same_keys(update, key_table))
+    uncounted_keys = connection.execute(query.where(update.c.windows.is_(None)))
+    lacking = {Partition(Feed.parse(feed), key) for feed, key in uncounted_keys}
     named = {at for each in rows if each.partition in lacking for at in (each.partition, each.partition.parent) if at}
-    return named & mine
+    return named & counted
 
 
 def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Partition]:
@@ -97,10 +97,10 @@ def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Pa
     counters = {at for each in inputs for at in each.counters}
     if not counters:
         return set()
-    asked = key_tables.partitions(connection, counters)
+    key_table = key_tables.partitions(connection, counters)
     ends = due.c.state.in_([State.WAITS_FOR_A_PERSON.value, State.SKIPS_LATE_DATA.value])
     goes_on = ~sa.func.coalesce(ends, sa.false())
-    query = sa.select(due.c.feed, due.c.partition).join(asked, key_tables.same(due, asked)).where(goes_on)
+    query = sa.select(due.c.feed, due.c.partition).join(key_table, key_tables.same_keys(due, key_table)).where(goes_on)
     return {Partition(Feed.parse(feed), key) for feed, key in connection.execute(query)}
 
 
@@ -115,17 +115,25 @@ def late_since(
                 readers.setdefault((str(pin.partition.feed), pin.partition.key, pin.update_id), []).append(output)
     if not readers:
         return {}
-    asked = key_tables.rows(connection, ("feed", "partition", "position"), readers)
-    mine = (change.c.feed == asked.c.feed) & (change.c.partition == asked.c.partition) & (change.c.kind == log.WINDOW)
-    mine &= change.c.sequence > sa.cast(asked.c.position, sa.BigInteger)
-    names = [asked.c[name] for name in ("feed", "partition", "position")]
-    query = sa.select(*names, sa.func.min(change.c.at).label("at")).join(asked, mine).where(change.c.after.in_([*DONE]))
-    found: dict[Partition, dict[Partition, datetime]] = {}
+    key_table = key_tables.rows(connection, ("feed", "partition", "position"), readers)
+    is_later = (
+        (change.c.feed == key_table.c.feed)
+        & (change.c.partition == key_table.c.partition)
+        & (change.c.kind == log.WINDOW)
+    )
+    is_later &= change.c.sequence > sa.cast(key_table.c.position, sa.BigInteger)
+    names = [key_table.c[name] for name in ("feed", "partition", "position")]
+    query = (
+        sa.select(*names, sa.func.min(change.c.at).label("at"))
+        .join(key_table, is_later)
+        .where(change.c.after.in_([*DONE]))
+    )
+    times_by_output: dict[Partition, dict[Partition, datetime]] = {}
     for row in connection.execute(query.group_by(*names)):
         window = Partition(Feed.parse(row.feed), row.partition)
         for output in readers[row.feed, row.partition, row.position]:
-            found.setdefault(output, {})[window] = row.at
-    return found
+            times_by_output.setdefault(output, {})[window] = row.at
+    return times_by_output
 
 
 def reached(
@@ -135,18 +143,20 @@ def reached(
     waited = [each for need in needs for each in need.inputs if isinstance(each, UpdateInput) and each.beyond]
     if not waited:
         return {}
-    found = _last_times(connection, [newest[each.partition] for each in waited if each.partition in newest])
+    times = _last_times(connection, [newest[each.partition] for each in waited if each.partition in newest])
     for at in {each.partition for each in waited if isinstance(each, TableInput)}:
         marker = event_store.last_marker(connection, at)
-        found |= {at: moment} if marker and is_moment(marker) and isinstance(moment := decode(marker), datetime) else {}
-    return found | _watermarks(connection, waited)
+        times |= {at: moment} if marker and is_moment(marker) and isinstance(moment := decode(marker), datetime) else {}
+    return times | _watermarks(connection, waited)
 
 
 def _last_times(connection: sa.Connection, rows: Iterable[updates.UpdateRow]) -> dict[Partition, datetime]:
-    asked = key_tables.updates(connection, ((row.partition, row.id) for row in rows))
-    query = sa.select(update.c.feed, update.c.partition, update.c.last).join(asked, key_tables.same(update, asked))
-    found = connection.execute(query.where(update.c.last.is_not(None)))
-    return {Partition(Feed.parse(feed), key): last for feed, key, last in found}
+    key_table = key_tables.updates(connection, ((row.partition, row.id) for row in rows))
+    query = sa.select(update.c.feed, update.c.partition, update.c.last).join(
+        key_table, key_tables.same_keys(update, key_table)
+    )
+    last_times = connection.execute(query.where(update.c.last.is_not(None)))
+    return {Partition(Feed.parse(feed), key): last for feed, key, last in last_times}
 
 
 def _watermarks(connection: sa.Connection, waited: Iterable[UpdateInput]) -> dict[Partition, datetime]:

@@ -31,7 +31,7 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
     row is there once. If several have read them, or one only a part, everything is loaded, and takes the place of all.
     """
     with services.ledger.read() as connection:
-        known = batch_partitions.known(connection, [output])[output]
+        known = batch_partitions.recorded_batches(connection, [output])[output]
         read = batch_sets.read_by_batch(connection, output)
     number = following([*(each.name for each in known), *_on_the_blackboard(services, output)])
     touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}

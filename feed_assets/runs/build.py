@@ -238,7 +238,7 @@ class _Build:
         if not self.order.baseline:
             return ()
         with self.services.ledger.read() as connection:
-            return tuple(newest_profiles.known(connection, self.order.baseline).values())
+            return tuple(newest_profiles.profiles_of(connection, self.order.baseline).values())
 
     def _is_suspect(self, pinned: Pinned) -> bool:
         """Return whether a deep check has found something the last time that it ran."""
@@ -246,7 +246,7 @@ class _Build:
         if not deep:
             return False
         with self.services.ledger.read() as connection:
-            known = quality.known(connection, monitors.judged(self.order, pinned))
+            known = quality.check_states(connection, monitors.judged(self.order, pinned))
         return any(check in deep and each.state != quality.PASSED for (_, check), each in known.items())
 
     def _uncounted(self, pinned: Pinned) -> Mapping[str, Sequence[Update]]:

@@ -68,7 +68,7 @@ def _holder(services: Services, partition: Partition) -> Update | None:
     if partition.parent is None or numbers_in(partition.name) is None:
         return None
     with services.ledger.read() as connection:
-        held = batch_partitions.known(connection, [partition.parent])[partition.parent]
+        held = batch_partitions.recorded_batches(connection, [partition.parent])[partition.parent]
         valid = updates.newest(connection, held)
     # Include this batch as if it were valid: one that is pruned already no longer is.
     holder = replaced({*valid, partition}).get(partition)
@@ -82,7 +82,7 @@ def _found(services: Services, partition: Partition) -> tuple[Found, ...]:
     """
     found = removal.find(services.board, partition)
     with services.ledger.read() as connection:
-        known = pruning.known(connection, partition, found[-1].id if found else "")
+        known = pruning.recorded_updates(connection, partition, found[-1].id if found else "")
         readers = pruning.readers(connection, partition)
     return tuple(_with(each, known.get(each.id), readers.get(each.id)) for each in found)
 

@@ -67,7 +67,7 @@ def close(*args, word="close"):
 def closed(name, *keys):
     partitions = [Partition(Feed.parse(name), key) for key in keys]
     with open_ledger(settings().ledger).read() as connection:
-        return {at.key: (each.why, each.who) for at, each in closures.closed(connection, partitions).items()}
+        return {at.key: (each.why, each.by) for at, each in closures.closed(connection, partitions).items()}
 
 
 def part(start, records, **more):

@@ -48,7 +48,7 @@ def test_what_is_pushed_is_reported_and_completes_its_windows_though_nobody_has_
     def state() -> str:
         world.tick()
         with services.ledger.read() as connection:
-            return str(window_queries.known(connection, [at])[at].state)
+            return str(window_queries.stored_windows(connection, [at])[at].state)
 
     world.tick()
     publish(services, BatchContent(batches.batch("a"), {"events.json": b"{}\n{}\n"}, ((hour, 2),)), "receiver a")

@@ -43,7 +43,7 @@ def source(at, offsets=None, records=100, **more):
 def state(ledger, at=W[0], grain="5min", sub_partition=""):
     address = window_queries.WindowAddress(FOO, sub_partition, grain, f"{at:%Y-%m-%d-%H:%M}")
     with ledger.read() as connection:
-        found = window_queries.known(connection, [address])
+        found = window_queries.stored_windows(connection, [address])
         why = whys(connection, found.values(), {FOO: tracked(connection)})
     return str(found[address].state), why[address].partition("%); ")[2]
 

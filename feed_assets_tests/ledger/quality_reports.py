@@ -20,7 +20,7 @@ def report_failed(ledger, address=HOUR, check="no_bots", reason="many bots"):
 
 def window_row(ledger, address):
     with ledger.read() as connection:
-        return window_queries.known(connection, [address])[address]
+        return window_queries.stored_windows(connection, [address])[address]
 
 
 def window_fact(ledger, address):

@@ -153,7 +153,7 @@ class World:
 
     def sink(self) -> None:
         with self.ledger.read() as connection:
-            found = event_store.ours(connection, subscriptions.position(connection, SINK), 1000)
+            found = event_store.our_events(connection, subscriptions.position(connection, SINK), 1000)
         self.sunk += [each.sequence for each in found]
         with self.ledger.write() as connection:
             subscriptions.advance(connection, SINK, found[-1].sequence if found else 0)

@@ -6,7 +6,7 @@ from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.pins import Pin
 from feed_assets.ledger import due, tables
 from feed_assets.ledger import recovery as ledger_rebuild
-from feed_assets.ledger.batch_partitions import known as batches
+from feed_assets.ledger.batch_partitions import recorded_batches as batches
 from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.fact_queries import facts
 from feed_assets_tests.support.build_needs import need_of

@@ -80,7 +80,7 @@ def state(ledger, hour, dataset=EFFECT.feed, sub_partition="campaign=men", grain
     key = f"2019-11-24-{hour:02d}:00" if grain == "hour" else "2019-11-24"
     at = WindowAddress(dataset, sub_partition, grain, key)
     with ledger.read() as connection:
-        found = window_queries.known(connection, [at])
+        found = window_queries.stored_windows(connection, [at])
     return str(found[at].state) if at in found else None
 
 

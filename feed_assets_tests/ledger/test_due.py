@@ -221,7 +221,7 @@ def test_what_is_to_be_rebuilt_waits_for_the_next_tick_only_after_what_that_hear
     with ledger.read() as connection:
         told = log.after(connection, 0, 100, 10)
         assert [*filter(quality.is_heard, told)] == [*told][:is_heard]
-        assert len(connection.execute(sa.select(change).where(quality.heard())).all()) == is_heard
+        assert len(connection.execute(sa.select(change).where(quality.heard_condition())).all()) == is_heard
 
 
 def test_of_two_who_have_read_the_same_the_first_requests_it_and_whoever_looks_when_its_wait_is_over(ledger):

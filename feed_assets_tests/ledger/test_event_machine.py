@@ -80,13 +80,13 @@ def consumed_when_requested(monkeypatch):
 
 def by_what_is_recorded(monkeypatch):
     """An update is complete as soon as all of it is recorded, delivered or not."""
-    seen = inbox._seen
+    seen = inbox._history_of
 
     def seen_already(consumer, correlations, every, _):
         recorded = {(str(consumer.feed), str(table)): 10**9 for table in consumer.tables}
         return seen(consumer, correlations, every, recorded)
 
-    monkeypatch.setattr(inbox, "_seen", seen_already)
+    monkeypatch.setattr(inbox, "_history_of", seen_already)
 
 
 def whatever_was_requested(monkeypatch):

@@ -47,7 +47,7 @@ def parts(ledger):
 def states(ledger):
     at = [WindowAddress(FOO, "", "hour", f"2026-01-01-{hour}:00") for hour in (15, 16, 17)]
     with ledger.read() as connection:
-        found = window_queries.known(connection, at)
+        found = window_queries.stored_windows(connection, at)
     return [(str(found[each].state), found[each].records, found[each].counts, found[each].folded) for each in at]
 
 
@@ -136,7 +136,9 @@ def test_the_reports_of_feeds_are_kept_and_go_on_to_correct(ledger):
     assert parts(ledger) == [("", "2026-01-01", None), ("web", FOLDED, 10)]
     assert report(ledger, [part("2026-01-01", 3, version=2)], LATER, COUNTER).accepted == 1
     with ledger.read() as connection:
-        (row,) = window_queries.known(connection, [WindowAddress(FOO, "", "hour", "2026-01-01-15:00")]).values()
+        (row,) = window_queries.stored_windows(
+            connection, [WindowAddress(FOO, "", "hour", "2026-01-01-15:00")]
+        ).values()
     assert (str(row.state), row.records) == ("open", 3)
     assert report(ledger, [part("0", 3, tier="web", version=9)], LATER).rejected
 

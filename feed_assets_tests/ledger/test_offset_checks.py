@@ -205,7 +205,7 @@ def lines_at_random(rng):
 def check_against(world, ledger, dataset):
     addresses = {at: window_queries.WindowAddress(dataset, "", "5min", f"{at:%Y-%m-%d-%H:%M}") for at in W}
     with ledger.read() as connection:
-        known = window_queries.known(connection, addresses.values())
+        known = window_queries.stored_windows(connection, addresses.values())
     for at, address in addresses.items():
         lacking, doubled = (
             {name: joined((one, one) for one in sorted(some)) for name, some in each.items()}

@@ -27,7 +27,7 @@ from feed_assets.ledger import (
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.old_rows import prune_log
-from feed_assets.ledger.tables import change, event, inbox, taken
+from feed_assets.ledger.tables import change, event, inbox, taken_event
 from feed_assets_tests.ledger.retention_world import DAYS, START, World, acts
 from feed_assets_tests.support.ledger_records import deliver, scanned, statements, waiting
 
@@ -223,7 +223,7 @@ def test_taken_rows_go_with_their_events_and_those_of_a_current_update_stay(ledg
     heard(ledger)
     prune(ledger)
     with ledger.read() as connection:
-        left = connection.execute(sa.select(taken.c.run).order_by(taken.c.run)).scalars().all()
+        left = connection.execute(sa.select(taken_event.c.run).order_by(taken_event.c.run)).scalars().all()
     assert left == ["run 3", "run 4"], "the newest valid update, and the one before it"
 
 

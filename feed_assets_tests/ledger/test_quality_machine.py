@@ -143,7 +143,7 @@ class Machine:
 
     def states(self):
         with self.ledger.read() as connection:
-            known = window_queries.known(connection, [address(at) for at in self.looked])
+            known = window_queries.stored_windows(connection, [address(at) for at in self.looked])
         return {at: known[address(at)].state.value for at in self.looked if address(at) in known}
 
     def run(self, steps):
@@ -233,7 +233,7 @@ def write(ledger, at, count, writer, who, barrier):
     won = []
     for _ in range(count):
         with ledger.read() as connection:
-            seen = window_queries.known(connection, [at])[at].state
+            seen = window_queries.stored_windows(connection, [at])[at].state
         barrier.wait()
         move = backfills.finish if seen is WindowState.BACKFILLING else backfills.begin
         with suppress(IllegalTransition):  # Somebody was faster.

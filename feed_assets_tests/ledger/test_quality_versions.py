@@ -33,8 +33,8 @@ def record_all(ledger, *lines):
 
 def state(ledger):
     with ledger.read() as connection:
-        row = window_queries.known(connection, [HOUR]).get(HOUR)
-        (check,) = quality.known(connection, [HOUR.partition]).values()
+        row = window_queries.stored_windows(connection, [HOUR]).get(HOUR)
+        (check,) = quality.check_states(connection, [HOUR.partition]).values()
     return row and row.state.value, row and row.issue, check.state, check.reason
 
 
@@ -108,4 +108,4 @@ def test_audits_of_our_own_have_no_version(ledger):
     with ledger.change() as connection:
         for said in (quality.FAILED, quality.PASSED):
             assert quality.report(connection, at, "unique", said, None, "run", NOW)
-        assert quality.known(connection, [at])[at, "unique"].state == "passed"
+        assert quality.check_states(connection, [at])[at, "unique"].state == "passed"

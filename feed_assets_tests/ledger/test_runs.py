@@ -157,7 +157,7 @@ def test_what_is_said_of_an_input_after_a_run_has_ended_is_not_told_with_it(ledg
         runs.end(connection, "one", updates.PUBLISHED, NOW + MINUTE, None)
     with ledger.read() as connection:
         (_, ended) = run_changes(connection, 0, 9)
-    found, known = ([each.check for each in some] for some in (ended.found, ended.known))
+    found, known = ([each.check for each in some] for some in (ended.output_findings, ended.input_findings))
     assert (found, known) == (["its own"], ["before", "until then"])
 
 

@@ -34,7 +34,7 @@ def fill(ledger, region, day):
 def state(ledger, grain, key, sub_partition=""):
     address = WindowAddress(FOO, sub_partition, grain, key)
     with ledger.read() as connection:
-        row = window_queries.known(connection, [address]).get(address)
+        row = window_queries.stored_windows(connection, [address]).get(address)
     return row.state if row else WindowState.OPEN
 
 
@@ -121,7 +121,7 @@ def test_another_grain_is_summed_up_from_what_was_counted(ledger):
     assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
     address = WindowAddress(FOO, "", "30min", "2026-01-01-15:30")
     with ledger.read() as connection:
-        assert window_queries.known(connection, [address])[address].records == 600
+        assert window_queries.stored_windows(connection, [address])[address].records == 600
 
 
 def test_a_larger_base_grain_is_counted_from_what_was_reported(ledger):
@@ -131,7 +131,7 @@ def test_a_larger_base_grain_is_counted_from_what_was_reported(ledger):
     declare(ledger, None, FIRST)
     address = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     with ledger.read() as connection:
-        found = window_queries.known(connection, [address])[address]
+        found = window_queries.stored_windows(connection, [address])[address]
         assert window_policies.tracked(connection, [FOO])[FOO].base == "hour"
     assert (found.state, found.records, found.counts) == ("complete", 1200, {"kafka": 1200})
     count_reports.report(ledger, [part("part", {HOUR: 1100}, version=1)], NOW)
@@ -175,7 +175,7 @@ def filled(day):
 def bounds(ledger, key, sub_partition=""):
     address = WindowAddress(FOO, sub_partition, "day", key)
     with ledger.read() as connection:
-        row = window_queries.known(connection, [address])[address]
+        row = window_queries.stored_windows(connection, [address])[address]
     return row.start, row.end, row.state.value
 
 
@@ -281,7 +281,7 @@ def test_what_is_complete_by_accepted_parts_alone_stays_so_and_is_told_once(ledg
     told = [each[1:] for each in transitions(ledger) if each[0] == "hour@2026-01-01-15:00"]
     assert told == [("open", "complete")]
     with ledger.read() as connection:
-        assert window_queries.known(connection, [hour])[hour].accepted == "accepted by ada: lost, too"
+        assert window_queries.stored_windows(connection, [hour])[hour].accepted == "accepted by ada: lost, too"
 
 
 def test_a_batch_date_is_named_by_the_start_that_is_shown_or_by_its_midnight(ledger):

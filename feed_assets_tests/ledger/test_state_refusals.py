@@ -29,7 +29,7 @@ def reasons(outcome):
 
 def row(ledger, address=FIVE):
     with ledger.read() as connection:
-        return window_queries.known(connection, [address])[address]
+        return window_queries.stored_windows(connection, [address])[address]
 
 
 def test_a_report_with_which_sums_are_too_large_is_found_among_the_others(ledger):

@@ -43,7 +43,7 @@ def test_each_statement_of_a_report_is_a_seek(sqlite_ledger):
 def asked(ledger):
     address = window_queries.WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     with ledger.read() as connection:
-        window_queries.known(connection, [address])
+        window_queries.stored_windows(connection, [address])
         watermarks(connection, [(FOO, "", grain) for grain in ("5min", "hour")])
 
 

@@ -78,7 +78,7 @@ def test_what_no_report_names_any_more_leaves_nothing(ledger):
     count_reports.report(ledger, [part("part-1", {}, version=1)], NOW)
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
     with ledger.read() as connection:
-        assert window_queries.known(connection, [address]) == {}
+        assert window_queries.stored_windows(connection, [address]) == {}
 
 
 def test_an_operator_accepts_a_window(almost):

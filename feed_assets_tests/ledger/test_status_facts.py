@@ -15,7 +15,7 @@ from feed_assets.ledger.due import Woken, acknowledge, look, wake
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.states import window_queries
 from feed_assets.ledger.states.window_rows import WindowRow, write
-from feed_assets.ledger.status_facts import ShownPartition, known, latest_keys, stale
+from feed_assets.ledger.status_facts import ShownPartition, grid_facts, latest_keys, stale
 from feed_assets_tests.support.statement_counter import counted_statements
 
 NOW = datetime(2026, 1, 20, tzinfo=UTC)
@@ -44,7 +44,7 @@ def test_what_people_have_said_of_a_partition_or_of_the_window_that_it_is(ledger
     closures.close(ledger, [at(0), window(1).partition], "it is final", "ann", NOW)
     waivers.waive(ledger, window(2).partition, "bots", "known", "bob", NOW)
     with ledger.read() as connection:
-        found = known(connection, [ShownPartition(at(number), (window(number),)) for number in range(4)])
+        found = grid_facts(connection, [ShownPartition(at(number), (window(number),)) for number in range(4)])
     told = "closed by ann at 2026-01-20 00:00 UTC: it is final"
     assert [found[at(number)].closed for number in range(4)] == [told, told, None, None]
     assert [found[at(number)].waiver for number in range(4)] == [None, None, ("bots", "bob", "known"), None]
@@ -55,7 +55,7 @@ def test_what_lies_in_a_closed_window_is_closed(ledger):
     day = WindowAddress(FEED, "", "day", f"{NOW:%Y-%m-%d}").partition
     closures.close(ledger, [day], "it is final", "ann", NOW)
     with ledger.read() as connection:
-        found = known(connection, [ShownPartition(at(number), (window(number),)) for number in (0, 23, 24)])
+        found = grid_facts(connection, [ShownPartition(at(number), (window(number),)) for number in (0, 23, 24)])
     told = "day@2026-01-20 is closed by ann at 2026-01-20 00:00 UTC: it is final"
     assert [found[at(number)].closed for number in (0, 23, 24)] == [told, told, None]
 
@@ -66,7 +66,7 @@ def test_what_failed_and_what_is_marked_are_told_apart(ledger):
         for number, state in enumerate(states):
             quality.report(connection, at(number), "c", state, state, "me", NOW)
     with ledger.read() as connection:
-        found = known(connection, [ShownPartition(at(number)) for number in range(len(states))])
+        found = grid_facts(connection, [ShownPartition(at(number)) for number in range(len(states))])
     assert [found[at(number)].failed for number in range(5)] == ["c: failed", "c: stale", None, None, None]
     assert [found[at(number)].marked for number in range(5)] == [None, None, "marked", None, None]
 
@@ -74,7 +74,7 @@ def test_what_failed_and_what_is_marked_are_told_apart(ledger):
 def test_what_was_published_and_is_not_counted_yet_is_open(ledger):
     published(ledger, at(0))
     with ledger.read() as connection:
-        found = known(connection, [ShownPartition(at(0), (window(0),)), ShownPartition(at(1), (window(1),))])
+        found = grid_facts(connection, [ShownPartition(at(0), (window(0),)), ShownPartition(at(1), (window(1),))])
     assert (found[at(0)].window, found[at(0)].window_why) == (WindowState.OPEN, "its records are not counted yet")
     assert found[at(1)].window is None
 
@@ -82,7 +82,7 @@ def test_what_was_published_and_is_not_counted_yet_is_open(ledger):
 def test_statements_are_as_many_for_many_datasets_and_partitions_as_for_one(ledger):
     def statements(shown):
         with counted_statements(ledger.engine) as found, ledger.read() as connection:
-            known(connection, shown)
+            grid_facts(connection, shown)
         return len(found)
 
     assert statements(asked(48, feeds=50)) == statements(asked(1)) < 12
@@ -133,7 +133,7 @@ def test_of_several_windows_a_partition_is_the_one_that_is_not_done_else_the_one
     put(ledger, *states)
     day = Partition(FEED, "2026-01-20")
     with ledger.read() as connection:
-        its = known(connection, [ShownPartition(day, tuple(window(number) for number in range(len(states))))])[day]
+        its = grid_facts(connection, [ShownPartition(day, tuple(window(number) for number in range(len(states))))])[day]
     assert its.window is found
     assert its.window_why.startswith(said)
 

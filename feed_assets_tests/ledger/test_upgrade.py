@@ -151,7 +151,7 @@ def test_one_run_at_a_time_holds_of_those_that_run(upgraded):
 def test_pauses_sinks_sources_and_looks_go_on_where_they_were(upgraded):
     assert [*asked(upgraded, pauses.paused, [REPORT, OTHER])] == [OTHER]
     sink = asked(upgraded, subscriptions.position, "published to file://events")
-    assert [each.correlation for each in asked(upgraded, event_store.ours, sink, 10)] == ["s2"]
+    assert [each.correlation for each in asked(upgraded, event_store.our_events, sink, 10)] == ["s2"]
     kept = {name.replace("litter", "orphans"): value for name, value in CURSORS.items() if name.startswith(KEPT)}
     assert {name: asked(upgraded, get_cursor, name) for name in kept} == kept
     with upgraded.read() as connection:

@@ -90,7 +90,7 @@ def states() -> dict[str, str]:
         keys = [(hour.start + number * step).strftime("%Y-%m-%d-%H:%M") for number in range(count)]
         wanted += [WindowAddress(FOO, "", grain, key) for key in keys]
     with open_ledger(settings().ledger).read() as connection:
-        known = window_queries.known(connection, wanted)
+        known = window_queries.stored_windows(connection, wanted)
     found: dict[str, set[str]] = {}
     for at in wanted:
         found.setdefault(at.grain, set()).add(str(known[at].state))
@@ -101,7 +101,7 @@ def flag(name: str, key: str = HOUR) -> str | None:
     """What an output is marked for; None if it is not."""
     at = Partition(Feed.parse(f"web/{name}/v1.0"), key)
     with open_ledger(settings().ledger).read() as connection:
-        found = quality.known(connection, [at]).get((at, INPUTS))
+        found = quality.check_states(connection, [at]).get((at, INPUTS))
     return found.reason if found and found.state == quality.MARKED else None
 
 

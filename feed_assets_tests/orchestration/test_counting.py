@@ -76,7 +76,7 @@ class World:
     def state(self, feed: str, grain: str = "day", key: str = DAY) -> str | None:
         at = WindowAddress(Feed.parse(feed), "", grain, key)
         with ledger().read() as connection:
-            found = window_queries.known(connection, [at])
+            found = window_queries.stored_windows(connection, [at])
         return str(found[at].state) if at in found else None
 
     def verdict(self, feed: str):

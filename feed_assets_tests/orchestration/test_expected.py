@@ -73,7 +73,7 @@ def opened() -> dict[str, str]:
 
 def missing(feed: Feed = FEED) -> list[str]:
     with open_ledger(settings().ledger).read() as connection:
-        return sorted(expected_cursor.known(connection, [feed])[feed].missing)
+        return sorted(expected_cursor.last_results(connection, [feed])[feed].missing)
 
 
 def drop(tested, *days: int, more: str = "") -> list[str]:

@@ -119,7 +119,7 @@ class Life:
         self.unheard, self.heard_from = [], True
         told = late_partitions(self.graph, self.ledger, self.now)
         with self.ledger.read() as connection:
-            known = expected_cursor.known(connection, [FEED])[FEED].missing
+            known = expected_cursor.last_results(connection, [FEED])[FEED].missing
         missing = self.by_the_whole_history()
         assert known.keys() == missing.keys(), self.now
         assert self.cadence.cron is None or dict(known) == missing, self.now

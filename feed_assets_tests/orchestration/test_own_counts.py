@@ -68,7 +68,7 @@ def sourced(starts, count: int = 1, sub_partition: dict[str, str] | None = None)
 def state_of(grain: str, key: str, sub_partition: str = "") -> tuple[str, int] | None:
     at = WindowAddress(Feed.parse(OWN), sub_partition, grain, key)
     with open_ledger(settings().ledger).read() as connection:
-        found = window_queries.known(connection, [at])
+        found = window_queries.stored_windows(connection, [at])
     return (str(found[at].state), found[at].records) if at in found else None
 
 

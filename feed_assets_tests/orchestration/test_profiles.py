@@ -73,12 +73,12 @@ class Days:
 
 def known(partition: Partition) -> dict[str, str]:
     with open_ledger(settings().ledger).read() as connection:
-        return {name: each.state for (_, name), each in quality.known(connection, [partition]).items()}
+        return {name: each.state for (_, name), each in quality.check_states(connection, [partition]).items()}
 
 
 def said(partition: Partition, check: str) -> str | None:
     with open_ledger(settings().ledger).read() as connection:
-        return quality.known(connection, [partition])[partition, check].reason
+        return quality.check_states(connection, [partition])[partition, check].reason
 
 
 def test_deep_checks_run_while_the_baseline_is_small_and_then_only_where_something_is_off():
@@ -116,7 +116,7 @@ def test_what_was_measured_is_kept_of_what_was_published_alone():
     days.drop(1, 2)
     partitions = [Partition(Feed.parse(SUMS), f"2026-01-{day:02}") for day in (1, 2)]
     with open_ledger(settings().ledger).read() as connection:
-        assert newest_profiles.known(connection, partitions) == {partitions[0]: EQUAL}
+        assert newest_profiles.profiles_of(connection, partitions) == {partitions[0]: EQUAL}
 
 
 @pytest.mark.parametrize(("found", "ok", "state"), [(2, True, "warned"), (3, False, "failed")])
@@ -176,7 +176,7 @@ def complete(hour: int, day: int = 2, count: int = 100, version: int = 0) -> Non
 def state_of(hour: int, day: int = 2) -> WindowState:
     at = WindowAddress(FOO, "", "hour", f"2026-01-{day:02}-{hour:02}:00")
     with open_ledger(settings().ledger).read() as connection:
-        return window_queries.known(connection, [at])[at].state
+        return window_queries.stored_windows(connection, [at])[at].state
 
 
 def hour_of(hour: int, day: int = 2) -> Partition:
@@ -202,7 +202,7 @@ def test_a_deep_check_of_the_companion_that_fails_makes_the_hour_invalid_and_its
     assert days.harness.newest("web/foo_profile/v1.0", "2026-01-02-15:00")
     measured = Partition(Feed.parse("web/foo_profile/v1.0"), "2026-01-02-15:00")
     with open_ledger(settings().ledger).read() as connection:
-        assert newest_profiles.known(connection, [measured]) == {measured: EQUAL}
+        assert newest_profiles.profiles_of(connection, [measured]) == {measured: EQUAL}
     assert days.harness.checks("web/foo_profile", "2026-01-02-15:00") == {"profile": True, "no_bots": False}
 
 

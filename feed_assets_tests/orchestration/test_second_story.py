@@ -179,7 +179,7 @@ def quality_of_hour() -> dict[str, str]:
     """What hour 15 of foo was found to be, by check."""
     at = WindowAddress(FOO, "", "hour", HOUR).partition
     with open_ledger(settings().ledger).read() as connection:
-        return {name: found.state for (_, name), found in quality.known(connection, [at]).items()}
+        return {name: found.state for (_, name), found in quality.check_states(connection, [at]).items()}
 
 
 def test_an_anomaly_starts_the_deep_checks_which_run_again_of_what_is_made_again():

@@ -249,7 +249,7 @@ def states() -> tuple[str, str]:
     day = WindowAddress(Feed.parse(A), "", "day", DAY)
     hours = [WindowAddress(Feed.parse(A), "", "hour", start.strftime("%Y-%m-%d-%H:%M")) for start, _ in WHOLE]
     with ledger().read() as connection:
-        known = window_queries.known(connection, [day, *hours])
+        known = window_queries.stored_windows(connection, [day, *hours])
     return str(known[day].state), " ".join(sorted({str(known[hour].state) for hour in hours}))
 
 
@@ -290,7 +290,7 @@ def transitions() -> list[str]:
 def found(feed: str, check: str = "seen") -> str:
     """The state of a check of a day of a feed."""
     with ledger().read() as connection:
-        return quality.known(connection, [at(feed)])[at(feed), check].state
+        return quality.check_states(connection, [at(feed)])[at(feed), check].state
 
 
 MADE_AGAIN = f"{A} {DAY} (check seen failed before the data were made again, and has not run since: half of it is lost)"

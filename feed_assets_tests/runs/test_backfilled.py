@@ -46,7 +46,7 @@ def invalid(lake: Lake) -> Lake:
 def state(lake: Lake) -> tuple[WindowState, str | None]:
     """The hour's, and what is stale of it."""
     with lake.services.ledger.read() as connection:
-        row = window_queries.known(connection, [HOUR])[HOUR]
+        row = window_queries.stored_windows(connection, [HOUR])[HOUR]
     return row.state, row.stale
 
 

@@ -107,8 +107,8 @@ def known(lake, feed=CLEAN):
     """The states of a day's checks, and what was measured of it."""
     partition = Partition(feed, DAY)
     with lake.services.ledger.read() as connection:
-        found = quality.known(connection, [partition])
-        measured = newest_profiles.known(connection, [partition])
+        found = quality.check_states(connection, [partition])
+        measured = newest_profiles.profiles_of(connection, [partition])
     return {check: each.state for (_, check), each in found.items()}, measured.get(partition)
 
 

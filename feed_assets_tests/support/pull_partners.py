@@ -77,7 +77,7 @@ class Partner:
 
     def registered(self, name: str = FIRST) -> Pulled:
         with self.ledger.read() as connection:
-            return intake_files.known(connection, FEED, [f"out/{name}"])[f"out/{name}"]
+            return intake_files.registered(connection, FEED, [f"out/{name}"])[f"out/{name}"]
 
     def held(self) -> dict[str, list[str]]:
         """By partition what its batches hold, as a reader gets them."""

@@ -30,7 +30,7 @@ _Prepare = Callable[[sa.Connection, WindowRow], WindowState]
 
 
 def begin(
-    ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime, expected: WindowState | None = None
+    ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime, expected: WindowState | None = None
 ) -> ReportOutcome:
     """Record that a window is being made again. The result is `known` if it is already.
 
@@ -42,11 +42,11 @@ def begin(
         check_transition(str(row.address.partition), row.state, WindowState.BACKFILLING)
         return WindowState.BACKFILLING
 
-    return _move(ledger, address, WindowState.BACKFILLING, prepare, why, who, now, expected)
+    return _move(ledger, address, WindowState.BACKFILLING, prepare, why, by, now, expected)
 
 
 def finish(
-    ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime, expected: WindowState | None = None
+    ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime, expected: WindowState | None = None
 ) -> ReportOutcome:
     """Record that a window was made again: it is backfilled, or open by its counts. The result is `known` if it is.
 
@@ -56,14 +56,14 @@ def finish(
     def prepare(connection: sa.Connection, row: WindowRow) -> WindowState:
         check_transition(str(row.address.partition), row.state, WindowState.BACKFILLED)
         lock_log(connection)
-        quality.make_stale(connection, row.address.partition, who, now)
+        quality.make_stale(connection, row.address.partition, by, now)
         look_at_checks(connection, row)
         return WindowState.BACKFILLED
 
-    return _move(ledger, address, WindowState.BACKFILLED, prepare, why, who, now, expected)
+    return _move(ledger, address, WindowState.BACKFILLED, prepare, why, by, now, expected)
 
 
-def give_up(ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime) -> ReportOutcome:
+def give_up(ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime) -> ReportOutcome:
     """Record that a window is not made again after all: counts and checks decide. `known` if it was not begun.
 
     Raises InvalidName for a window that the dataset does not have.
@@ -72,27 +72,27 @@ def give_up(ledger: Ledger, address: WindowAddress, why: str, who: str, now: dat
     def prepare(_: sa.Connection, row: WindowRow) -> WindowState:
         return WindowState.OPEN if row.state is WindowState.BACKFILLING else row.state
 
-    return _move(ledger, address, None, prepare, why, who, now, None)
+    return _move(ledger, address, None, prepare, why, by, now, None)
 
 
 def _move(
     ledger: Ledger,
     address: WindowAddress,
-    known: WindowState | None,
+    target: WindowState | None,
     prepare: _Prepare,
     why: str,
-    who: str,
+    by: str,
     now: datetime,
     expected: WindowState | None,
 ) -> ReportOutcome:
     with ledger.write() as connection:
         tracked = window_policies.lock(connection, [address.dataset], now)[address.dataset]
         address = placed(tracked, address)
-        judging = Judging(connection, address.dataset, tracked, now, who)
+        judging = Judging(connection, address.dataset, tracked, now, by)
         row = judging.row(address)
         if expected is not None and row.state is not expected:
             raise IllegalTransition(f"{address.partition} is {row.state}, expected {expected}: somebody was faster.")
-        if row.state is known:
+        if row.state is target:
             return ReportOutcome(known=1)
         state = prepare(connection, row)
         if state is row.state:
@@ -106,8 +106,8 @@ def settle(ledger: Ledger, now: datetime) -> None:
     A run begins them after its claims, and may be killed anywhere: whoever finishes runs does this, too. Repeatable.
     """
     with ledger.read() as connection:
-        left = _of_ended_runs(connection)
-    for address, run_id, state, reason in left:
+        ended_backfills = _of_ended_runs(connection)
+    for address, run_id, state, reason in ended_backfills:
         with suppress(IllegalTransition, PartitionClosed):  # Somebody was faster: it has changed since, or is final.
             if state == PUBLISHED:
                 finish(ledger, address, f"run {run_id} has published it", run_id, now)

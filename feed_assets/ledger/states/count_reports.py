@@ -70,8 +70,8 @@ def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | N
             return outcome
     middle = len(reports) // 2
     first, second = (report(ledger, half, now, by) for half in (reports[:middle], reports[middle:]))
-    whole = first.with_(second)
-    return replace(whole, rejected=[*{each.raw: each for each in reversed(whole.rejected)}.values()][::-1])
+    total = first.with_(second)
+    return replace(total, rejected=[*{each.raw: each for each in reversed(total.rejected)}.values()][::-1])
 
 
 def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None) -> ReportOutcome:
@@ -91,12 +91,12 @@ def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | 
 
 def _by_line(rejected: Iterable[Rejected]) -> list[Rejected]:
     """Return one reject of each line, with the first of its reasons: each window of a source is a report."""
-    found: dict[str, dict[str, None]] = {}
+    reasons_by_line: dict[str, dict[str, None]] = {}
     for each in rejected:
-        found.setdefault(each.raw, {})[each.reason] = None
+        reasons_by_line.setdefault(each.raw, {})[each.reason] = None
     return [
         Rejected(raw, next(iter(whys)) + (f" (the first of {len(whys)} reasons)" if len(whys) > 1 else ""))
-        for raw, whys in found.items()
+        for raw, whys in reasons_by_line.items()
     ]
 
 
@@ -114,7 +114,7 @@ class _Recording:
     def record(self, reports: Sequence[Report]) -> None:
         placed = map(self._placed, reports)
         newest = self._newest([each for each in placed if self._is_sound(each)])
-        before = self._known(newest.values())
+        before = self._stored(newest.values())
         new = [each for each in newest.values() if self._is_newer(each, before.get(each.key))]
         judging = Judging(self.connection, self.dataset, self.tracked, self.now, self.by)
         new = self._not_closed(self._not_folded(new, before, judging), before)
@@ -136,8 +136,8 @@ class _Recording:
 
     def _take_back(self, deltas: _Deltas) -> None:
         """Remove what our own runs have counted of a feed whose producer reports, from now on: once for each feed."""
-        ours = (table.c.dataset == str(self.dataset)) & (table.c.by == COUNTER)
-        gone = sa.delete(table).where(ours).returning(*_COUNTED)
+        is_own = (table.c.dataset == str(self.dataset)) & (table.c.by == COUNTER)
+        gone = sa.delete(table).where(is_own).returning(*_COUNTED)
         for each in self.connection.execute(gone).all():
             _add(deltas, each, windows_of(each.windows).items(), -1)
 
@@ -180,24 +180,24 @@ class _Recording:
 
     def _newest(self, reports: Iterable[Report]) -> dict[_Key, Report]:
         """Return the report of each part with the greatest version; of two that differ in one version the first."""
-        found: dict[_Key, Report] = {}
+        report_by_key: dict[_Key, Report] = {}
         for new in reports:
-            if self._is_newer(new, known := found.get(new.key)):
-                self.outcome.known += known is not None
-                found[new.key] = new
-        return found
+            if self._is_newer(new, previous := report_by_key.get(new.key)):
+                self.outcome.known += previous is not None
+                report_by_key[new.key] = new
+        return report_by_key
 
-    def _is_newer(self, new: Report, known: Any | None) -> bool:
-        if known is None:
+    def _is_newer(self, new: Report, previous: Any | None) -> bool:
+        if previous is None:
             return True
-        if not _are_of_one_kind(new.version, known.version):
-            before, now = version_shown(known.version), version_shown(new.version)
-            told = f"part {new.part!r} has the version {before}, and now {now}"
-            self._reject(new, f"{told}: expected moments, or whole numbers, and not both.")
+        if not _are_of_one_kind(new.version, previous.version):
+            before, now = version_shown(previous.version), version_shown(new.version)
+            problem = f"part {new.part!r} has the version {before}, and now {now}"
+            self._reject(new, f"{problem}: expected moments, or whole numbers, and not both.")
             return False
-        if new.version > known.version:
+        if new.version > previous.version:
             return True
-        if new.version == known.version and new.digest != known.digest:
+        if new.version == previous.version and new.digest != previous.digest:
             self._reject(
                 new,
                 f"part {new.part!r} was reported with the same version {version_shown(new.version)} and other content: "
@@ -207,12 +207,12 @@ class _Recording:
             self.outcome.known += 1
         return False
 
-    def _known(self, reports: Iterable[Report]) -> Mapping[_Key, Any]:
+    def _stored(self, reports: Iterable[Report]) -> Mapping[_Key, Any]:
         names, dataset = ("dataset", "sub_partition", "tier", "part"), str(self.dataset)
-        asked = key_tables.rows(self.connection, names, ((dataset, *each.key) for each in reports))
+        key_table = key_tables.rows(self.connection, names, ((dataset, *each.key) for each in reports))
         columns = [table.c[name] for name in (*names, "version", "digest", "windows", "offsets")]
-        found = self.connection.execute(sa.select(*columns).join(asked, key_tables.same(table, asked)))
-        return {(row.sub_partition, row.tier, row.part): row for row in found}
+        rows = self.connection.execute(sa.select(*columns).join(key_table, key_tables.same_keys(table, key_table)))
+        return {(row.sub_partition, row.tier, row.part): row for row in rows}
 
     def _not_folded(self, new: list[Report], before: Mapping[_Key, Any], judging: Judging) -> list[Report]:
         """Return the reports that name no window whose reports are one row by now: they may be one of these.
@@ -279,9 +279,9 @@ def _are_of_one_kind(*versions: str) -> bool:
     return len({is_moment(version) for version in versions if version != NO_VERSION}) < 2
 
 
-def _changed(new: Report, known: Any | None) -> set[datetime]:
+def _changed(new: Report, previous: Any | None) -> set[datetime]:
     """Return the windows whose counts a report changes."""
-    before = windows_of(known.windows) if known else {}
+    before = windows_of(previous.windows) if previous else {}
     return {start for start, _ in {*new.windows} ^ {*before.items()}}
 
 
@@ -290,8 +290,8 @@ def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
     deltas: _Deltas = {}
     for each in new:
         _add(deltas, each, each.windows, 1)
-        if known := before.get(each.key):
-            _add(deltas, known, windows_of(known.windows).items(), -1)
+        if previous := before.get(each.key):
+            _add(deltas, previous, windows_of(previous.windows).items(), -1)
     return deltas
 
 
@@ -299,9 +299,9 @@ def _offset_changes(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterat
     """Yield the offsets that are reported now, and those that they replace."""
     for each in new:
         yield offset_checks.OffsetChange(each.sub_partition, each.tier, each.offsets, dict(each.windows))
-        if (known := before.get(each.key)) and known.offsets:
+        if (previous := before.get(each.key)) and previous.offsets:
             yield offset_checks.OffsetChange(
-                each.sub_partition, each.tier, known.offsets, windows_of(known.windows), -1
+                each.sub_partition, each.tier, previous.offsets, windows_of(previous.windows), -1
             )
 
 
@@ -324,5 +324,5 @@ def _data(reported: Any) -> int:
     """Return a number for what a report ingested: sums of these show whether windows hold the same reports."""
     if reported.tier != INGESTED:
         return 0
-    said = f"{reported.part} {reported.version} {reported.digest}"
-    return int.from_bytes(blake2b(said.encode(), digest_size=7).digest())
+    identity = f"{reported.part} {reported.version} {reported.digest}"
+    return int.from_bytes(blake2b(identity.encode(), digest_size=7).digest())

@@ -30,5 +30,5 @@ class Delta:
 
 def add_source(sources: dict[str, tuple[int, int]], tier: str, records: int, parts: int) -> None:
     """Add records and reports to those of a tier."""
-    known = sources.get(tier, (0, 0))
-    sources[tier] = known[0] + records, known[1] + parts
+    before = sources.get(tier, (0, 0))
+    sources[tier] = before[0] + records, before[1] + parts

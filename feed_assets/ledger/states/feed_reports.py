@@ -73,10 +73,10 @@ def count(
 
 def _count(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChanges, now: datetime) -> None:
     changed = {each.partition for each in batch.changes if each.kind in (log.UPDATE, log.COUNTED)}
-    mine = {each for each in changed if each.feed in feeds}
-    if mine:
+    partitions = {each for each in changed if each.feed in feeds}
+    if partitions:
         with ledger.read() as connection:
-            reports = [*_reports(connection, feeds, mine)]
+            reports = [*_reports(connection, feeds, partitions)]
         report(ledger, reports, now, COUNTER)
     _check(ledger, feeds, batch, now)
     with ledger.change() as connection:
@@ -85,18 +85,22 @@ def _count(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChan
 
 def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChanges, now: datetime) -> None:
     """Report the newest state of every check that has changed, for the windows that its partition fills."""
-    found = {(at.partition, at.subject): at.who for at in batch.changes if at.kind == log.QUALITY}
-    mine = {key: who for key, who in found.items() if key[0].feed in feeds and not address_of(key[0])}
-    if not mine:
+    reporters = {(at.partition, at.subject): at.who for at in batch.changes if at.kind == log.QUALITY}
+    own_reporters = {
+        key: reporter for key, reporter in reporters.items() if key[0].feed in feeds and not address_of(key[0])
+    }
+    if not own_reporters:
         return
     with ledger.read() as connection:
-        states = quality.known(connection, {partition for partition, _ in mine})
-    for key in sorted(mine.keys() & states.keys()):
-        (partition, check), told = key, states[key]
+        states = quality.check_states(connection, {partition for partition, _ in own_reporters})
+    for key in sorted(own_reporters.keys() & states.keys()):
+        (partition, check), check_state = key, states[key]
         feed = feeds[partition.feed]
         for at in feed.windows_within(partition) if feed.sub_partition_of(partition) is not None else ():
             with suppress(PartitionClosed):  # Its window is final: the partition's own check is known all the same.
-                report_quality(ledger, at, check, told.state, told.reason, mine[key] or COUNTER, now)
+                report_quality(
+                    ledger, at, check, check_state.state, check_state.reason, own_reporters[key] or COUNTER, now
+                )
 
 
 def _reports(
@@ -104,13 +108,15 @@ def _reports(
 ) -> Iterator[Report]:
     """Yield a report of each partition: empty if it has no valid update, or nobody has counted that yet."""
     foreign = {each.feed for each in partitions if feeds[each.feed].is_foreign}
-    told = update_counts.reported_by_others(connection, foreign)
+    self_reported = update_counts.reported_by_others(connection, foreign)
     for partition, (text, number) in sorted(update_counts.newest(connection, partitions).items()):
         feed = feeds[partition.feed]
         sub_partition = feed.sub_partition_of(partition)
         if sub_partition is not None:
-            known = _in_windows(text, feed.tracked, sub_partition) if text and partition.feed not in told else ()
-            yield Report(partition.feed, sub_partition, partition.key, known, version=encode(number))
+            counts = (
+                _in_windows(text, feed.tracked, sub_partition) if text and partition.feed not in self_reported else ()
+            )
+            yield Report(partition.feed, sub_partition, partition.key, counts, version=encode(number))
 
 
 def _in_windows(text: str, tracked: Tracked, sub_partition: str) -> tuple[tuple[datetime, int], ...]:

@@ -24,8 +24,8 @@ def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[Wind
 
 def holding(tracked: Tracked, at: WindowAddress, start: datetime) -> list[WindowAddress]:
     """Return a window, the larger ones that hold it, and those of the sub-partitions above."""
-    found = tracked.holding(at.dataset, at.sub_partition, start)
-    return [at, *(each for each in found if each != at and minutes_of(each.grain) >= minutes_of(at.grain))]
+    addresses = tracked.holding(at.dataset, at.sub_partition, start)
+    return [at, *(each for each in addresses if each != at and minutes_of(each.grain) >= minutes_of(at.grain))]
 
 
 def inner(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
@@ -44,5 +44,5 @@ def held_by(parts: Sequence[WindowRow], *, is_accepted: bool) -> str | None:
     lacks = any(not part.held and part.state is not WindowState.INVALID and part.state not in DONE for part in parts)
     if not bad or (lacks and not is_accepted):
         return None
-    others = ", ".join(part.named for part in bad[1:])
-    return f"{bad[0].held or bad[0].suspicion}{f'; and {others}' if others else ''}"
+    other_names = ", ".join(part.named for part in bad[1:])
+    return f"{bad[0].held or bad[0].suspicion}{f'; and {other_names}' if other_names else ''}"

@@ -60,8 +60,8 @@ def fold_all(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_
         with ledger.read() as connection:
             looked = _after(connection, after, limit)
         for name in _names(looked):
-            mine = _of(looked, name)
-            done += _fold(ledger, name, mine, now, before) if apply else _to_fold(ledger, name, mine, before)
+            keys = _of(looked, name)
+            done += _fold(ledger, name, keys, now, before) if apply else _to_fold(ledger, name, keys, before)
         if len(looked) < limit:
             return done
         after = looked[-1]
@@ -109,14 +109,16 @@ class _Folding:
 
     def old(self, keys: Sequence[_Key]) -> list[Any]:
         """Return the reports of others whose windows have all been complete for long."""
-        theirs = report.c.by.is_distinct_from(COUNTER) & (report.c.part != FOLDED) & (report.c.at <= self.before)
-        asked = key_tables.rows(self.connection, _KEY, keys)
+        is_foldable = report.c.by.is_distinct_from(COUNTER) & (report.c.part != FOLDED) & (report.c.at <= self.before)
+        key_table = key_tables.rows(self.connection, _KEY, keys)
         query = (
-            sa.select(report).join(asked, key_tables.same(report, asked)).where(theirs, report.c.windows != _NOTHING)
+            sa.select(report)
+            .join(key_table, key_tables.same_keys(report, key_table))
+            .where(is_foldable, report.c.windows != _NOTHING)
         )
-        found = self.connection.execute(query).all()
-        windows = self._windows(found)
-        return [each for each in found if all(self._is_old(windows.get(at)) for at in self._named(each))]
+        reports = self.connection.execute(query).all()
+        windows = self._windows(reports)
+        return [each for each in reports if all(self._is_old(windows.get(at)) for at in self._named(each))]
 
     def fold(self, old: Sequence[Any], now: datetime) -> None:
         """Put reports into the one row of their sub-partition and tier, and close their windows."""
@@ -125,23 +127,23 @@ class _Folding:
             row.folded = True
         write(self.connection, windows.values())
         for sub_partition, tier in {(each.sub_partition, each.tier) for each in old}:
-            some = [each for each in old if (each.sub_partition, each.tier) == (sub_partition, tier)]
-            self._put(sub_partition, tier, some, now)
+            group = [each for each in old if (each.sub_partition, each.tier) == (sub_partition, tier)]
+            self._put(sub_partition, tier, group, now)
         gone = [{f"its_{name}": getattr(each, name) for name in _KEY} for each in old]
-        same = (report.c[name] == sa.bindparam(f"its_{name}") for name in _KEY)
+        key_conditions = (report.c[name] == sa.bindparam(f"its_{name}") for name in _KEY)
         if gone:
-            self.connection.execute(sa.delete(report).where(*same), gone)
+            self.connection.execute(sa.delete(report).where(*key_conditions), gone)
 
     def _put(self, sub_partition: str, tier: str, old: Sequence[Any], now: datetime) -> None:
         key = dict(zip(_KEY, (str(self.dataset), sub_partition, tier, FOLDED), strict=True))
-        same = sa.and_(*(report.c[name] == value for name, value in key.items()))
-        known = self.connection.execute(sa.select(report).where(same)).first()
+        same_key = sa.and_(*(report.c[name] == value for name, value in key.items()))
+        previous = self.connection.execute(sa.select(report).where(same_key)).first()
         counts = [each for row in old for each in windows_of(row.windows).items()]
-        records = sum(count for _, count in counts) + (known.records if known else 0)
-        bounds = [start for start, _ in counts] + ([known.first, known.last] if known else [])
+        records = sum(count for _, count in counts) + (previous.records if previous else 0)
+        bounds = [start for start, _ in counts] + ([previous.first, previous.last] if previous else [])
         values = {"records": records, "first": min(bounds), "last": max(bounds), "at": now}
-        more = {"version": _AFTER_ALL, "digest": "", "windows": _NOTHING, "by": FOLDED}
-        upsert(self.connection, report, [{**key, **more, **values}], [*values])
+        constants = {"version": _AFTER_ALL, "digest": "", "windows": _NOTHING, "by": FOLDED}
+        upsert(self.connection, report, [{**key, **constants, **values}], [*values])
 
     def _windows(self, reports: Iterable[Any]) -> dict[WindowAddress, WindowRow]:
         return rows(self.connection, {at for each in reports for at in self._named(each)})

@@ -66,17 +66,17 @@ class Judging:
 
     def folded(self, starts: Iterable[tuple[str, datetime]]) -> set[tuple[str, datetime]]:
         """Return those base windows, by sub-partition and start, whose reports are one row by now."""
-        wanted = {each: self.base_of(*each) for each in set(starts)}
-        self._load(wanted.values())
-        return {each for each, at in wanted.items() if self._rows[at].folded}
+        address_by_start = {each: self.base_of(*each) for each in set(starts)}
+        self._load(address_by_start.values())
+        return {each for each, at in address_by_start.items() if self._rows[at].folded}
 
     def _compare(self, offsets: Mapping[WindowAddress, OffsetProblems]) -> None:
         """Store the compared offsets of windows, where they changed."""
         self._load(offsets)
-        for at, found in offsets.items():
+        for at, comparison in offsets.items():
             row = self._rows[at]
-            if row.offsets != found:
-                row.offsets = found
+            if row.offsets != comparison:
+                row.offsets = comparison
                 self._touched[at] = row
 
     def base_of(self, sub_partition: str, start: datetime) -> WindowAddress:
@@ -110,7 +110,7 @@ class Judging:
         for row in [row for at, row in self._rows.items() if not self._is_base(at, parts[at])]:
             row.records, row.parts, row.data = 0, 0, 0
         larger = {row.address: self._holding(row.address.sub_partition, row.start)[1:] for row in base}
-        self._load({at for found in larger.values() for at in found})
+        self._load({at for addresses in larger.values() for at in addresses})
         for row in base:
             for at in larger[row.address]:
                 self._add(self._rows[at], Delta(row.records, row.parts, data=row.data))
@@ -181,20 +181,20 @@ class Judging:
         self._keep(rows(self._connection, new))
         self._keep({at: empty(self._tracked, at) for at in new if at not in self._rows})
 
-    def _keep(self, found: Mapping[WindowAddress, WindowRow]) -> None:
+    def _keep(self, loaded: Mapping[WindowAddress, WindowRow]) -> None:
         """Store rows as they are in the ledger, before anything of them changes."""
-        self._rows |= found
-        self._held |= {at: row.held for at, row in found.items() if row.held}
-        self._accepted |= {at for at, row in found.items() if row.accepted}
-        self._suspicions |= {at: why for at, row in found.items() if (why := row.suspicion)}
+        self._rows |= loaded
+        self._held |= {at: row.held for at, row in loaded.items() if row.held}
+        self._accepted |= {at for at, row in loaded.items() if row.accepted}
+        self._suspicions |= {at: why for at, row in loaded.items() if (why := row.suspicion)}
 
     def _load_inside(self, row: WindowRow) -> list[WindowAddress]:
         """Load the known windows in one, with all that hold them. Return the known ones."""
         addresses = [*inside(self._tracked, row.address, row.window)]
         self._keep(rows(self._connection, [at for at in addresses if at not in self._rows]))
-        known = [at for at in addresses if at in self._rows and self._rows[at].is_kept]
-        self._load({above for at in known for above in self._ancestors(at)})
-        return known
+        stored = [at for at in addresses if at in self._rows and self._rows[at].is_kept]
+        self._load({above for at in stored for above in self._ancestors(at)})
+        return stored
 
     def _ancestors(self, at: WindowAddress) -> list[WindowAddress]:
         """Return the larger windows that hold one, and those of the sub-partitions above."""
@@ -240,10 +240,10 @@ class Judging:
         """Return the windows that this one may affect: larger ones, that of a sub-partition above, accepted ones."""
         tracked, sub_partition = self._tracked, at.sub_partition
         larger = parents(self._rows[at].window, tracked.grains, tracked.zone_of(sub_partition))
-        found = [self._address(sub_partition, each) for each in larger]
+        addresses = [self._address(sub_partition, each) for each in larger]
         if sub_partition and tracked.members:
-            found.append(WindowAddress(self._dataset, above(sub_partition), at.grain, at.key))
-        return [*found, *(self._accepted.intersection(self._ancestors(at)) if self._accepted else ())]
+            addresses.append(WindowAddress(self._dataset, above(sub_partition), at.grain, at.key))
+        return [*addresses, *(self._accepted.intersection(self._ancestors(at)) if self._accepted else ())]
 
     def _judge(self, group: set[WindowAddress]) -> list[WindowAddress]:
         """Return the windows of `group` (one grain, one level) whose state or hold reason changed. Skip closed ones."""
@@ -275,18 +275,18 @@ class Judging:
 
     def _holders(self, row: WindowRow, below: Sequence[WindowAddress]) -> list[WindowRow]:
         """Return the parts that may hold a window; in an accepted one the parts of those that lack something."""
-        found, tracked = [*below], self._tracked
-        while lacking := {at: parts for at in found if row.accepted and (parts := inner(tracked, self._rows[at]))}:
+        addresses, tracked = [*below], self._tracked
+        while lacking := {at: parts for at in addresses if row.accepted and (parts := inner(tracked, self._rows[at]))}:
             self._load({each for parts in lacking.values() for each in parts})
-            found = [each for at in found for each in lacking.get(at, (at,))]
-        return [self._rows[at] for at in found]
+            addresses = [each for at in addresses for each in lacking.get(at, (at,))]
+        return [self._rows[at] for at in addresses]
 
     def _flagged_by(self, row: WindowRow) -> str | None:
         """Return what is wrong with a window that holds this one, or None. Unloaded windows are not suspect."""
         if not any(self._suspicions.values()):
             return None
-        found = (self._suspicions.get(at) for at in self._ancestors(row.address))
-        return next((why for why in found if why), None)
+        suspicions = (self._suspicions.get(at) for at in self._ancestors(row.address))
+        return next((why for why in suspicions if why), None)
 
     def _state(self, row: WindowRow, counted: WindowState, *, is_there: bool) -> WindowState:
         """Return the state by counts, or by acceptance. A check that failed counts only once the data are there.
@@ -327,15 +327,15 @@ class Judging:
         if self._is_base(row.address, below):
             return why(row.records, row.counts, self._tracked.tiers, row.offsets)
         states = state_counts(self._rows[each].state for each in below)
-        said = ", ".join(f"{count} {each.value}" for each, count in sorted(states.items()))
-        return f"of {len(below)} smaller windows: {said}"
+        summary = ", ".join(f"{count} {each.value}" for each, count in sorted(states.items()))
+        return f"of {len(below)} smaller windows: {summary}"
 
     def _write(self) -> None:
         """Post what has changed, and write it."""
         new = [each for each in self._transitions.values() if each.before is not each.row.state]
         held = {at for at, row in self._touched.items() if row.held} | self._held.keys()
-        told = [self._rows[at] for at in held if self._rows[at].held != self._held.get(at)]
-        post(self._connection, new, told, self._now, self._by)
+        held_rows = [self._rows[at] for at in held if self._rows[at].held != self._held.get(at)]
+        post(self._connection, new, held_rows, self._now, self._by)
         write(self._connection, self._touched.values())
         watermarks.move(self._connection, self._tracked, self._touched.values())
         self._transitions = {each.row.address: each for each in new}

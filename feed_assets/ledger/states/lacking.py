@@ -15,15 +15,17 @@ def whys(
     connection: sa.Connection, windows: Iterable[WindowRow], tracked: Mapping[Feed, Tracked]
 ) -> dict[WindowAddress, str]:
     """Return why windows are not complete or good, who accepted them, or their counts: one statement a step down."""
-    given = {row.address: row for row in windows}
-    blamed = followed = given
+    row_by_address = {row.address: row for row in windows}
+    blamed = followed = row_by_address
     while followed:
         parts = {at: _parts(tracked[at.dataset], row) for at, row in followed.items()}
-        known = rows(connection, {each for below in parts.values() for each in below})
-        below = {at: [known.get(each) or empty(tracked[at.dataset], each) for each in parts[at]] for at in parts}
+        part_by_address = rows(connection, {each for below in parts.values() for each in below})
+        below = {
+            at: [part_by_address.get(each) or empty(tracked[at.dataset], each) for each in parts[at]] for at in parts
+        }
         followed = {at: part for at, row in followed.items() if (part := _blamed(row, below[at]))}
         blamed = blamed | followed
-    return {at: _said(tracked[at.dataset], given[at], row) for at, row in blamed.items()}
+    return {at: _explanation(tracked[at.dataset], row_by_address[at], row) for at, row in blamed.items()}
 
 
 def _parts(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
@@ -39,7 +41,7 @@ def _blamed(row: WindowRow, parts: Sequence[WindowRow]) -> WindowRow | None:
     return next((each for each in parts if (each.state not in DONE if is_open else each.state is row.state)), None)
 
 
-def _said(tracked: Tracked, row: WindowRow, blamed: WindowRow) -> str:
+def _explanation(tracked: Tracked, row: WindowRow, blamed: WindowRow) -> str:
     at, name = row.address, blamed.address
     if blamed is row:
         return _own(tracked, row)
@@ -57,8 +59,8 @@ def _own(tracked: Tracked, row: WindowRow) -> str:
     at = row.address
     if row.state is WindowState.BACKFILLING:
         return f"somebody makes it again since {row.since:%Y-%m-%d %H:%M} UTC; `feed-assets state transitions` says who"
-    if said := row.bad or (row.accepted if row.state is WindowState.COMPLETE else None):
-        return said
+    if reason := row.bad or (row.accepted if row.state is WindowState.COMPLETE else None):
+        return reason
     if not row.is_kept:
         return "nothing is reported of it"
     if at.grain == tracked.base and tracked.is_leaf(at.sub_partition, row.window):

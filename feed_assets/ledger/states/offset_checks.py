@@ -63,8 +63,8 @@ class _Named:
 
     def hull(self, tiers: Collection[str] = ()) -> Range | None:
         """Return its first and last offset; of sources those of `tiers` count, or all if none is named."""
-        known = (steps for tier, steps in self.sources.items() if not tiers or tier in tiers)
-        return hull_of([self.parts.hull, *(steps.hull for steps in known)])
+        counted_steps = (steps for tier, steps in self.sources.items() if not tiers or tier in tiers)
+        return hull_of([self.parts.hull, *(steps.hull for steps in counted_steps)])
 
 
 _Windows = dict[WindowAddress, dict[str, _Named]]
@@ -83,12 +83,12 @@ def record(
     moved = _cover(connection, dataset, _covered(changes))
     added = _added(changes, address_of)
     near = _near(connection, dataset, moved)
-    known = _known(connection, dataset, {*added, *near})
+    windows = _stored(connection, dataset, {*added, *near})
     for at, named in added.items():
         for partition, new in named.items():
-            known.setdefault(at, {}).setdefault(partition, _Named()).merge(new)
-    _write(connection, added, known)
-    return _compared(connection, dataset, tracked, {at: known.get(at, {}) for at in {*added, *near}})
+            windows.setdefault(at, {}).setdefault(partition, _Named()).merge(new)
+    _write(connection, added, windows)
+    return _compared(connection, dataset, tracked, {at: windows.get(at, {}) for at in {*added, *near}})
 
 
 def again(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> dict[WindowAddress, OffsetProblems]:
@@ -103,9 +103,9 @@ def rebuild(
     """Name the offsets of each window again, from what was reported: where the base grain is another one."""
     connection.execute(sa.delete(window_offsets).where(window_offsets.c.dataset == str(dataset)))
     columns = (report.c[name] for name in ("sub_partition", "tier", "offsets", "windows"))
-    mine = (report.c.dataset == str(dataset)) & report.c.offsets.is_not(None)
-    found = connection.execute(sa.select(*columns).where(mine)).all()
-    changes = [OffsetChange(each.sub_partition, each.tier, each.offsets, windows_of(each.windows)) for each in found]
+    of_dataset = (report.c.dataset == str(dataset)) & report.c.offsets.is_not(None)
+    rows = connection.execute(sa.select(*columns).where(of_dataset)).all()
+    changes = [OffsetChange(each.sub_partition, each.tier, each.offsets, windows_of(each.windows)) for each in rows]
     added = _added(changes, address_of)
     _write(connection, added, added)
     return _compared(connection, dataset, tracked, added)
@@ -113,48 +113,48 @@ def rebuild(
 
 def gaps(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> dict[str, list[Range]]:
     """Return all offsets that a window lacks, by partition."""
-    known = _known(connection, at.dataset, [at])
-    return _wrong(connection, at.dataset, tracked, known)[at][0] if at in known else {}
+    windows = _stored(connection, at.dataset, [at])
+    return _wrong(connection, at.dataset, tracked, windows)[at][0] if at in windows else {}
 
 
 def _covered(changes: Iterable[OffsetChange]) -> dict[_Line, Steps]:
     """Return the steps by which parts hold more, or less, of each partition."""
-    found: dict[_Line, Steps] = {}
+    steps_by_line: dict[_Line, Steps] = {}
     for each in changes:
         for partition, added in whole(each.offsets).items() if each.tier == INGESTED else ():
-            found.setdefault((each.sub_partition, partition), Steps()).add(added, each.sign)
-    return found
+            steps_by_line.setdefault((each.sub_partition, partition), Steps()).add(added, each.sign)
+    return steps_by_line
 
 
 def _added(changes: Iterable[OffsetChange], address_of: AddressOf) -> _Windows:
-    found: _Windows = {}
+    windows: _Windows = {}
     for each in changes:
         for start, ranges in by_window(each.offsets, each.windows).items():
-            named = found.setdefault(address_of(each.sub_partition, start), {})
+            named = windows.setdefault(address_of(each.sub_partition, start), {})
             for partition, added in ranges.items():
                 named.setdefault(partition, _Named()).add(each.tier, added, each.sign)
-    return found
+    return windows
 
 
 def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps]) -> list[tuple[_Line, Range]]:
     """Update the coverage, and return the ranges that became covered or uncovered."""
     stretches = {line: _runs(steps) for line, steps in added.items()}
-    asked = [(line, first - 1, last + 1) for line, runs in stretches.items() for first, last in runs]
-    known = _depths(connection, dataset, asked)
+    spans = [(line, first - 1, last + 1) for line, runs in stretches.items() for first, last in runs]
+    depths = _depths(connection, dataset, spans)
     moved: list[tuple[_Line, Range]] = []
     rows: list[dict[str, Any]] = []
     gone: list[dict[str, Any]] = []
     for line, runs in stretches.items():
         key = {"dataset": str(dataset), "sub_partition": line[0], "partition": line[1]}
         for first, last in runs:
-            changed = _Changed(known.get(line, {}), added[line], first, last)
+            changed = _Changed(depths.get(line, {}), added[line], first, last)
             rows += [{**key, "offset": offset, "depth": depth} for offset, depth in changed.kept.items()]
             gone += [{f"its_{name}": value for name, value in (*key.items(), ("offset", at))} for at in changed.gone]
             moved += [(line, each) for each in changed.moved]
     bulk.insert(connection, coverage, rows, ("depth",))
     if gone:
-        same = (column == sa.bindparam(f"its_{column.name}") for column in coverage.primary_key)
-        connection.execute(sa.delete(coverage).where(*same), gone)
+        key_conditions = (column == sa.bindparam(f"its_{column.name}") for column in coverage.primary_key)
+        connection.execute(sa.delete(coverage).where(*key_conditions), gone)
     return moved
 
 
@@ -166,20 +166,20 @@ def _runs(steps: Steps) -> list[Range]:
 class _Changed:
     """Depths between two offsets after some steps, and the ranges that became covered or uncovered."""
 
-    def __init__(self, known: Mapping[int, int], added: Steps, first: int, last: int) -> None:
+    def __init__(self, depths: Mapping[int, int], added: Steps, first: int, last: int) -> None:
         self.kept: dict[int, int] = {}
         self.gone: list[int] = []
-        before = {offset: depth for offset, depth in known.items() if offset < first}
+        before = {offset: depth for offset, depth in depths.items() if offset < first}
         depth = old = before[max(before)] if before else 0
-        more, moved = 0, list[Range]()
-        places = {offset for offset in {*known, *added.by_offset} if first <= offset <= last + 1}
+        added_depth, moved = 0, list[Range]()
+        places = {offset for offset in {*depths, *added.by_offset} if first <= offset <= last + 1}
         ordered = sorted(places)
         for at, offset in enumerate(ordered):
-            old = known.get(offset, old)
-            more += added.by_offset.get(offset, 0)
-            if old + more != depth:
-                depth = self.kept[offset] = old + more
-            elif offset in known:
+            old = depths.get(offset, old)
+            added_depth += added.by_offset.get(offset, 0)
+            if old + added_depth != depth:
+                depth = self.kept[offset] = old + added_depth
+            elif offset in depths:
                 self.gone.append(offset)
             if offset <= last and bool(old) is not bool(depth):
                 moved.append((offset, ordered[at + 1] - 1))
@@ -187,10 +187,10 @@ class _Changed:
 
 
 def _depths(
-    connection: sa.Connection, dataset: Feed, asked: Iterable[tuple[_Line, int, int]]
+    connection: sa.Connection, dataset: Feed, spans: Iterable[tuple[_Line, int, int]]
 ) -> dict[_Line, dict[int, int]]:
     """Return by partition the steps in some ranges, and the last one before each: a seek for each range."""
-    values = [(str(dataset), *line, first, last) for line, first, last in asked]
+    values = [(str(dataset), *line, first, last) for line, first, last in spans]
     if not values:
         return {}
     names = ("dataset", "sub_partition", "partition", "first", "last")
@@ -200,16 +200,18 @@ def _depths(
     before = sa.select(sa.func.max(lower.c.offset)).where(_on_line(lower, ranges), lower.c.offset <= first)
     begins = sa.func.coalesce(before.correlate(ranges).scalar_subquery(), first)
     bounds = sa.select(*(ranges.c[name] for name in names[:3]), begins.label("first"), last.label("last")).cte("bounds")
-    mine = _on_line(coverage, bounds) & coverage.c.offset.between(bounds.c.first, bounds.c.last)
+    condition = _on_line(coverage, bounds) & coverage.c.offset.between(bounds.c.first, bounds.c.last)
     columns = (coverage.c[name] for name in ("sub_partition", "partition", "offset", "depth"))
-    found: dict[_Line, dict[int, int]] = {}
-    for row in connection.execute(sa.select(*columns).join(bounds, mine)):
-        found.setdefault((row.sub_partition, row.partition), {})[row.offset] = row.depth
-    return found
+    depths_by_line: dict[_Line, dict[int, int]] = {}
+    for row in connection.execute(sa.select(*columns).join(bounds, condition)):
+        depths_by_line.setdefault((row.sub_partition, row.partition), {})[row.offset] = row.depth
+    return depths_by_line
 
 
-def _on_line(table: sa.FromClause, asked: sa.FromClause) -> sa.ColumnElement[bool]:
-    return sa.and_(sa.true(), *(table.c[name] == asked.c[name] for name in ("dataset", "sub_partition", "partition")))
+def _on_line(table: sa.FromClause, key_table: sa.FromClause) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        sa.true(), *(table.c[name] == key_table.c[name] for name in ("dataset", "sub_partition", "partition"))
+    )
 
 
 def _near(connection: sa.Connection, dataset: Feed, moved: Iterable[tuple[_Line, Range]]) -> set[WindowAddress]:
@@ -221,30 +223,32 @@ def _near(connection: sa.Connection, dataset: Feed, moved: Iterable[tuple[_Line,
     ]
     if not values:
         return set()
-    asked = key_tables.rows(
+    key_table = key_tables.rows(
         connection, ("dataset", "sub_partition", "partition", "level", "least", "first", "last"), values
     )
-    least, first, last = (sa.cast(asked.c[name], sa.BigInteger) for name in ("least", "first", "last"))
+    least, first, last = (sa.cast(key_table.c[name], sa.BigInteger) for name in ("least", "first", "last"))
     named = window_offsets.c
     reaches = (named.low > least) & (named.low <= last) & (named.high >= first)
-    mine = _on_line(window_offsets, asked) & (named.level == sa.cast(asked.c.level, sa.BigInteger)) & reaches
-    found = connection.execute(sa.select(named.sub_partition, named.grain, named.key).join(asked, mine).distinct())
-    return {WindowAddress(dataset, *row) for row in found}
+    is_near = _on_line(window_offsets, key_table) & (named.level == sa.cast(key_table.c.level, sa.BigInteger)) & reaches
+    rows = connection.execute(
+        sa.select(named.sub_partition, named.grain, named.key).join(key_table, is_near).distinct()
+    )
+    return {WindowAddress(dataset, *row) for row in rows}
 
 
-def _known(connection: sa.Connection, dataset: Feed, addresses: Iterable[WindowAddress]) -> _Windows:
+def _stored(connection: sa.Connection, dataset: Feed, addresses: Iterable[WindowAddress]) -> _Windows:
     values = [(str(dataset), at.sub_partition, at.grain, at.key) for at in addresses]
     rows = key_tables.matching(connection, window_offsets, values, ("dataset", "sub_partition", "grain", "key"))
     return _loaded(dataset, None, rows)
 
 
 def _loaded(dataset: Feed, grain: str | None, rows: Iterable[Any]) -> _Windows:
-    found: _Windows = {}
+    windows: _Windows = {}
     for row in rows:
         if grain in (None, row.grain):
             at = WindowAddress(dataset, row.sub_partition, row.grain, row.key)
-            found.setdefault(at, {})[row.partition] = _named_by(row.parts, row.sources)
-    return found
+            windows.setdefault(at, {})[row.partition] = _named_by(row.parts, row.sources)
+    return windows
 
 
 def _named_by(parts: str | None, sources: str | None) -> _Named:
@@ -252,13 +256,13 @@ def _named_by(parts: str | None, sources: str | None) -> _Named:
     return _Named(Steps.of(parts), {tier: Steps(dict(steps)) for tier, steps in by_tier.items()})
 
 
-def _write(connection: sa.Connection, changed: Mapping[WindowAddress, Iterable[str]], known: _Windows) -> None:
+def _write(connection: sa.Connection, changed: Mapping[WindowAddress, Iterable[str]], windows: _Windows) -> None:
     """Write what windows name of changed partitions. Delete rows of which nothing is left."""
     rows: list[dict[str, Any]] = []
     gone: list[dict[str, Any]] = []
     for at, partitions in sorted(changed.items()):
         for partition in sorted(partitions):
-            named = known[at][partition]
+            named = windows[at][partition]
             key = {"dataset": str(at.dataset), "sub_partition": at.sub_partition, "grain": at.grain, "key": at.key}
             key["partition"] = partition
             if hull := named.hull():
@@ -267,8 +271,8 @@ def _write(connection: sa.Connection, changed: Mapping[WindowAddress, Iterable[s
                 gone.append({f"its_{name}": value for name, value in key.items()})
     bulk.insert(connection, window_offsets, rows, ("low", "high", "level", "parts", "sources"))
     if gone:
-        same = (column == sa.bindparam(f"its_{column.name}") for column in window_offsets.primary_key)
-        connection.execute(sa.delete(window_offsets).where(*same), gone)
+        key_conditions = (column == sa.bindparam(f"its_{column.name}") for column in window_offsets.primary_key)
+        connection.execute(sa.delete(window_offsets).where(*key_conditions), gone)
 
 
 def _values(named: _Named, hull: Range) -> dict[str, Any]:
@@ -287,7 +291,7 @@ def _compared(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, windows: _Windows
 ) -> dict[WindowAddress, OffsetProblems]:
     """Return in words the current issues with the offsets of each window."""
-    return {at: compared(*found) for at, found in _wrong(connection, dataset, tracked, windows).items()}
+    return {at: compared(*ranges) for at, ranges in _wrong(connection, dataset, tracked, windows).items()}
 
 
 _Wrong = tuple[dict[str, list[Range]], dict[str, list[Range]]]
@@ -300,13 +304,15 @@ def _wrong(
     hulls: dict[WindowAddress, dict[str, Range]] = {}
     for at, named in windows.items():
         has_parts = any(each.parts.by_offset for each in named.values())
-        mine = {partition: each.hull(tracked.tiers) for partition, each in named.items()} if has_parts else {}
-        hulls[at] = {partition: hull for partition, hull in mine.items() if hull}
-    asked = {((at.sub_partition, name), *hull) for at, named in hulls.items() for name, hull in named.items()}
-    known = _depths(connection, dataset, sorted(asked))
+        hull_by_partition = (
+            {partition: each.hull(tracked.tiers) for partition, each in named.items()} if has_parts else {}
+        )
+        hulls[at] = {partition: hull for partition, hull in hull_by_partition.items() if hull}
+    spans = {((at.sub_partition, name), *hull) for at, named in hulls.items() for name, hull in named.items()}
+    depths = _depths(connection, dataset, sorted(spans))
     return {
         at: (
-            {name: uncovered(known.get((at.sub_partition, name), {}), *hull) for name, hull in hulls[at].items()},
+            {name: uncovered(depths.get((at.sub_partition, name), {}), *hull) for name, hull in hulls[at].items()},
             {name: each.parts.doubled for name, each in named.items()},
         )
         for at, named in windows.items()
@@ -318,9 +324,9 @@ def uncovered(depths: Mapping[int, int], first: int, last: int) -> list[Range]:
     before = [offset for offset in depths if offset <= first]
     depth = depths[max(before)] if before else 0
     places = [first, *sorted(offset for offset in depths if first < offset <= last), last + 1]
-    found: list[Range] = []
+    ranges: list[Range] = []
     for at, offset in enumerate(places[:-1]):
         depth = depths.get(offset, depth) if at else depth
         if not depth:
-            found.append((offset, places[at + 1] - 1))
-    return joined(found)
+            ranges.append((offset, places[at + 1] - 1))
+    return joined(ranges)

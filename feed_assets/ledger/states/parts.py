@@ -127,21 +127,21 @@ def parts(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[
 
 
 def _of_window(
-    connection: sa.Connection, name: Feed, tracked: Tracked, shown: PartitionState, limit: int
+    connection: sa.Connection, name: Feed, tracked: Tracked, view: PartitionState, limit: int
 ) -> WindowParts:
-    at = WindowAddress(name, shown.sub_partition, shown.grain, shown.partition)
+    at = WindowAddress(name, view.sub_partition, view.grain, view.partition)
     base = _base(connection, tracked, at)
     missing = [each for one in base for each in _missing(connection, tracked, one)]
     twice = [each for one in base for each in _twice(one)]
     listed = _listed(base)
     return WindowParts(
-        dataset=shown.dataset,
-        sub_partition=shown.sub_partition,
-        grain=shown.grain,
-        partition=shown.partition,
-        state=shown.state,
-        why=shown.why,
-        records=shown.records,
+        dataset=view.dataset,
+        sub_partition=view.sub_partition,
+        grain=view.grain,
+        partition=view.partition,
+        state=view.state,
+        why=view.why,
+        records=view.records,
         parts=listed[:limit],
         more=max(len(listed) - limit, 0),
         missing=[*dict.fromkeys(missing)],
@@ -153,51 +153,51 @@ def _of_window(
 def _base(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> list[_Base]:
     """Return the base windows in one, in order, with their reports."""
     window = tracked.window(at.sub_partition, at.grain, at.key)
-    mine = [each for each in [at, *inside(tracked, at, window)] if each.grain == tracked.base]
-    known = rows(connection, mine)
-    found = {
+    addresses = [each for each in [at, *inside(tracked, at, window)] if each.grain == tracked.base]
+    row_by_address = rows(connection, addresses)
+    base_by_start = {
         (each.sub_partition, row.start): _Base(row)
-        for each in mine
-        if tracked.is_leaf(each.sub_partition, (row := known.get(each) or empty(tracked, each)).window)
+        for each in addresses
+        if tracked.is_leaf(each.sub_partition, (row := row_by_address.get(each) or empty(tracked, each)).window)
     }
-    for each in _reports(connection, at.dataset, found):
+    for each in _reports(connection, at.dataset, base_by_start):
         for start, share in _shares(each, tracked).items():
-            if (each.sub_partition, start) in found:
-                found[each.sub_partition, start].shares.append(share)
-    return [found[each] for each in sorted(found)]
+            if (each.sub_partition, start) in base_by_start:
+                base_by_start[each.sub_partition, start].shares.append(share)
+    return [base_by_start[each] for each in sorted(base_by_start)]
 
 
 def _shares(report: Any, tracked: Tracked) -> dict[datetime, _Share]:
     """Return a report's shares by the start of the base window, whatever grain it was reported by."""
     counts, zone = windows_of(report.windows), tracked.zone_of(report.sub_partition)
     named = by_window(report.offsets, counts)
-    found: dict[datetime, _Share] = {}
+    share_by_start: dict[datetime, _Share] = {}
     for start, records in counts.items():
         at = window_of(tracked.base, start, zone).start
-        before = found.get(at, _Share(report, 0, {}))
-        found[at] = _Share(report, before.records + records, _hulls([before.ranges, named.get(start, {})]))
-    return found
+        before = share_by_start.get(at, _Share(report, 0, {}))
+        share_by_start[at] = _Share(report, before.records + records, _hulls([before.ranges, named.get(start, {})]))
+    return share_by_start
 
 
-def _reports(connection: sa.Connection, name: Feed, wanted: Iterable[tuple[str, datetime]]) -> list[Any]:
+def _reports(connection: sa.Connection, name: Feed, windows: Iterable[tuple[str, datetime]]) -> list[Any]:
     """Return the reports that may name some windows: by the text of their hours, or of their days if these are many."""
-    starts = {start for _, start in wanted}
+    starts = {start for _, start in windows}
     hours, days = ({key_of(start)[:length] for start in starts} for length in (len("2026-01-01-15"), len("2026-01-01")))
     named = sa.or_(*(report.c.windows.contains(f'"{each}') for each in sorted(hours if len(hours) == 1 else days)))
-    mine = report.c.sub_partition.in_(sorted({sub_partition for sub_partition, _ in wanted}))
-    query = sa.select(report).where(report.c.dataset == str(name), mine, report.c.part != FOLDED, named)
+    of_sub_partitions = report.c.sub_partition.in_(sorted({sub_partition for sub_partition, _ in windows}))
+    query = sa.select(report).where(report.c.dataset == str(name), of_sub_partitions, report.c.part != FOLDED, named)
     return [*connection.execute(query.order_by(report.c.sub_partition, report.c.tier, report.c.part))]
 
 
 def _listed(base: Sequence[_Base]) -> list[Part]:
     """Return every part of the windows once, with its records of them all; what was ingested first."""
-    found: dict[tuple[str, str, str], Part] = {}
+    part_by_key: dict[tuple[str, str, str], Part] = {}
     for one in base:
         for share in one.shares:
             key = share.report.sub_partition, share.report.tier, share.report.part
-            before = found[key].records if key in found else 0
-            found[key] = _part(share.report, before + share.records)
-    return [found[key] for key in sorted(found)]
+            before = part_by_key[key].records if key in part_by_key else 0
+            part_by_key[key] = _part(share.report, before + share.records)
+    return [part_by_key[key] for key in sorted(part_by_key)]
 
 
 def _part(each: Any, records: int) -> Part:
@@ -220,23 +220,23 @@ def _part(each: Any, records: int) -> Part:
 
 def _hulls(named: Iterable[Ranges]) -> Ranges:
     """Return the least and greatest offset of each partition."""
-    found: dict[str, Range] = {}
+    hull_by_partition: dict[str, Range] = {}
     for ranges in named:
         for partition, (first, last) in ranges.items():
-            known = found.get(partition, (first, last))
-            found[partition] = min(first, known[0]), max(last, known[1])
-    return found
+            hull = hull_by_partition.get(partition, (first, last))
+            hull_by_partition[partition] = min(first, hull[0]), max(last, hull[1])
+    return hull_by_partition
 
 
 def _missing(connection: sa.Connection, tracked: Tracked, one: _Base) -> list[Missing]:
     sub_partition = one.row.address.sub_partition
     gaps = offset_checks.gaps(connection, tracked, one.row.address) if one.row.uncovered else {}
-    found = [
+    missing = [
         Missing(sub_partition, None, None, None, partition, *gap, *names)
         for partition, ranges in sorted(gaps.items())
         for gap, names in _with_neighbours(one, partition, ranges)
     ]
-    return [*(_files(tracked, one) if one.row.state not in DONE else ()), *found]
+    return [*(_files(tracked, one) if one.row.state not in DONE else ()), *missing]
 
 
 def _files(tracked: Tracked, one: _Base) -> list[Missing]:

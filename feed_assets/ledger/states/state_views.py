@@ -112,8 +112,8 @@ def transitions(
     if since is not None:
         query = query.where(change.c.sequence > since if isinstance(since, int) else change.c.at >= since)
     order = change.c.sequence.desc() if since is None else change.c.sequence
-    found = connection.execute(query.order_by(order).limit(limit)).all()
-    windows = [(row, at) for row in found if (at := address_of(Partition(Feed.parse(row.feed), row.partition)))]
+    changes = connection.execute(query.order_by(order).limit(limit)).all()
+    windows = [(row, at) for row in changes if (at := address_of(Partition(Feed.parse(row.feed), row.partition)))]
     bounds = _bounds(connection, (at for _, at in windows))
     listed = (
         Transition(row.sequence, at, *bounds[at], row.before, row.after, row.at, row.why, row.who)
@@ -126,12 +126,16 @@ def _bounds(
     connection: sa.Connection, addresses: Iterable[WindowAddress]
 ) -> Mapping[WindowAddress, tuple[datetime, datetime]]:
     """Return start and end of windows, also of those that nothing is known of any more."""
-    asked = set(addresses)
-    known, tracked = rows(connection, asked), window_policies.tracked(connection, {at.dataset for at in asked})
-    found = {
-        at: known.get(at) or window_at(at.grain, at.key, _of(tracked, at).zone_of(at.sub_partition)) for at in asked
+    unique_addresses = set(addresses)
+    row_by_address, tracked = (
+        rows(connection, unique_addresses),
+        window_policies.tracked(connection, {at.dataset for at in unique_addresses}),
+    )
+    window_by_address = {
+        at: row_by_address.get(at) or window_at(at.grain, at.key, _of(tracked, at).zone_of(at.sub_partition))
+        for at in unique_addresses
     }
-    return {at: (each.start, each.end) for at, each in found.items()}
+    return {at: (each.start, each.end) for at, each in window_by_address.items()}
 
 
 def _of(tracked: Mapping[Feed, Tracked], at: WindowAddress) -> Tracked:
@@ -157,8 +161,8 @@ def _lines(connection: sa.Connection, name: Feed) -> tuple[Line, ...]:
         counts.setdefault((sub_partition, grain), {})[state] = count
     marks = watermarks(connection, ((name, *each) for each in counts))
     ordered = sorted(counts, key=lambda each: (each[0], minutes_of(each[1])))
-    found = ((each, marks.get((name, *each), Watermarks())) for each in ordered)
-    return tuple(Line(*each, mark.contiguous, mark.latest, counts[each]) for each, mark in found)
+    lines = ((each, marks.get((name, *each), Watermarks())) for each in ordered)
+    return tuple(Line(*each, mark.contiguous, mark.latest, counts[each]) for each, mark in lines)
 
 
 def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: int) -> Sequence[PartitionState]:
@@ -177,14 +181,14 @@ def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tu
     """Return the windows and partitions of a dataset with this key, and what windows wait for. Raises InvalidName."""
     kept = window_policies.tracked(connection, [name]).get(name)
     tracked = kept or window_policies.default()
-    found = partitions(connection, name, key, limit) or [_unknown(name, key, is_tracked=kept is not None)]
-    addresses = [WindowAddress(name, each.sub_partition, each.grain, each.partition) for each in found]
-    known = rows(connection, [at for at in addresses if at.grain])
+    views = partitions(connection, name, key, limit) or [_unknown(name, key, is_tracked=kept is not None)]
+    addresses = [WindowAddress(name, each.sub_partition, each.grain, each.partition) for each in views]
+    row_by_address = rows(connection, [at for at in addresses if at.grain])
     return tuple(
-        _explained(connection, tracked, each, known.get(at) or empty(tracked, at))
+        _explained(connection, tracked, each, row_by_address.get(at) or empty(tracked, at))
         if each.grain
         else replace(each, closed=_closed(connection, [Partition(name, each.partition)]))
-        for each, at in zip(found, addresses, strict=True)
+        for each, at in zip(views, addresses, strict=True)
     )
 
 
@@ -202,13 +206,13 @@ def _unknown(name: Feed, key: str, *, is_tracked: bool) -> PartitionState:
     return PartitionState(str(name), at.sub_partition, at.grain, at.key, complete=False, good=True)
 
 
-def _explained(connection: sa.Connection, tracked: Tracked, shown: PartitionState, row: WindowRow) -> PartitionState:
+def _explained(connection: sa.Connection, tracked: Tracked, view: PartitionState, row: WindowRow) -> PartitionState:
     parts = () if row.state in DONE else tracked.parts(row.address, row.window)
-    known = rows(connection, parts)
-    undone = [each for at in parts if (each := known.get(at) or empty(tracked, at)).state not in DONE]
-    said = whys(connection, [row, *undone], {row.address.dataset: tracked})
-    waits = tuple(LackingPart(each.address.partition.key, each.state, said[each.address]) for each in undone)
+    part_by_address = rows(connection, parts)
+    undone = [each for at in parts if (each := part_by_address.get(at) or empty(tracked, at)).state not in DONE]
+    reasons = whys(connection, [row, *undone], {row.address.dataset: tracked})
+    waits = tuple(LackingPart(each.address.partition.key, each.state, reasons[each.address]) for each in undone)
     behind: dict[str, Any] = {"state": row.state, "records": row.records, "sources": row.counts, "since": row.since}
     closed = _closed(connection, (at.partition for at in holding(tracked, row.address, row.start)))
-    behind |= {"why": row.issue or said[row.address], "waits_for": waits, "closed": closed}
-    return replace(shown, start=row.start, end=row.end, **behind)
+    behind |= {"why": row.issue or reasons[row.address], "waits_for": waits, "closed": closed}
+    return replace(view, start=row.start, end=row.end, **behind)

@@ -53,11 +53,11 @@ class _Marks:
 
 def watermarks(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, Watermarks]:
     """Return the watermarks of some datasets, sub-partitions and grains: a few index seeks for each."""
-    asked = key_tables.rows(connection, _LINE, ((str(dataset), *rest) for dataset, *rest in lines))
+    key_table = key_tables.rows(connection, _LINE, ((str(dataset), *names) for dataset, *names in lines))
     columns = [watermark.c[name] for name in _LINE]
     ends = _end(watermark.c.contiguous).label("to_hole"), _end(watermark.c.latest).label("last")
-    found = connection.execute(sa.select(*columns, *ends).join(asked, key_tables.same(watermark, asked)))
-    return {(Feed.parse(row.dataset), row.sub_partition, row.grain): Watermarks(row.to_hole, row.last) for row in found}
+    rows = connection.execute(sa.select(*columns, *ends).join(key_table, key_tables.same_keys(watermark, key_table)))
+    return {(Feed.parse(row.dataset), row.sub_partition, row.grain): Watermarks(row.to_hole, row.last) for row in rows}
 
 
 _LINE = ("dataset", "sub_partition", "grain")
@@ -66,21 +66,21 @@ _LINE = ("dataset", "sub_partition", "grain")
 def next_done(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
     """Return the key of the first done window after each of some windows that has one: an index seek for each state."""
     keys = {(str(at.dataset), at.sub_partition, at.grain, at.key): at for at in addresses}
-    asked = key_tables.rows(connection, (*_LINE, "key"), keys)
-    mine = sa.and_(*(window.c[name] == asked.c[name] for name in _LINE), window.c.key > asked.c.key)
+    key_table = key_tables.rows(connection, (*_LINE, "key"), keys)
+    is_later = sa.and_(*(window.c[name] == key_table.c[name] for name in _LINE), window.c.key > key_table.c.key)
     firsts = [
-        sa.select(sa.func.min(window.c.key)).where(mine, window.c.state == state.value).correlate(asked)
+        sa.select(sa.func.min(window.c.key)).where(is_later, window.c.state == state.value).correlate(key_table)
         for state in sorted(DONE)
     ]
-    found = connection.execute(sa.select(asked, *(each.scalar_subquery() for each in firsts)))
+    rows = connection.execute(sa.select(key_table, *(each.scalar_subquery() for each in firsts)))
     width = len(_LINE) + 1
-    later = ((keys[tuple(row[:width])], [each for each in row[width:] if each]) for row in found)
+    later = ((keys[tuple(row[:width])], [each for each in row[width:] if each]) for row in rows)
     return {at: min(each) for at, each in later if each}
 
 
 def _end(key: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
-    mine = sa.and_(*(window.c[name] == watermark.c[name] for name in _LINE), window.c.key == key)
-    return sa.select(window.c.end).where(mine).correlate(watermark).scalar_subquery()
+    same_window = sa.and_(*(window.c[name] == watermark.c[name] for name in _LINE), window.c.key == key)
+    return sa.select(window.c.end).where(same_window).correlate(watermark).scalar_subquery()
 
 
 def move(connection: sa.Connection, tracked: Tracked, changed: Iterable[WindowRow]) -> None:
@@ -89,17 +89,17 @@ def move(connection: sa.Connection, tracked: Tracked, changed: Iterable[WindowRo
     for row in changed:
         at = row.address
         lines.setdefault((at.dataset, at.sub_partition, at.grain), []).append(row)
-    known = _known(connection, lines)
+    marks_by_line = _marks_by_line(connection, lines)
     moved = [
         {**dict(zip(_LINE, (str(line[0]), *line[1:]), strict=True)), **vars(marks)}
         for line, rows in sorted(lines.items())
-        if (marks := _Moving(connection, tracked, line).move(known.get(line), rows))
+        if (marks := _Moving(connection, tracked, line).move(marks_by_line.get(line), rows))
     ]
     upsert(connection, watermark, moved, ["first", "contiguous", "reached", "latest"])
 
 
-def _known(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, _Marks]:
-    rows = key_tables.matching(connection, watermark, ((str(dataset), *rest) for dataset, *rest in lines), _LINE)
+def _marks_by_line(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, _Marks]:
+    rows = key_tables.matching(connection, watermark, ((str(dataset), *names) for dataset, *names in lines), _LINE)
     return {
         (Feed.parse(row.dataset), row.sub_partition, row.grain): _Marks(
             row.first, row.contiguous, row.reached, row.latest
@@ -114,41 +114,41 @@ class _Moving:
     tracked: Tracked
     line: Line
 
-    def move(self, known: _Marks | None, rows: Sequence[WindowRow]) -> _Marks | None:
+    def move(self, before: _Marks | None, rows: Sequence[WindowRow]) -> _Marks | None:
         """Return the watermarks after these windows have changed. Return None if they stay."""
         kept = [row.address.key for row in rows if row.is_kept]
         gone = [row.address.key for row in rows if not row.is_kept]
         done = [row.address.key for row in rows if row.state in DONE]
-        first = self._first(known, kept, gone)
+        first = self._first(before, kept, gone)
         if first is None:
             return None
-        reached = self._reached(known, first, gone, is_further=bool(done))
-        latest = max((key for key in (known.latest if known else None, *done) if key), default=None)
+        reached = self._reached(before, first, gone, is_further=bool(done))
+        latest = max((key for key in (before.latest if before else None, *done) if key), default=None)
         if latest and latest in {row.address.key for row in rows} - {*done}:
             latest = self._latest()
         marks = _Marks(first, self._contiguous(first, reached), reached, latest)
-        return None if marks == known else marks
+        return None if marks == before else marks
 
-    def _first(self, known: _Marks | None, kept: Sequence[str], gone: Sequence[str]) -> str | None:
-        if known and known.first in gone:  # It is not known any more.
+    def _first(self, before: _Marks | None, kept: Sequence[str], gone: Sequence[str]) -> str | None:
+        if before and before.first in gone:  # It is not known any more.
             return (
-                self.connection.execute(sa.select(sa.func.min(window.c.key)).where(self._mine())).scalar()
-                or known.first
+                self.connection.execute(sa.select(sa.func.min(window.c.key)).where(self._of_line())).scalar()
+                or before.first
             )
-        return min([*kept, *([known.first] if known else [])], default=None)
+        return min([*kept, *([before.first] if before else [])], default=None)
 
     def _latest(self) -> str | None:
-        mine = self._mine() & window.c.state.in_([state.value for state in DONE])
-        return self.connection.execute(sa.select(sa.func.max(window.c.key)).where(mine)).scalar()
+        is_done = self._of_line() & window.c.state.in_([state.value for state in DONE])
+        return self.connection.execute(sa.select(sa.func.max(window.c.key)).where(is_done)).scalar()
 
-    def _reached(self, known: _Marks | None, first: str, gone: Sequence[str], *, is_further: bool) -> str | None:
+    def _reached(self, before: _Marks | None, first: str, gone: Sequence[str], *, is_further: bool) -> str | None:
         """Return how far windows have been done in a row, walking on from the old position, never from the start."""
-        at = known.reached if known else None
+        at = before.reached if before else None
         if at and (lost := [key for key in gone if key <= at]):
             at = self._before(min(lost))
         at = at if at and at >= first else None
-        if known and first < known.first:
-            at = self._joined(first, known.first, at)
+        if before and first < before.first:
+            at = self._joined(first, before.first, at)
         expected = first if at is None else self._after(at)
         while is_further and (walked := self._walk(expected)):
             at, expected = walked, self._after(walked)
@@ -165,15 +165,15 @@ class _Moving:
         """Return the last window before the first hole of what was reached: one seek for each state that is a hole."""
         if reached is None:
             return None
-        within = self._mine() & (window.c.key >= first) & (window.c.key <= reached)
+        within = self._of_line() & (window.c.key >= first) & (window.c.key <= reached)
         holes = [sa.select(sa.func.min(window.c.key)).where(within, window.c.state == state) for state in _UNDONE]
-        found = [key for key in self.connection.execute(sa.union_all(*holes)).scalars() if key]
-        before = self._before(min(found)) if found else reached
+        first_holes = [key for key in self.connection.execute(sa.union_all(*holes)).scalars() if key]
+        before = self._before(min(first_holes)) if first_holes else reached
         return before if before >= first else None
 
     def _walk(self, expected: str, end: str = _LAST) -> str | None:
         """Return the last done window in a row from this one on, of `WINDOWS_PER_READ`, or None."""
-        within = self._mine() & (window.c.key >= expected) & (window.c.key < end)
+        within = self._of_line() & (window.c.key >= expected) & (window.c.key < end)
         query = sa.select(window.c.key, window.c.state).where(within)
         at = None
         for key, state in self.connection.execute(query.order_by(window.c.key).limit(WINDOWS_PER_READ)).all():
@@ -182,7 +182,7 @@ class _Moving:
             at, expected = key, self._after(key)
         return at
 
-    def _mine(self) -> sa.ColumnElement[bool]:
+    def _of_line(self) -> sa.ColumnElement[bool]:
         dataset, sub_partition, grain = self.line
         return is_(str(dataset), sub_partition, grain)
 
@@ -196,8 +196,8 @@ class _Moving:
         """Return the key of the window after one, or before it. Some zones have left out a day."""
         _, sub_partition, grain = self.line
         if grain != DAY:
-            found = window_at(grain, key)
-            return window_of(grain, found.start + step * (found.end - found.start)).key
+            current = window_at(grain, key)
+            return window_of(grain, current.start + step * (current.end - current.start)).key
         day = date.fromisoformat(key)
         while True:
             day += timedelta(days=step)

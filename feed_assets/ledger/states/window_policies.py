@@ -20,8 +20,8 @@ _ADAPTER = TypeAdapter(Tracked)
 
 def default() -> Tracked:
     """Return how a dataset is judged that nobody has declared: by the settings."""
-    found = settings()
-    return Tracked(check_grains(found.state_grains, ["UTC"]), found.state_ratio, is_default=True)
+    configured = settings()
+    return Tracked(check_grains(configured.state_grains, ["UTC"]), configured.state_ratio, is_default=True)
 
 
 @lru_cache(maxsize=4096)
@@ -35,8 +35,8 @@ def _text(declared: Tracked) -> str:
 
 def tracked(connection: sa.Connection, names: Iterable[Feed]) -> dict[Feed, Tracked]:
     """Return how some datasets are judged, those that the ledger has."""
-    asked = key_tables.rows(connection, ("name",), [[str(name)] for name in names])
-    query = sa.select(dataset.c.name, dataset.c.declared).join(asked, key_tables.same(dataset, asked))
+    key_table = key_tables.rows(connection, ("name",), [[str(name)] for name in names])
+    query = sa.select(dataset.c.name, dataset.c.declared).join(key_table, key_tables.same_keys(dataset, key_table))
     return {Feed.parse(name): _parsed(declared) for name, declared in connection.execute(query)}
 
 
@@ -45,7 +45,7 @@ def lock(connection: sa.Connection, names: Iterable[Feed], now: datetime) -> dic
 
     Lock in order of names, and before the log: so no two transactions wait for each other.
     """
-    found: dict[Feed, Tracked] = {}
+    policies: dict[Feed, Tracked] = {}
     for name in sorted(set(names)):
         query = sa.select(dataset.c.declared).where(dataset.c.name == str(name)).with_for_update()
         row = connection.execute(query).first()
@@ -53,21 +53,21 @@ def lock(connection: sa.Connection, names: Iterable[Feed], now: datetime) -> dic
             # Store the settings of now: with others, what was counted by them would be wrong.
             insert_missing(connection, dataset, [{"name": str(name), "declared": _text(default()), "at": now}])
             row = connection.execute(query).one()
-        found[name] = _parsed(row.declared)
-    return found
+        policies[name] = _parsed(row.declared)
+    return policies
 
 
 def differing(connection: sa.Connection, declared: Mapping[Feed, Tracked]) -> set[Feed]:
     """Return the datasets whose declaration is not in the ledger as it is now, whatever dates the ledger has given."""
-    known = tracked(connection, declared)
+    stored = tracked(connection, declared)
     return {
-        name for name, new in declared.items() if name not in known or _dated_later(new, known[name]) != known[name]
+        name for name, new in declared.items() if name not in stored or _dated_later(new, stored[name]) != stored[name]
     }
 
 
-def _dated_later(new: Tracked, known: Tracked | None) -> Tracked:
+def _dated_later(new: Tracked, stored: Tracked | None) -> Tracked:
     """Return a declaration in which sub-partitions that have joined or left since have a date that no other has."""
-    return new if known is None else dated(new, known, (), lambda _path, _life: date.max)
+    return new if stored is None else dated(new, stored, (), lambda _path, _life: date.max)
 
 
 def put(connection: sa.Connection, name: Feed, declared: Tracked) -> None:
@@ -77,12 +77,12 @@ def put(connection: sa.Connection, name: Feed, declared: Tracked) -> None:
 
 def put_reported(connection: sa.Connection, name: Feed) -> bool:
     """Store that the producer of a dataset reports: nobody has to search its reports. Return whether that is new."""
-    mine = (dataset.c.name == str(name)) & dataset.c.reported.is_(None)
-    return bool(connection.execute(sa.update(dataset).where(mine).values(reported=True)).rowcount)
+    is_unreported = (dataset.c.name == str(name)) & dataset.c.reported.is_(None)
+    return bool(connection.execute(sa.update(dataset).where(is_unreported).values(reported=True)).rowcount)
 
 
 def put_schema(connection: sa.Connection, name: Feed, schema: str, version: str) -> None:
     """Keep the schema that the newest report of a dataset names."""
     is_newer = sa.or_(dataset.c.version.is_(None), dataset.c.version <= version)
-    mine = (dataset.c.name == str(name)) & is_newer
-    connection.execute(sa.update(dataset).where(mine).values(schema=schema, version=version))
+    condition = (dataset.c.name == str(name)) & is_newer
+    connection.execute(sa.update(dataset).where(condition).values(schema=schema, version=version))

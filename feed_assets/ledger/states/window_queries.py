@@ -21,12 +21,12 @@ from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.states.window_rows import WindowRow, all_rows, place, remove, rows
 
 
-def known(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, WindowRow]:
+def stored_windows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, WindowRow]:
     """Return the windows that anything is known of, one seek for each; the others are open."""
     return rows(connection, addresses)
 
 
-def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: datetime) -> bool:
+def accept(ledger: Ledger, address: WindowAddress, reason: str, by: str, now: datetime) -> bool:
     """Accept a window as complete that never will be. Later counts are still added. Return whether its state changed.
 
     Raises InvalidName for a window that the dataset does not have, or a dataset that nobody has reported or declared,
@@ -39,8 +39,8 @@ def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: d
             )
         tracked = window_policies.lock(connection, [address.dataset], now)[address.dataset]
         address = placed(tracked, address)
-        judging = Judging(connection, address.dataset, tracked, now, who)
-        judging.row(address).accepted = f"accepted by {who}: {reason}"
+        judging = Judging(connection, address.dataset, tracked, now, by)
+        judging.row(address).accepted = f"accepted by {by}: {reason}"
         return address in judging.judge_again([address])
 
 
@@ -72,15 +72,15 @@ def report_quality(
         return ReportOutcome(accepted=1, transitions=len(judging.judge_again([address])))
 
 
-def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], who: str, now: datetime) -> None:
+def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], by: str, now: datetime) -> None:
     """Judge windows that were closed, by what was reported in between and not refused. Repeatable."""
     grouped: dict[Feed, list[WindowAddress]] = {}
     for each in addresses:
         grouped.setdefault(each.dataset, []).append(each)
-    for dataset, mine in grouped.items():
+    for dataset, windows in grouped.items():
         with ledger.write() as connection:
             tracked = window_policies.lock(connection, [dataset], now)[dataset]
-            Judging(connection, dataset, tracked, now, who).open_again(mine)
+            Judging(connection, dataset, tracked, now, by).open_again(windows)
 
 
 def look_at_checks(connection: sa.Connection, row: WindowRow) -> None:
@@ -142,8 +142,8 @@ BY = "declaration"
 
 def _counted(before: Tracked, kept: Iterable[WindowRow]) -> set[str]:
     """Return the sub-partitions for which counts are reported, not summed up from others."""
-    found = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
-    return {path for path in found if path not in before.below}
+    paths = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
+    return {path for path in paths if path not in before.below}
 
 
 def _today(kept: Sequence[WindowRow], now: datetime, path: str, life: Life) -> date:
@@ -158,12 +158,12 @@ def _today(kept: Sequence[WindowRow], now: datetime, path: str, life: Life) -> d
 
 def _remove(connection: sa.Connection, name: Feed, gone: Sequence[WindowRow], now: datetime) -> None:
     """Remove windows of grains that are not declared any more. Log those that were not open."""
-    if told := [row for row in gone if row.state is not WindowState.OPEN]:
+    if not_open := [row for row in gone if row.state is not WindowState.OPEN]:
         lock_log(connection)
         why = "its grain is declared no more"
         changes = [
             Change(row.address.partition, log.WINDOW, row.address.grain, now, row.state.value, "open", why, BY)
-            for row in told
+            for row in not_open
         ]
         log.append(connection, changes)
     remove(connection, name, {row.address.grain for row in gone})

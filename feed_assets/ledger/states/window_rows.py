@@ -20,7 +20,7 @@ _SAID = ("accepted", "issue", "marked", "flagged", "stale", "held")
 _OFFSETS = ("uncovered", "doubled")
 _KEY = ("dataset", "sub_partition", "grain", "key")
 _STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data", "told", *_OFFSETS)
-"""The columns of what is known of a window, in the order of the fields of `WindowRow`."""
+"""The columns of what is known of a window, in the order of the fields of `Row`."""
 
 COLUMNS = tuple(window.c[name] for name in (*_KEY, "start", "end", *_STATE))
 """The columns from which `row_of` reads a window, in this order."""
@@ -80,14 +80,14 @@ class WindowRow:
         return OffsetProblems(self.uncovered, self.doubled)
 
     @offsets.setter
-    def offsets(self, found: OffsetProblems) -> None:
-        self.uncovered, self.doubled = found.uncovered, found.doubled
+    def offsets(self, comparison: OffsetProblems) -> None:
+        self.uncovered, self.doubled = comparison.uncovered, comparison.doubled
 
     @property
     def is_kept(self) -> bool:
         """Return whether it has anything to store: a report names it, or somebody has judged it, or its parts."""
-        said = self.accepted or self.issue or self.marked or self.stale or self.held
-        return bool(self.parts or said) or self.state is not WindowState.OPEN
+        remark = self.accepted or self.issue or self.marked or self.stale or self.held
+        return bool(self.parts or remark) or self.state is not WindowState.OPEN
 
     @property
     def suspicion(self) -> str | None:
@@ -95,10 +95,10 @@ class WindowRow:
 
         Windows in it may be judged before it, by the state that it will have then.
         """
-        said = self.issue or self.stale
+        problem = self.issue or self.stale
         is_there = self.state not in (WindowState.OPEN, WindowState.COMPLETE)
         state = WindowState.INVALID if self.issue and self.state in DONE else self.state
-        return f"{self.named} is {state}: {said}" if said and is_there else None
+        return f"{self.named} is {state}: {problem}" if problem and is_there else None
 
     @property
     def judged_as(self) -> WindowState:
@@ -142,17 +142,17 @@ def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[
     values = [(str(at.dataset), at.sub_partition, at.grain, at.key) for at in addresses]
     if not values:
         return {}
-    asked = key_tables.rows(connection, ("dataset", "sub_partition", "grain", "key"), values)
-    query = sa.select(*COLUMNS).join(asked, key_tables.same(window, asked))
+    key_table = key_tables.rows(connection, ("dataset", "sub_partition", "grain", "key"), values)
+    query = sa.select(*COLUMNS).join(key_table, key_tables.same_keys(window, key_table))
     return {row.address: row for row in map(row_of, connection.execute(query).all())}
 
 
 def row_of(columns: Sequence[Any]) -> WindowRow:
     """Return the window of these columns (`COLUMNS`)."""
-    dataset, sub_partition, grain, key, start, end, records, parts, sources, state, *rest = columns
+    dataset, sub_partition, grain, key, start, end, records, parts, sources, state, *details = columns
     counts = {tier: (counted, named) for tier, (counted, named) in json.loads(sources).items()} if sources else {}
     at = WindowAddress(Feed.parse(dataset), sub_partition, grain, key)
-    return WindowRow(at, start, end, records, parts, counts, WindowState(state), *rest)
+    return WindowRow(at, start, end, records, parts, counts, WindowState(state), *details)
 
 
 BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)
@@ -161,8 +161,8 @@ BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, litera
 
 def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[WindowRow]:
     """Return the windows of some datasets that are being made again: few, by an index of their own."""
-    mine = BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
-    return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(mine)).all())] if datasets else []
+    condition = BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
+    return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(condition)).all())] if datasets else []
 
 
 def empty(tracked: Tracked, at: WindowAddress) -> WindowRow:
@@ -184,8 +184,8 @@ def write(connection: sa.Connection, changed: Iterable[WindowRow]) -> None:
             gone.append({f"its_{name}": value for name, value in key.items()})
     bulk.insert(connection, window, kept, replaced=(*_STATE, "start", "end"))
     if gone:
-        same = (column == sa.bindparam(f"its_{column.name}") for column in window.primary_key)
-        connection.execute(sa.delete(window).where(*same), gone)
+        key_conditions = (column == sa.bindparam(f"its_{column.name}") for column in window.primary_key)
+        connection.execute(sa.delete(window).where(*key_conditions), gone)
 
 
 def all_rows(connection: sa.Connection, dataset: Feed) -> list[WindowRow]:
@@ -196,17 +196,17 @@ def all_rows(connection: sa.Connection, dataset: Feed) -> list[WindowRow]:
 def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) -> None:
     """Remove the windows and watermarks of a dataset that are of these grains."""
     for table in (window, watermark):
-        mine = (table.c.dataset == str(dataset)) & table.c.grain.in_(grains)
-        connection.execute(sa.delete(table).where(mine))
+        condition = (table.c.dataset == str(dataset)) & table.c.grain.in_(grains)
+        connection.execute(sa.delete(table).where(condition))
 
 
 def place(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> None:
     """Put levels of sub-partitions into the declared order, where they were reported before."""
     for table in (report, window, watermark, coverage, window_offsets):
-        mine = table.c.dataset == str(dataset)
-        known = connection.execute(sa.select(table.c.sub_partition).where(mine).distinct()).scalars().all()
-        for path in (path for path in known if tracked.path_of(path) != path):
-            renamed = sa.update(table).where(mine, table.c.sub_partition == path)
+        of_dataset = table.c.dataset == str(dataset)
+        paths = connection.execute(sa.select(table.c.sub_partition).where(of_dataset).distinct()).scalars().all()
+        for path in (path for path in paths if tracked.path_of(path) != path):
+            renamed = sa.update(table).where(of_dataset, table.c.sub_partition == path)
             connection.execute(renamed.values(sub_partition=tracked.path_of(path)))
 
 
@@ -221,7 +221,7 @@ def is_(dataset: str, sub_partition: str, grain: str) -> sa.ColumnElement[bool]:
 
 def state_counts(states: Iterable[WindowState]) -> Mapping[WindowState, int]:
     """Return how many windows are in which state."""
-    found: dict[WindowState, int] = {}
+    counts: dict[WindowState, int] = {}
     for state in states:
-        found[state] = found.get(state, 0) + 1
-    return found
+        counts[state] = counts.get(state, 0) + 1
+    return counts

@@ -212,7 +212,7 @@ def fan_out_to(
     declared = [node.declaration for node in datasets]
     kept = {each.feed for each in declared if isinstance(each, Dataset) and each.reprocess == "never"}
     made = BuildDeclarations(partial(_windows_read, graph), kept)
-    return fan_out(ledger, edges, affected, now, out_of_time, made=made)
+    return fan_out(ledger, edges, affected, now, out_of_time, declarations=made)
 
 
 def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:

@@ -135,7 +135,7 @@ def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed
     """Return what is wrong with topics and tables of warehouses, by table and check."""
     declared = [(node.feed, node.declaration) for node in nodes]
     tables = [feed for feed, each in declared if isinstance(each, EventTable) and (each.topic or each.loaded)]
-    known = quality.known(connection, [Partition(feed, "") for feed in tables]) if tables else {}
+    known = quality.check_states(connection, [Partition(feed, "") for feed in tables]) if tables else {}
     return {(at.feed, check): each.reason for (at, check), each in known.items() if each.reason}
 
 
@@ -164,7 +164,7 @@ def _shown(
 ) -> tuple[dict[Partition, Shown], list[Partition]]:
     """Return the partitions as they are shown, and those of them that have no valid update."""
     all_asked = [each for node, extents in asked for each in _asked(node, extents)]
-    known = status_facts.known(connection, all_asked)
+    known = status_facts.grid_facts(connection, all_asked)
     found: dict[Partition, Shown] = {}
     for _, extents in asked:
         for at, extent in extents.items():
@@ -265,7 +265,7 @@ def _with_marks(connection: sa.Connection, rows: Sequence[GridRow]) -> Iterable[
 def _holes(connection: sa.Connection, rows: Iterable[GridRow]) -> Iterable[tuple[GridRow, Hole]]:
     """Yield the first hole of each line of the state store; of other rows, the holes among what is shown."""
     lines = {row.line: at for row in rows if (at := _hole_of(row))}
-    said, behind = status_facts.said(connection, lines.values()), next_done(connection, lines.values())
+    said, behind = status_facts.window_reasons(connection, lines.values()), next_done(connection, lines.values())
     for row in rows:
         if row.line is None:
             yield from ((row, each) for each in holes(row.shown))

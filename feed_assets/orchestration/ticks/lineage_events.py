@@ -76,7 +76,7 @@ class RunEvents:
 
     def _run_facets(self, each: RunChange) -> dict[str, Any]:
         extent, parent = self._extent(each.run.output), each.run.dagster_run or ""
-        own = [_test(found) for found in each.found]
+        own = [_test(found) for found in each.output_findings]
         facets = {
             "nominalTime": extent
             and extent.start
@@ -97,7 +97,7 @@ class RunEvents:
         return [self._input(feed, pins, each) for feed, pins in by_feed.items()]
 
     def _input(self, feed: Feed, pins: list[Pin], each: RunChange) -> InputDataset:
-        checks = [_assertion(one) for one in each.known if one.partition in {pin.partition for pin in pins}]
+        checks = [_assertion(one) for one in each.input_findings if one.partition in {pin.partition for pin in pins}]
         files, size = sum(pin.files for pin in pins), sum(pin.size for pin in pins)
         facets: dict[str, Any] = {
             "subset": base_subset_dataset.InputSubsetInputDatasetFacet(

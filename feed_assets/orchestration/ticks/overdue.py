@@ -102,7 +102,7 @@ def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, st
         watched = {feed: each for feed, each in watched.items() if feed not in retired}
         if not watched:
             return {}
-        before, last = expected_cursor.known(connection, watched), log.last(connection)
+        before, last = expected_cursor.last_results(connection, watched), log.last(connection)
         known = {at: before.get(at) or begin(cadence, now, last) for at, (_, cadence) in watched.items()}
         changes, upto = _changes(connection, min(each.position for each in known.values()), last)
         looks = [
@@ -165,7 +165,8 @@ def _there(connection: sa.Connection, looks: Iterable[_FeedCheck]) -> Collection
     if not asked:
         return ()
     return (
-        status_facts.there(connection, asked) | closures.closed(connection, [each.partition for each in asked]).keys()
+        status_facts.existing(connection, asked)
+        | closures.closed(connection, [each.partition for each in asked]).keys()
     )
 
 

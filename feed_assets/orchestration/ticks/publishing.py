@@ -164,7 +164,8 @@ def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
     """Return the first events and transitions of windows after a number, in order, up to the limit of a write."""
     with services.ledger.read() as connection:
         written = [
-            (each.sequence, _as_written(each)) for each in event_store.ours(connection, sequence, EVENTS_PER_WRITE)
+            (each.sequence, _as_written(each))
+            for each in event_store.our_events(connection, sequence, EVENTS_PER_WRITE)
         ]
         crossed = [
             (each.sequence, _as_event(each)) for each in transitions(connection, sequence, None, EVENTS_PER_WRITE)

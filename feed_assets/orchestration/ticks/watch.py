@@ -213,7 +213,9 @@ def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
     datasets = [node.feed for node in graph.datasets()]
     with ledger.read() as connection:
         opened = alerts.open_alerts(connection)
-        known = quality.known(connection, {Partition(feed, "") for feed in (*datasets, *(feed for feed, _ in checks))})
+        known = quality.check_states(
+            connection, {Partition(feed, "") for feed in (*datasets, *(feed for feed, _ in checks))}
+        )
         found = stale_states(connection, datasets, known)
     found |= {(Partition(feed, ""), check): _state(_reasons(opened, feed, check)) for feed, check in checks}
     changed = {key: state for key, state in found.items() if known.get(key) != state}
@@ -240,7 +242,7 @@ def _check(key: dg.AssetKey, feed: Feed, name: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(asset=key, name=name, description=_SAID[name])
     def check() -> dg.AssetCheckResult:
         with open_ledger(settings().ledger).read() as connection:
-            known = quality.known(connection, [Partition(feed, "")]).get((Partition(feed, ""), name))
+            known = quality.check_states(connection, [Partition(feed, "")]).get((Partition(feed, ""), name))
         return dg.AssetCheckResult(
             passed=known is None or known.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,

@@ -56,7 +56,9 @@ def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[Number
     """Return one event for each transition; the data version of a table's partition is a digest of its content."""
     addresses = [at for each in changes if (at := address_of(each.partition))]
     data = (
-        {at.partition: row.data for at, row in window_queries.known(connection, addresses).items()} if addresses else {}
+        {at.partition: row.data for at, row in window_queries.stored_windows(connection, addresses).items()}
+        if addresses
+        else {}
     )
     nodes = {change: graph.node(change.partition.feed) for change in changes}
     return [
@@ -86,7 +88,7 @@ def _window(
 
 def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
     """Return the newest result of each asset check, and an observation for each other check, mark and waiver."""
-    known = quality.known(connection, [each.partition for each in changes if each.subject in WATCHED])
+    known = quality.check_states(connection, [each.partition for each in changes if each.subject in WATCHED])
     results = [
         dg.AssetCheckEvaluation(
             asset_key=graph.node(partition.feed).key,
