@@ -59,8 +59,8 @@ def hourly(impressions: Span) -> "DataFrame":
         (row["region"], row["campaign"], int(row["click"])) for row in shown_between(impressions.start, impressions.end)
     ]
     spark: Any = SparkSession.active()
-    shown: DataFrame = spark.createDataFrame(rows, "region string, campaign string, click int")
-    counted = shown.groupBy("region", "campaign")
+    frame: DataFrame = spark.createDataFrame(rows, "region string, campaign string, click int")
+    counted = frame.groupBy("region", "campaign")
     return counted.agg(sf.count("click").alias("impressions"), sf.sum("click").alias("clicks"))
 
 

@@ -59,8 +59,8 @@ def region_of(row: Mapping[str, str]) -> str:
 def shown_between(start: datetime, end: datetime) -> list[Row]:
     """Return the impressions of all campaigns in `[start, end)`, ordered by their timestamps, each with its region."""
     first, last = (moment.isoformat(" ") for moment in (start, end))
-    found = [row for campaign in CAMPAIGNS for row in _rows(campaign) if first <= row["timestamp"] < last]
-    return [{**row, "region": region_of(row)} for row in sorted(found, key=lambda row: row["timestamp"])]
+    rows = [row for campaign in CAMPAIGNS for row in _rows(campaign) if first <= row["timestamp"] < last]
+    return [{**row, "region": region_of(row)} for row in sorted(rows, key=lambda row: row["timestamp"])]
 
 
 def moved(day: str, campaign: str, to: str) -> list[Row]:

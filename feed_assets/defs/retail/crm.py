@@ -54,14 +54,14 @@ class Visit:
 
 def visits(day: str) -> list[Visit]:
     """Return the visits of one day of the sample, in order: those of known customers, without cancelled invoices."""
-    found: dict[tuple[str, datetime], Visit] = {}
+    visit_by_key: dict[tuple[str, datetime], Visit] = {}
     for line in csv.DictReader(StringIO(invoices_csv(day).decode(), newline="")):
         customer = line["CustomerID"].removesuffix(".0")
         if customer and not line["InvoiceNo"].startswith("C"):
             key = customer, datetime.fromisoformat(line["InvoiceDate"]).replace(tzinfo=UTC)
-            spent = found[key].gbp if key in found else Decimal()
-            found[key] = Visit(*key, line["Country"], spent + int(line["Quantity"]) * Decimal(line["UnitPrice"]))
-    return sorted(found.values(), key=lambda each: (each.visited_at, each.customer))
+            spent = visit_by_key[key].gbp if key in visit_by_key else Decimal()
+            visit_by_key[key] = Visit(*key, line["Country"], spent + int(line["Quantity"]) * Decimal(line["UnitPrice"]))
+    return sorted(visit_by_key.values(), key=lambda each: (each.visited_at, each.customer))
 
 
 class Crm:
@@ -72,11 +72,15 @@ class Crm:
         _THEIRS.create_all(self._engine)
 
     def write(
-        self, some: Iterable[Visit], upto: datetime, operation: Operation = Operation.UPSERT, at: datetime | None = None
+        self,
+        new_visits: Iterable[Visit],
+        upto: datetime,
+        operation: Operation = Operation.UPSERT,
+        at: datetime | None = None,
     ) -> None:
         """Write visits, over existing ones, and an event for all up to `upto`; `at` is the event's time, if later."""
         with self._engine.begin() as connection:
-            rows = [{**vars(each), "gbp": str(each.gbp)} for each in some]
+            rows = [{**vars(each), "gbp": str(each.gbp)} for each in new_visits]
             connection.execute(sa.insert(_VISITS).prefix_with("OR REPLACE"), rows)
             _tell(connection, operation, upto, at or upto)
 
@@ -105,5 +109,5 @@ def _utc(moment: datetime) -> datetime:
 
 def _tell(connection: sa.Connection, operation: Operation, marker: datetime, at: datetime) -> None:
     """Write an event that visits may differ up to a marker; `at` is the event's own time, and its correlation id."""
-    told = {"table_name": "visits", "marker": marker, "event_marker": at, "correlation_id": f"crm {at}"}
-    connection.execute(sa.insert(_EVENTS), {**told, "write_operation": operation.value})
+    event = {"table_name": "visits", "marker": marker, "event_marker": at, "correlation_id": f"crm {at}"}
+    connection.execute(sa.insert(_EVENTS), {**event, "write_operation": operation.value})

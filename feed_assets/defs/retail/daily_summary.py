@@ -15,15 +15,15 @@ def _disagreeing(audited: checks.Audited) -> float:
     from pyspark.sql import functions as sf
 
     lines = bought(audited.inputs["purchases"])
-    wanted = lines.agg(sf.count_distinct("InvoiceNo"), sf.coalesce(sf.sum("gbp"), sf.lit(0))).collect()[0]
-    found = audited.written.agg(sf.sum("purchases"), sf.sum("total_gbp")).collect()[0]
-    return (found[0] != wanted[0]) + (found[1] != wanted[1])
+    expected = lines.agg(sf.count_distinct("InvoiceNo"), sf.coalesce(sf.sum("gbp"), sf.lit(0))).collect()[0]
+    summed = audited.written.agg(sf.sum("purchases"), sf.sum("total_gbp")).collect()[0]
+    return (summed[0] != expected[0]) + (summed[1] != expected[1])
 
 
 adds_up = checks.Check(
     "adds_up",
     "purchases and total_gbp must be those of the lines: all inputs of one propagation",
-    passes=lambda found: found == 0,
+    passes=lambda count: count == 0,
     measure=_disagreeing,
 )
 

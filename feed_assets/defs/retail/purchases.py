@@ -81,8 +81,8 @@ def purchases_per_buyer(purchases: "DataFrame") -> "DataFrame":
     """Purchases of each buyer on a day, and their sum. Lines without a `CustomerID` are left out."""
     from pyspark.sql import functions as sf
 
-    known = bought(purchases).where("CustomerID IS NOT NULL").groupBy("CustomerID")
-    return known.agg(sf.count_distinct("InvoiceNo").alias("purchases"), sf.sum("gbp").cast(MONEY).alias("gbp"))
+    by_buyer = bought(purchases).where("CustomerID IS NOT NULL").groupBy("CustomerID")
+    return by_buyer.agg(sf.count_distinct("InvoiceNo").alias("purchases"), sf.sum("gbp").cast(MONEY).alias("gbp"))
 
 
 def bought(purchases: "DataFrame") -> "DataFrame":
