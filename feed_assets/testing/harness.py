@@ -209,8 +209,8 @@ class Harness:
         Returns:
             The id of the partition's newest valid update; None if it has none.
         """
-        found = read.latest(self.board, _partition(feed, partition)).update
-        return found.id if found else None
+        update = read.latest(self.board, _partition(feed, partition)).update
+        return update.id if update else None
 
     def rows(self, feed: str, partition: str = "") -> list[dict[str, Any]]:
         """Read what a run has published, by Spark or by a `PlainMaker`.
@@ -241,12 +241,12 @@ class Harness:
         sensor = self.definitions.resolve_sensor_def(name)
         context = dg.build_sensor_context(self.instance, cursor, definitions=self.definitions, sensor_name=sensor.name)
         with context, dg.partition_loading_context(self.now(), self.instance):
-            found: Any = sensor(context)
-            requests = tuple(found.run_requests or ())
-            wanted = [wanted for each in requests for wanted in self._wanted(each)]
-        return RequestedTick(requests, tuple(found.asset_events or ()), found.cursor, wanted)
+            result: Any = sensor(context)
+            requests = tuple(result.run_requests or ())
+            targets = [target for each in requests for target in self._targets(each)]
+        return RequestedTick(requests, tuple(result.asset_events or ()), result.cursor, targets)
 
-    def _wanted(self, request: dg.RunRequest) -> Iterator[tuple[tuple[str, ...], str | None]]:
+    def _targets(self, request: dg.RunRequest) -> Iterator[tuple[tuple[str, ...], str | None]]:
         assets = request.asset_selection or ()
         parts = self.definitions.resolve_asset_graph().get(next(iter(assets))).partitions_def if assets else None
         single = {PARTITION: request.partition_key} if request.partition_key else {}
@@ -287,8 +287,8 @@ class Harness:
         Returns:
             Its materializations, newest first.
         """
-        wanted = dg.AssetRecordsFilter(_key(asset), asset_partitions=[partition] if partition else None)
-        records = self.instance.fetch_materializations(wanted, limit=1000).records
+        record_filter = dg.AssetRecordsFilter(_key(asset), asset_partitions=[partition] if partition else None)
+        records = self.instance.fetch_materializations(record_filter, limit=1000).records
         return [_reported(record) for record in records]
 
     def checks(self, asset: str, partition: str | None = None) -> dict[str, bool]:
@@ -303,8 +303,8 @@ class Harness:
         """
         specs = self.definitions.resolve_asset_graph().asset_check_keys
         keys = [key for key in specs if key.asset_key == _key(asset)]
-        found = {key.name: self._check(key, partition) for key in keys}
-        return {name: passed for name, passed in found.items() if passed is not None}
+        passed_by_check = {key.name: self._check(key, partition) for key in keys}
+        return {name: passed for name, passed in passed_by_check.items() if passed is not None}
 
     def _check(self, key: dg.AssetCheckKey, partition: str | None) -> bool | None:
         of_it = PartitionKeyFilter(key=partition)
@@ -331,9 +331,9 @@ def _ran(result: dg.ExecuteInProcessResult, each: Ended) -> Ran:
 
 
 def _reported(record: dg.EventLogRecord) -> Reported:
-    found = record.asset_materialization
-    if found is None:  # `fetch_materializations` gives nothing else.
+    materialization = record.asset_materialization
+    if materialization is None:  # `fetch_materializations` gives nothing else.
         raise ValueError(f"{record} is no materialization.")
-    metadata = {name: value_of(value) for name, value in found.metadata.items()}
-    tags = found.tags or {}
-    return Reported(found.partition, tags.get(DATA_VERSION_TAG), metadata, record.run_id, record.storage_id)
+    metadata = {name: value_of(value) for name, value in materialization.metadata.items()}
+    tags = materialization.tags or {}
+    return Reported(materialization.partition, tags.get(DATA_VERSION_TAG), metadata, record.run_id, record.storage_id)

@@ -24,7 +24,7 @@ def fresh_home(folder: Path) -> Generator[Path]:
     Yields:
         The folder. After the `with` block it stays, and the environment is as it was before.
     """
-    before = _ours()
+    before = _own_variables()
     folder.mkdir(0o700)
     with noted_environment():
         spark = {name: value for name, value in before.items() if name.startswith(_OF_SPARK)}
@@ -35,13 +35,13 @@ def fresh_home(folder: Path) -> Generator[Path]:
             _set(before)
 
 
-def _ours() -> dict[str, str]:
+def _own_variables() -> dict[str, str]:
     """Return the variables that say where a process works."""
     return {name: value for name, value in os.environ.items() if name == "DAGSTER_HOME" or name.startswith(PREFIX)}
 
 
 def _set(variables: dict[str, str]) -> None:
-    for name in _ours():
+    for name in _own_variables():
         del os.environ[name]
     os.environ.update(variables)
     settings.cache_clear()

@@ -100,12 +100,12 @@ class PlainMade:
 
     task: Task
     board: Blackboard
-    given: Given
+    test_data: Given
 
     def write(self, partition: Partition, update_id: str) -> Written:
         """Write the rows of one output as one part of JSON lines."""
         is_main = partition.feed == self.task.output.feed
-        rows = self._rows if is_main else self.given.rejects
+        rows = self._rows if is_main else self.test_data.rejects
         text = "".join(f"{json.dumps(dict(row), default=str)}\n" for row in rows).encode()
         self.board.put(f"{partition.path}/{update_id}/part-0.json", text)
         files = listed(self.board, partition, update_id)
@@ -115,43 +115,43 @@ class PlainMade:
 
     def counted(self) -> list[tuple[Update, Counts]]:
         """Return the counts of the task's inputs that the test gives."""
-        some = self.task.uncounted.items()
-        return [(update, self.given.counted.get(name, ())) for name, updates in some for update in updates]
+        uncounted = self.task.uncounted.items()
+        return [(update, self.test_data.counted.get(name, ())) for name, updates in uncounted for update in updates]
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
         """Return the result of every check of the recipe as the test gives it."""
         recipe = self.task.recipe
-        if unknown := sorted(self.given.failed.keys() - {check.name for check in recipe.all_checks}):
+        if unknown := sorted(self.test_data.failed.keys() - {check.name for check in recipe.all_checks}):
             raise InvalidDefinition(f"{recipe.feed} has no check {unknown[0]}: expected one that it has.")
-        measures = self.given.measures if recipe.profile else None
+        measures = self.test_data.measures if recipe.profile else None
         preview = _preview(rows_of(self.board, outputs[-1].update))
-        figures = {name: number for name, number in self.given.figures.items() if name in recipe.figures}
+        figures = {name: number for name, number in self.test_data.figures.items() if name in recipe.figures}
         return Audit((*self._results(recipe.checks), *self._profile), preview, None, measures, figures)
 
     @property
     def _windows(self) -> Counts | None:
         """Return the counts of the dataset's rows. Raise InvalidDefinition where a run with Spark would count none."""
         recipe = self.task.recipe
-        if self.given.windows is not None and not recipe.grain:
+        if self.test_data.windows is not None and not recipe.grain:
             raise InvalidDefinition(
                 f"{recipe.feed} has no completeness, so that its rows are not counted: expected no windows. Declare "
                 "completeness, or give none."
             )
-        return self.given.windows
+        return self.test_data.windows
 
     @property
     def _rows(self) -> Sequence[Row]:
         """Return the rows of the dataset; those of a companion are its profile."""
-        return self._profile[0].sample if self.task.recipe.is_companion else self.given.rows
+        return self._profile[0].sample if self.task.recipe.is_companion else self.test_data.rows
 
     @property
     def _profile(self) -> Sequence[CheckResult]:
         recipe, task = self.task.recipe, self.task
         deep_checks = partial(self._results, recipe.deep_checks)
-        return judged(recipe, self.given.measures, task.baseline, deep_checks, is_suspect=task.is_suspect)
+        return judged(recipe, self.test_data.measures, task.baseline, deep_checks, is_suspect=task.is_suspect)
 
     def _results(self, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
-        failed, rows = self.given.failed, len(self.given.rows)
+        failed, rows = self.test_data.failed, len(self.test_data.rows)
         return tuple(
             CheckResult(check, check.name not in failed, failed.get(check.name, 0.0), rows=rows) for check in checks
         )

@@ -36,13 +36,13 @@ class RequestedTick:
         requests: The runs that it requests.
         events: The materializations that it reports to Dagster.
         cursor: The sensor's cursor after it.
-        wanted: What these runs are to build, in order, each as (assets, partition key).
+        targets: What these runs are to build, in order, each as (assets, partition key).
     """
 
     requests: tuple[dg.RunRequest, ...]
     events: tuple[dg.AssetMaterialization, ...]
     cursor: str | None
-    wanted: list[tuple[tuple[str, ...], str | None]]
+    targets: list[tuple[tuple[str, ...], str | None]]
 
 
 @dataclass(frozen=True)

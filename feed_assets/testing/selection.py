@@ -44,10 +44,10 @@ def selected(definitions: dg.Definitions, selection: str | dg.AssetSelection) ->
     if not keys:
         built = ", ".join(sorted(key.to_user_string() for key in graph.materializable_asset_keys))
         raise InvalidDefinition(f"the selection {selection} has no dataset: expected some of {built}.")
-    wanted = set(keys)
-    while more := {parent for key in wanted for parent in graph.get(key).parent_keys} - wanted:
-        wanted |= more
-    return rebuilt(definitions, [asset for asset in definitions.assets or () if wanted & {*_keys(asset)}])
+    needed = set(keys)
+    while parents := {parent for key in needed for parent in graph.get(key).parent_keys} - needed:
+        needed |= parents
+    return rebuilt(definitions, [asset for asset in definitions.assets or () if needed & {*_keys(asset)}])
 
 
 def with_specs(definitions: dg.Definitions, change: Callable[[dg.AssetSpec], dg.AssetSpec]) -> dg.Definitions:

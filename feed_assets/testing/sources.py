@@ -88,10 +88,10 @@ def refuse_what_is_not_given(sources: Mapping[str, Source], declared: Sequence[D
     missing = {name: where for each in declared for name, where in _reached(each) if name not in sources}
     if missing:
         listed = ", ".join(f"{name} ({missing[name]})" for name in sorted(missing))
-        given = "folder" if BOARDS in missing[min(missing)] else "rows"
+        example = "folder" if BOARDS in missing[min(missing)] else "rows"
         raise SourceNotGiven(
             f"a Harness reads only what the test gives, and not {listed}. Give rows, a path or a URL, as in "
-            f"`Harness(definitions, sources={{{min(missing)!r}: {given}}})`, or leave it out by `selection=`."
+            f"`Harness(definitions, sources={{{min(missing)!r}: {example}}})`, or leave it out by `selection=`."
         )
 
 
@@ -100,10 +100,12 @@ def with_sources(definitions: dg.Definitions, sources: Mapping[str, Source], boa
     declared = declarations_of(definitions)
     tables = {each.source.name: each.source for each in declared if isinstance(each, EventTable)}
     events = {name: _event_source(tables[name], sources[name], board) for name in tables.keys() & sources.keys()}
-    found = {
+    lineages = {
         str(each.feed): lineage for each in declared if isinstance(each, Dataset) and (lineage := _lineage_of(each))
     }
-    pipelines = {name: _lineage(found[name], name, sources[name], board) for name in found.keys() & sources.keys()}
+    pipelines = {
+        name: _lineage(lineages[name], name, sources[name], board) for name in lineages.keys() & sources.keys()
+    }
     return with_specs(definitions, partial(_with_sources, events=events, pipelines=pipelines))
 
 
@@ -123,8 +125,8 @@ def _with_sources(
 def given_rows(sources: Mapping[str, Source], declared: Iterable[Declaration]) -> dict[str, Rows]:
     """Return the event sources that are given as rows."""
     names = {each.source.name for each in declared if isinstance(each, EventTable)} & sources.keys()
-    given = {name: sources[name] for name in sorted(names)}
-    return {name: rows for name, rows in given.items() if not isinstance(rows, _NO_ROWS)}
+    given_sources = {name: sources[name] for name in sorted(names)}
+    return {name: rows for name, rows in given_sources.items() if not isinstance(rows, _NO_ROWS)}
 
 
 def columns_of(source: EventSource) -> Columns:
@@ -140,8 +142,8 @@ def source_named(definitions: dg.Definitions, name: str) -> EventSource:
     for table in tables:
         if table.source.name == name:
             return table.source
-    known = ", ".join(sorted({table.source.name for table in tables})) or "none"
-    raise SourceNotGiven(f"there is no event source {name!r}: expected one of these definitions, {known}.")
+    names = ", ".join(sorted({table.source.name for table in tables})) or "none"
+    raise SourceNotGiven(f"there is no event source {name!r}: expected one of these definitions, {names}.")
 
 
 def put_rows(board: Blackboard, name: str, rows: Rows, columns: Columns, number: int | None = None) -> str:
@@ -160,8 +162,8 @@ def dynamic_partitions(definitions: dg.Definitions, name: str, rows: Rows) -> di
     """Return the keys in rows of an event source by the dynamic partitions of its tables, such as those of a topic."""
     column = columns_of(source_named(definitions, name)).partition_key or ""
     keys = sorted({str(row[column]) for row in rows if row.get(column)})
-    told = [spec for spec in specs_of(definitions) if _source_of(spec) == name]
-    parts = [each.partitions_def for each in told if isinstance(each.partitions_def, dg.DynamicPartitionsDefinition)]
+    specs = [spec for spec in specs_of(definitions) if _source_of(spec) == name]
+    parts = [each.partitions_def for each in specs if isinstance(each.partitions_def, dg.DynamicPartitionsDefinition)]
     return {each.name: keys for each in parts if each.name and keys}
 
 

@@ -93,7 +93,7 @@ def test_a_partition_whose_batches_are_all_invalid_is_waited_for():
     world = appended()
     only = world.drop(RAW, f"{DAY}/a", rows(1))
     world.invalidate(RAW, f"{DAY}/a", only)
-    assert world.ask().wanted == []
+    assert world.ask().targets == []
     world.drop(RAW, f"{DAY}/b", rows(1))
     assert requested(world) == [DAY]
 

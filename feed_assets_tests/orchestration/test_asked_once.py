@@ -49,7 +49,7 @@ def late(world: Harness) -> list[str | None]:
 
 def first(world: Harness) -> list[str | None]:
     """The partitions whose first run the sensor requests."""
-    return sorted(partition for assets, partition in world.ask().wanted if assets == BOTH)
+    return sorted(partition for assets, partition in world.ask().targets if assets == BOTH)
 
 
 def drop(world: Harness, *numbers: int) -> None:

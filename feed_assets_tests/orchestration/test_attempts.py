@@ -208,7 +208,7 @@ def test_what_is_built_already_is_not_requested_by_the_sensor():
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
     world.drop(RAW, DAY, rows(1, 2))
-    assert world.ask("9").wanted == []
+    assert world.ask("9").targets == []
 
 
 def conditions_ask(world) -> list[str]:

@@ -54,10 +54,10 @@ def test_each_step_does_one_piece_if_the_time_is_over_and_the_ticks_after_it_the
     for _ in range(6):
         ticks.append(world.ask(cursor))
         cursor = ticks[-1].cursor
-    assert len(ticks[0].wanted) == 100
+    assert len(ticks[0].targets) == 100
     assert [len(tick.events) for tick in ticks] == [FEWEST_REPORTS] * 6
     assert len({event.partition for tick in ticks for event in tick.events}) == 6 * FEWEST_REPORTS
-    assert len({partition for tick in ticks for _, partition in tick.wanted}) == 250
+    assert len({partition for tick in ticks for _, partition in tick.targets}) == 250
 
 
 @pytest.mark.soak
@@ -69,7 +69,7 @@ def test_a_tick_keeps_its_time_with_ten_thousand_updates_waiting(setting):
         began = monotonic()
         asked = world.ask(cursor)
         took = monotonic() - began + 0.01 * len(asked.events)
-        cursor, wanted = asked.cursor, wanted + [partition for _, partition in asked.wanted]
+        cursor, wanted = asked.cursor, wanted + [partition for _, partition in asked.targets]
         assert took <= 20, f"{took:.1f} s"
     assert len({*wanted}) == len(wanted) >= 500  # How many more of them are neighbours of these depends on the machine.
     began = monotonic()

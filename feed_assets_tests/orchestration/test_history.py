@@ -82,14 +82,14 @@ def spent(now: datetime = MORNING) -> tuple[int, int]:
 def test_what_is_new_is_requested_first_with_priority_then_history_in_its_order_without(setting, order, expected):
     setting(history_order=order)
     asked = drop(world(), 20, 1, 30, 2, 10).ask()
-    assert [partition for _, partition in asked.wanted] == (keys(2, 1) + keys(*expected[2:]))
+    assert [partition for _, partition in asked.targets] == (keys(2, 1) + keys(*expected[2:]))
     assert [each.tags.get("dagster/priority") for each in asked.requests] == ["10", None, None, None]
 
 
 def test_neighbours_of_which_one_is_history_are_two_runs(setting):
     setting(history_days=5)
     asked = drop(world(), 3, 4, 5, 6, 7).ask()
-    assert [partition for _, partition in asked.wanted] == keys(4, 3, 7, 6, 5)
+    assert [partition for _, partition in asked.targets] == keys(4, 3, 7, 6, 5)
     assert [each.tags.get("dagster/priority") for each in asked.requests] == ["10", None]
 
 
@@ -105,7 +105,7 @@ def test_something_new_is_requested_before_more_history_than_a_tick_decides_abou
     lake.ask()
     assert len(listed()) == 1060
     drop(lake, 1)
-    assert [partition for _, partition in lake.ask().wanted] == keys(1)
+    assert [partition for _, partition in lake.ask().targets] == keys(1)
 
 
 # A limit of runs a day.
@@ -202,13 +202,13 @@ def test_a_tick_that_another_one_has_overtaken_leaves_history_to_the_next_one(se
         before = first(*arguments)
         if not seen:
             seen.append(None)
-            seen[0] = other.ask().wanted
+            seen[0] = other.ask().targets
         return before
 
     monkeypatch.setattr(history_budget, "spent", overtaken)
-    assert lake.ask().wanted == []
+    assert lake.ask().targets == []
     assert [partition for _, partition in seen[0]] == keys(30)
-    assert lake.ask().wanted == []
+    assert lake.ask().targets == []
     assert spent() == (1, len(rows(1)))
     assert listed()[key(30)].state == "waits for time"
 

@@ -133,7 +133,7 @@ def test_neighbours_that_are_ready_are_one_run(setting):
     setting(partitions_per_run=3)
     asked = dropped(DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY).ask()
     first, second = asked.requests
-    assert asked.wanted == [(BOTH, day) for day in (DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY)]
+    assert asked.targets == [(BOTH, day) for day in (DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY)]
     assert (first.tags[RANGE_START], first.tags[RANGE_END]) == (DAY, THIRD_DAY)
     assert first.tags["feed_assets/why"] == "it has no valid update, and every input is there"
     assert "feed_assets/output" not in first.tags
@@ -154,7 +154,7 @@ def test_the_most_requests_of_a_tick_are_runs_and_what_is_left_is_asked_for_next
     setting(partitions_per_run=2, max_requests=1)
     world = dropped(DAY, NEXT_DAY, THIRD_DAY)
     first = world.ask()
-    assert [first.wanted, world.ask(first.cursor).wanted] == [[(BOTH, DAY), (BOTH, NEXT_DAY)], [(BOTH, THIRD_DAY)]]
+    assert [first.targets, world.ask(first.cursor).targets] == [[(BOTH, DAY), (BOTH, NEXT_DAY)], [(BOTH, THIRD_DAY)]]
 
 
 def test_the_same_partitions_asked_for_again_have_another_key(setting):

@@ -66,7 +66,7 @@ def test_a_mapping_that_raises_is_told_and_stops_its_partition_alone(mapping):
     for day in (DAY, NEXT_DAY):
         world.drop(RAW, day, rows(1))
     asked = world.ask()
-    assert sorted((assets[0], key) for assets, key in asked.wanted) == [
+    assert sorted((assets[0], key) for assets, key in asked.targets) == [
         ("t/other", DAY),
         ("t/other", NEXT_DAY),
         ("t/sums", NEXT_DAY),

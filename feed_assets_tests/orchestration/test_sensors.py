@@ -100,9 +100,9 @@ def test_a_partition_waits_until_all_its_inputs_are_there():
     world = two_inputs()
     world.drop("t/left/v1.0", DAY, rows(1))
     world.drop("t/right/v1.0", NEXT_DAY, rows(1))
-    assert world.ask().wanted == []
+    assert world.ask().targets == []
     world.drop("t/right/v1.0", DAY, rows(1))
-    assert [partition for _, partition in world.ask("1").wanted] == [DAY]
+    assert [partition for _, partition in world.ask("1").targets] == [DAY]
 
 
 def test_a_fan_in_waits_for_every_partition_that_it_needs():

@@ -156,7 +156,7 @@ def until_given_up(harness: Harness) -> list[Ran]:
 def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
     """The partitions of `sums` that a tick asks for, whatever was asked before and never began."""
     end_waits(harness)
-    return [partition for assets, partition in harness.ask(cursor).wanted if assets == BOTH]
+    return [partition for assets, partition in harness.ask(cursor).targets if assets == BOTH]
 
 
 def reports_of(harness: Harness, cursor: str | None = None) -> RequestedTick:
