@@ -95,7 +95,7 @@ class World:
     def look(self) -> Requests:
         """Pull what is new; it has to be all of it."""
         self.theirs.pages = self.theirs.objects = 0
-        services = Services(self.ours, self.ledger, lambda: None, others={"women": self.theirs})
+        services = Services(self.ours, self.ledger, lambda: None, other_boards={"women": self.theirs})
         pull(services, self.source, NOW, lambda: False)
         if (count := self.count()) != FILES + NEW * self.rounds:
             raise AssertionError(f"{count} files are in the registry")

@@ -31,19 +31,20 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
     row is there once. If several have read them, or one only a part, everything is loaded, and takes the place of all.
     """
     with services.ledger.read() as connection:
-        known = batch_partitions.recorded_batches(connection, [output])[output]
+        batches = batch_partitions.recorded_batches(connection, [output])[output]
         read = batch_sets.read_by_batch(connection, output)
-    number = following([*(each.name for each in known), *_on_the_blackboard(services, output)])
+    number = following([*(each.name for each in batches), *_on_the_blackboard(services, output)])
     touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}
     is_known = all(read.values())  # A ledger that was lost and rebuilt does not know what was read.
-    there = [pin for pins in read.values() for pin in pins] + [_as_pin(each) for each in slices.values()]
-    if reloads or not read or not is_known or not is_whole(there):
+    all_pins = [pin for pins in read.values() for pin in pins] + [_as_pin(each) for each in slices.values()]
+    if reloads or not read or not is_known or not is_whole(all_pins):
         return BatchPlan(output.batch(Numbers(1, number).name), None)
     if not touched:
         return BatchPlan(output.batch(Numbers(number, number).name), slices)
-    (batch, pins), *others = touched.items()
+    (batch, pins), *others_touched = touched.items()
     beside = [each for at, each in read.items() if at != batch and overlap(each, pins)]
-    if others or beside or not _holds(pins, slices.values()):  # A range may have been read over another batch's slice.
+    # A range may have been read over another batch's slice.
+    if others_touched or beside or not _holds(pins, slices.values()):
         return BatchPlan(output.batch(Numbers(1, number).name), None)
     return BatchPlan(batch, {pin.partition: _again(pin, slices) for pin in pins if pin.is_slice})
 
@@ -55,13 +56,13 @@ def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
     if parent is None or numbers is None or numbers.is_range:
         return
     beside = [pin for pin in batch_sets.pins_of(connection, [parent])[parent] if pin.partition != batch]
-    known = updates.columns_of(connection, beside[-1]) if beside else ()
-    found = output.written.columns
-    if known and found and sorted(known) != sorted(found):
-        said = "; ".join(f"{' '.join(each)}" for each in sorted({*known} ^ {*found}))
+    expected = updates.columns_of(connection, beside[-1]) if beside else ()
+    columns = output.written.columns
+    if expected and columns and sorted(expected) != sorted(columns):
+        differences = "; ".join(f"{' '.join(each)}" for each in sorted({*expected} ^ {*columns}))
         raise InvalidDefinition(
-            f"{batch}: its columns are not those of {beside[-1].partition.name} ({said}): expected the same. Cast "
-            "them, or have all loaded anew: materialize the partition by hand."
+            f"{batch}: its columns are not those of {beside[-1].partition.name} ({differences}): expected the same. "
+            "Cast them, or have all loaded anew: materialize the partition by hand."
         )
 
 
@@ -81,6 +82,6 @@ def _holds(pins: Sequence[Pin], slices: Collection[Slice]) -> bool:
 
 def _again(pin: Pin, slices: Mapping[Partition, Slice]) -> Slice:
     """Return the slice that a batch has read of a table, to be read once more."""
-    told = slices.get(pin.partition)
+    piece = slices.get(pin.partition)
     again = Slice(pin.partition, pin.start, pin.update_id, frozenset({Operation.OVERWRITE}), 0)
-    return replace(told, start=pin.start, end=pin.update_id) if told else again
+    return replace(piece, start=pin.start, end=pin.update_id) if piece else again

@@ -65,7 +65,7 @@ def look_in_turn(
         ends = place_of(partitions[count - 1])
     with services.ledger.write() as connection:
         put_cursors(connection, {done: now.isoformat(), cursor: ends})
-    return look.found
+    return look.findings
 
 
 @dataclass
@@ -73,8 +73,8 @@ class _ReadingRound:
     services: Services
     now: datetime
     out_of_time: Callable[[], bool]
-    found: Rotten = field(default_factory=Rotten)
-    left: int = BYTES
+    findings: Rotten = field(default_factory=Rotten)
+    bytes_left: int = BYTES
 
     def again(self, damaged: Mapping[str, str]) -> None:
         """Read damaged updates again: one that readers no longer get is not damaged any more."""
@@ -86,16 +86,16 @@ class _ReadingRound:
             except InvalidName:  # Another version of feed_assets wrote it.
                 continue
             if row and row.id == update_id:
-                self.found.damaged[name] = why  # Until it is found intact.
+                self.findings.damaged[name] = why  # Until it is found intact.
                 self._read(row)
 
     def through(self, partitions: Sequence[Partition]) -> int:
         """Visit partitions until the time is over, or enough was read; return how many, at least one."""
         for count, partition in enumerate(partitions):
-            if count and (self.out_of_time() or self.left <= 0):
+            if count and (self.out_of_time() or self.bytes_left <= 0):
                 return count
             row = self._newest(partition)
-            if row and self._is_old(row) and _name(row) not in self.found.damaged:
+            if row and self._is_old(row) and _name(row) not in self.findings.damaged:
                 self._read(row)
         return len(partitions)
 
@@ -104,27 +104,27 @@ class _ReadingRound:
             return updates.newest(connection, [partition]).get(partition)
 
     def _is_old(self, row: updates.UpdateRow) -> bool:
-        made = parse_update_id(row.id)
-        return made is not None and made <= self.now - OLD
+        written_at = parse_update_id(row.id)
+        return written_at is not None and written_at <= self.now - OLD
 
     def _read(self, row: updates.UpdateRow) -> None:
         board, name = self.services.board, _name(row)
-        with failing_alone(self.found.problems, str(row.partition.feed)):
+        with failing_alone(self.findings.problems, str(row.partition.feed)):
             try:
                 update = read.named(board, row.partition, row.id)
                 files = self._some_of(update) if update.size > BYTES else None
-                self.left -= sum(file.size for file in files or update.files)
+                self.bytes_left -= sum(file.size for file in files or update.files)
                 published = published_of(self.services.ledger, row.partition, row.id)
                 deep = look_deep(board, update, published, files=files, out_of_time=self.out_of_time)
             except OutOfTime:
-                self.found.unfinished.append(name)
+                self.findings.unfinished.append(name)
             except (NoValidUpdate, UpdateChanged):  # `verify` reports what is gone.
-                self.found.damaged.pop(name, None)
+                self.findings.damaged.pop(name, None)
             else:
                 if deep.damage:
-                    self.found.damaged[name] = deep.damage
+                    self.findings.damaged[name] = deep.damage
                 elif files is None:  # Otherwise the damage may be in files that were not read.
-                    self.found.damaged.pop(name, None)
+                    self.findings.damaged.pop(name, None)
 
     def _some_of(self, update: Update) -> tuple[File, ...]:
         """Return files of a large update, from another one on each day."""

@@ -99,16 +99,16 @@ def build(
     run = begin(services, output, launch, patience or Patience())
     services.on_step("started")
     try:
-        more = baseline, made_again, waits or Waits(), absent, reprocess, bool(launch.asked_by)
-        order = BuildRequest(recipe, output, inputs, named, run_spec, optional, windows, *more)
+        options = baseline, made_again, waits or Waits(), absent, reprocess, bool(launch.asked_by)
+        order = BuildRequest(recipe, output, inputs, named, run_spec, optional, windows, *options)
         return _Build(order, services, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
         # The ledger keeps its text, and Dagster that of all that led to it.
-        told = without_secrets(located(error, recipe.transform))
-        reconcile.finish(services, run, end_of(error), reason_of(told))
-        if told is error:
+        shown_error = without_secrets(located(error, recipe.transform))
+        reconcile.finish(services, run, end_of(error), reason_of(shown_error))
+        if shown_error is error:
             raise
-    raise told
+    raise shown_error
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ class _Build:
             return unchanged
         claimed = self._claim(pinned)
         self._begin(bad)
-        with self.services.maker().make(self._task(claimed), self.services.board) as made:
-            staged = self._stage(claimed, made)
-            audited = self._audit(staged, made)
+        with self.services.maker().make(self._task(claimed), self.services.board) as rows:
+            staged = self._stage(claimed, rows)
+            audited = self._audit(staged, rows)
         if self.order.recipe.is_companion:
             monitors.report(self.services, self.order, staged.pinned, audited.audit.checks, self.run_id)
         is_good = audited.audit.passed or self.order.recipe.is_companion
@@ -199,16 +199,16 @@ class _Build:
         self.services.on_step("claimed on the blackboard")
         code_version = self.order.recipe.code_version
         with self.services.ledger.change() as connection:
-            more = pinned.without, pinned.base and pinned.base[1], self.order.output
-            claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed, *more)
+            details = pinned.without, pinned.base and pinned.base[1], self.order.output
+            claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed, *details)
         self.services.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
 
     def _bad(self) -> list[WindowAddress]:
         """Return the windows that this run makes again because they are bad, even from equal inputs."""
         with self.services.ledger.read() as connection:
-            known = window_facts.known_at(connection, [self.order.made_again] if self.order.made_again else ())
-        return [at for at in self.order.made_again if (found := known.get(at.partition)) and found.is_bad]
+            facts = window_facts.known_at(connection, [self.order.made_again] if self.order.made_again else ())
+        return [at for at in self.order.made_again if (fact := facts.get(at.partition)) and fact.is_bad]
 
     def _begin(self, bad: Sequence[WindowAddress]) -> None:
         """Begin backfills after the claims: whoever finishes these ends the backfills, too: the log names this run."""
@@ -231,8 +231,8 @@ class _Build:
         read = updates, pieces, pinned.run_spec, self._uncounted(pinned), recipe.of_handed(pinned.spans)
         named = {each.name: each.blackboard for each in recipe.sources if each.blackboard}
         boards = {name: self.services.board_named(board) for name, board in named.items()}
-        more = self._baseline(), self._is_suspect(pinned), boards, pinned.base and pinned.base[0]
-        return Task(recipe, self.order.output, *read, *more)
+        context = self._baseline(), self._is_suspect(pinned), boards, pinned.base and pinned.base[0]
+        return Task(recipe, self.order.output, *read, *context)
 
     def _baseline(self) -> tuple[Measures, ...]:
         if not self.order.baseline:
@@ -246,20 +246,22 @@ class _Build:
         if not deep:
             return False
         with self.services.ledger.read() as connection:
-            known = quality.check_states(connection, monitors.judged(self.order, pinned))
-        return any(check in deep and each.state != quality.PASSED for (_, check), each in known.items())
+            states = quality.check_states(connection, monitors.judged(self.order, pinned))
+        return any(check in deep and each.state != quality.PASSED for (_, check), each in states.items())
 
     def _uncounted(self, pinned: Pinned) -> Mapping[str, Sequence[Update]]:
         """Return the updates of inputs that this run counts, as the first one that reads them."""
         read = {each.name: pinned.updates[each.name] for each in self.order.recipe.sources if each.grain}
         with self.services.ledger.read() as connection:
             new = update_counts.uncounted(connection, [update for some in read.values() for update in some])
-        return {name: mine for name, some in read.items() if (mine := [each for each in some if each in new])}
+        return {
+            name: new_updates for name, some in read.items() if (new_updates := [each for each in some if each in new])
+        }
 
-    def _stage(self, claimed: Claimed, made: MadeRows) -> Staged:
+    def _stage(self, claimed: Claimed, rows: MadeRows) -> Staged:
         outputs: list[Output] = []
         for partition, update_id in reversed(claimed.ids):  # The dataset first: it shows whether anything was rejected.
-            outputs.insert(0, Output(partition, update_id, made.write(partition, update_id)))
+            outputs.insert(0, Output(partition, update_id, rows.write(partition, update_id)))
             self.services.on_step(f"parts of {partition.feed} written")
         with self.services.ledger.write() as connection:
             if self.order.recipe.is_appendable:
@@ -270,19 +272,19 @@ class _Build:
                 statistics: dict[str, Any] = {"records": written.records, "first": written.first, "last": written.last}
                 statistics |= {"columns": json.dumps(written.columns), "windows": windows}
                 claims.stage(connection, output.update, written.data_version, **statistics)
-        self._keep(made.counted())
+        self._keep(rows.counted())
         self.services.on_step("statistics in the ledger")
         return Staged(claimed.pinned, tuple(outputs))
 
-    def _keep(self, found: Sequence[tuple[Update, Counts]]) -> None:
+    def _keep(self, counts: Sequence[tuple[Update, Counts]]) -> None:
         """Record the counts of inputs, whatever the end of this run; after a kill before this the next one counts."""
-        if found:
+        if counts:
             with self.services.ledger.change() as connection:
-                update_counts.keep(connection, found, self.run_id, self.services.now())
+                update_counts.keep(connection, counts, self.run_id, self.services.now())
 
-    def _audit(self, staged: Staged, made: MadeRows) -> Checked:
+    def _audit(self, staged: Staged, rows: MadeRows) -> Checked:
         """Run the checks: the ledger has the results before the manifest, and whoever publishes reports them."""
-        audit, output = made.audit(staged.outputs), staged.outputs[-1]
+        audit, output = rows.audit(staged.outputs), staged.outputs[-1]
         with self.services.ledger.write() as connection:
             if not self.order.recipe.is_companion:
                 states = {each.check.name: each.state for each in audit.checks}
@@ -300,8 +302,8 @@ class _Build:
             for output in refused.outputs:
                 updates.change(connection, output.partition, output.id, updates.REFUSED, now, reason=refused.reason)
             for result in refused.checks:
-                name, found = result.check.name, result.state
-                quality.report(connection, self.order.output, name, found.state, found.reason, self.run_id, now)
+                name, outcome = result.check.name, result.state
+                quality.report(connection, self.order.output, name, outcome.state, outcome.reason, self.run_id, now)
             runs.end(connection, self.run_id, updates.REFUSED, now, refused.reason)
         return refused
 
@@ -318,5 +320,5 @@ class _Build:
             runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
         self.services.on_step("published")
         pinned = staged.pinned
-        made = staged.outputs, pinned.pins, audit.checks, audit.preview, audit.chart
-        return Published(*made, pinned.without, pinned.base and pinned.base[1])
+        results = staged.outputs, pinned.pins, audit.checks, audit.preview, audit.chart
+        return Published(*results, pinned.without, pinned.base and pinned.base[1])

@@ -82,11 +82,11 @@ class Check:
         """
         return replace(self, severity="WARN")
 
-    def severity_of(self, found: float) -> str:
+    def severity_of(self, number: float) -> str:
         """Return the severity of a number that is not right.
 
         Args:
-            found: The number.
+            number: The number.
 
         Returns:
             `ERROR` or `WARN`.
@@ -94,10 +94,10 @@ class Check:
         Raises:
             InvalidDefinition: The check's own function returns something else.
         """
-        severity = self.severity(found) if callable(self.severity) else self.severity
+        severity = self.severity(number) if callable(self.severity) else self.severity
         if severity not in ("ERROR", "WARN"):
             raise InvalidDefinition(
-                f"check {self.name}: its severity for {found:g} is {severity!r}, expected 'ERROR' or 'WARN'."
+                f"check {self.name}: its severity for {number:g} is {severity!r}, expected 'ERROR' or 'WARN'."
             )
         return severity
 
@@ -125,7 +125,7 @@ class References(Check):
 PROFILED = Check(
     PROFILE,
     "no measure may be off from those of its baseline",
-    passes=lambda found: found == 0,
+    passes=lambda count: count == 0,
     aggregate="0",
     severity="WARN",
 )
@@ -166,7 +166,7 @@ def not_empty() -> Check:
     return Check(
         "not_empty",
         "the update must hold at least one row",
-        lambda found: found > 0,
+        lambda count: count > 0,
         "count(1)",
         finding="found {found:g} rows",
         evidence=REJECTED,
@@ -258,7 +258,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
     return References(
         name,
         description,
-        lambda found: found >= needed,
+        lambda share: share >= needed,
         inputs=(child, parent),
         finding="found {found:.1%}",
         evidence=missing(child, parent, on),

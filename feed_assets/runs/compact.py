@@ -49,17 +49,17 @@ def compact(services: Services, parent: Partition, least: int = LEAST, *, apply:
     """
     reconcile.reconcile(services, output=parent)
     with services.ledger.read() as connection:
-        found = _in_a_row(
+        stretches = _in_a_row(
             batch_sets.pins_of(connection, [parent])[parent], compacted.may_return(connection, parent), least
         )
-    return [_put_together(services, parent, pins, apply=apply) for pins in found]
+    return [_put_together(services, parent, pins, apply=apply) for pins in stretches]
 
 
 def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -> list[list[Pin]]:
     """Return the stretches of batches, each of which one batch replaces."""
     borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
-    mine = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
-    rows = groupby(mine, key=lambda each: sum(border <= each[0].last for border in borders))
+    numbered = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
+    rows = groupby(numbered, key=lambda each: sum(border <= each[0].last for border in borders))
     stretches = [[pin for _, pin in group] for _, group in rows]
     return [each for each in stretches if len(each) >= max(least, 2)]
 
@@ -93,8 +93,8 @@ class _Compaction:
         services, read = self.services, [pin(self.services, each.partition, None) for each in self.pins]
         self._refuse_others(tuple(pin for _, pin in read))
         update_id = self._claim(run_id)
-        with services.maker().make(self._task([update for update, _ in read]), services.board) as made:
-            output = Output(self.into, update_id, made.write(self.into, update_id))
+        with services.maker().make(self._task([update for update, _ in read]), services.board) as rows:
+            output = Output(self.into, update_id, rows.write(self.into, update_id))
             services.on_step("parts written")
             self._stage(output)
         write.seal(services.board, self.into, update_id, output.written.files)
@@ -104,9 +104,9 @@ class _Compaction:
             runs.end(connection, run_id, updates.PUBLISHED, services.now(), None)
         services.on_step("published")
 
-    def _refuse_others(self, found: tuple[Pin, ...]) -> None:
+    def _refuse_others(self, pins: tuple[Pin, ...]) -> None:
         """Raise UpdateChanged if a batch has another update than the one that was decided about."""
-        if {pin.update_id for pin in found} != {pin.update_id for pin in self.pins}:
+        if {pin.update_id for pin in pins} != {pin.update_id for pin in self.pins}:
             raise UpdateChanged(f"{self.parent}: a batch has changed since it was looked at. Run it again.")
 
     def _claim(self, run_id: str) -> str:

@@ -76,8 +76,8 @@ def look_deep(
     BlackboardError.
     """
     look = _DeepReading(board, update, published)
-    if others := look.other_files():
-        return look.end(damage=others)
+    if problem := look.other_files():
+        return look.end(damage=problem)
     try:
         if files is not None:
             return look.end(
@@ -95,9 +95,9 @@ def look_deep(
     return look.end(rows, is_compared=version is not None)
 
 
-def other_sizes(found: Sequence[File], expected: Sequence[File], since: str) -> str:
+def other_sizes(listed: Sequence[File], expected: Sequence[File], since: str) -> str:
     """Return the first file whose size is another one; empty if none is, or nothing is known."""
-    was, now = ({file.key: file.size for file in files} for files in (expected, found))
+    was, now = ({file.key: file.size for file in files} for files in (expected, listed))
     if not was or was == now:
         return ""
     key = next(key for key in sorted({*was, *now}) if was.get(key) != now.get(key))
@@ -105,9 +105,9 @@ def other_sizes(found: Sequence[File], expected: Sequence[File], since: str) -> 
     return f"{key} has changed since it was {since}: found {sizes[0]}, expected {sizes[1]}"
 
 
-def _written_again(found: Sequence[File], expected: Sequence[File]) -> list[str]:
+def _written_again(listed: Sequence[File], expected: Sequence[File]) -> list[str]:
     was = {file.key: file.etag for file in expected}
-    return [file.key for file in found if was.get(file.key, file.etag) != file.etag]
+    return [file.key for file in listed if was.get(file.key, file.etag) != file.etag]
 
 
 def edits_of(update: Update, recorded: Update | None) -> tuple[str, str]:

@@ -63,9 +63,9 @@ def _each(services: Services, feeds: Sequence[Feed], look: Callable[[Feed], bool
         except FeedAssetsError as error:
             _log.warning("%s could not be read: %s", feed, error)
             failed[feed] = error
-    here = [feed for feed in feeds if feed not in services.elsewhere]
-    down = [error for feed in here if isinstance(error := failed.get(feed), BlackboardError)]
-    if here and len(down) == len(here):
+    own_feeds = [feed for feed in feeds if feed not in services.elsewhere]
+    down = [error for feed in own_feeds if isinstance(error := failed.get(feed), BlackboardError)]
+    if own_feeds and len(down) == len(own_feeds):
         raise down[0]
     return Discovered(all(complete), failed)
 
@@ -93,9 +93,9 @@ class _Look:
 
     def run(self) -> bool:
         """Visit names, and return whether those without a published update were visited to the last one."""
-        names, known = self._names(), self._known()
-        strange = [name for name in names if name not in known]
-        familiar = [name for name in names if name in known]
+        names, published = self._names(), self._published_names()
+        strange = [name for name in names if name not in published]
+        familiar = [name for name in names if name in published]
         is_complete = self._go_round("looked through", strange, len(strange))
         self._compare(familiar[: RECENT + ROTATION])
         recent = self._visit(familiar[:RECENT])
@@ -116,7 +116,7 @@ class _Look:
             self._sync_gone({Partition(self.feed)}, set(names))
         return [""] if any(map(is_update_id, names)) else names[::-1]
 
-    def _known(self) -> set[str]:
+    def _published_names(self) -> set[str]:
         with self.services.ledger.read() as connection:
             return {key.split("/", 1)[0] for key in updates.published_keys(connection, self.feed)}
 
@@ -137,10 +137,10 @@ class _Look:
 
     def _compare(self, names: Sequence[str]) -> None:
         """Determine which of some known names need no visit, unless that is known."""
-        asked = [name for name in names if name not in self.as_before]
-        if asked and self.board.is_paged and not self.is_appendable:
-            same = unchanged(self.services, self.feed, asked)
-            self.as_before.update((name, name in same) for name in asked)
+        undecided = [name for name in names if name not in self.as_before]
+        if undecided and self.board.is_paged and not self.is_appendable:
+            unchanged_names = unchanged(self.services, self.feed, undecided)
+            self.as_before.update((name, name in unchanged_names) for name in undecided)
 
     def _visit(self, names: Sequence[str]) -> int:
         """Visit names until the time is over, and return how many: one at least, if there is one."""
@@ -152,18 +152,18 @@ class _Look:
         return len(names)
 
     def _sync(self, name: str) -> None:
-        found = [*_partitions(self.services, self.feed, name, is_appendable=self.is_appendable)]
-        for partition in found:
+        partitions = [*_partitions(self.services, self.feed, name, is_appendable=self.is_appendable)]
+        for partition in partitions:
             sync(self.board, self.services.ledger, partition, self.services.now(), is_batch=self.is_appendable)
         if self.is_appendable:
-            parents = {batch.parent for batch in found if batch.parent and batch.parent.key}
-            self._sync_gone(parents, {batch.key for batch in found})
+            parents = {batch.parent for batch in partitions if batch.parent and batch.parent.key}
+            self._sync_gone(parents, {batch.key for batch in partitions})
 
-    def _sync_gone(self, parents: Set[Partition], found: Set[str]) -> None:
+    def _sync_gone(self, parents: Set[Partition], listed: Set[str]) -> None:
         """Sync the batches that the ledger believes to be in some partitions and that were not found."""
         with self.services.ledger.read() as connection:
-            known = pins_of(connection, sorted(parents)).values()
-        for batch in [pin.partition for pins in known for pin in pins if pin.partition.key not in found]:
+            pin_lists = pins_of(connection, sorted(parents)).values()
+        for batch in [pin.partition for pins in pin_lists for pin in pins if pin.partition.key not in listed]:
             sync(self.board, self.services.ledger, batch, self.services.now())
 
 
@@ -173,8 +173,8 @@ def _partitions(services: Services, feed: Feed, name: str, *, is_appendable: boo
     except InvalidName as error:
         _log.warning("%s: %s is skipped: %s", feed, name, error)
         return
-    for found in read.walk(services.board_of(feed), feed, name, is_appendable=is_appendable):
-        if isinstance(found, Partition):
-            yield found
+    for entry in read.walk(services.board_of(feed), feed, name, is_appendable=is_appendable):
+        if isinstance(entry, Partition):
+            yield entry
         else:
-            _log.warning("%s: %s is skipped: %s", feed, found.id, found.reason)
+            _log.warning("%s: %s is skipped: %s", feed, entry.id, entry.reason)

@@ -112,9 +112,9 @@ def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[s
         known_keys(audited, *each).selectExpr(f"{number} AS number", *counts)
         for number, each in enumerate(keys.values())
     ]
-    rows = reduce(lambda some, more: some.union(more), frames).collect() if frames else []
-    found = {row["number"]: row["known"] / row["all"] if row["all"] else 1.0 for row in rows}
-    return {name: found[number] for number, name in enumerate(keys)}
+    rows = reduce(lambda frame, other: frame.union(other), frames).collect() if frames else []
+    share_by_number = {row["number"]: row["known"] / row["all"] if row["all"] else 1.0 for row in rows}
+    return {name: share_by_number[number] for number, name in enumerate(keys)}
 
 
 def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: str) -> None:
@@ -123,14 +123,14 @@ def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: s
     for each in inputs:
         schema = audited.inputs[each].schema
         if on not in schema.names:
-            there = ", ".join(schema.names[:COLUMNS])
+            columns = ", ".join(schema.names[:COLUMNS])
             raise InvalidDefinition(
-                f"check {name}: input {each!r} has no column {on!r}: expected one of {there}. Correct it in checks."
+                f"check {name}: input {each!r} has no column {on!r}: expected one of {columns}. Correct it in checks."
             )
         kinds[each] = schema[on].dataType.simpleString()
     if len({kind == "string" for kind in kinds.values()}) > 1:
-        found = ", ".join(f"{kind} in {each!r}" for each, kind in kinds.items())
-        raise InvalidDefinition(f"check {name}: {on!r} is {found}: expected one type. Have one of them cast it.")
+        types = ", ".join(f"{kind} in {each!r}" for each, kind in kinds.items())
+        raise InvalidDefinition(f"check {name}: {on!r} is {types}: expected one type. Have one of them cast it.")
 
 
 def missing(child: str, parent: str, on: str) -> Evidence:
@@ -140,11 +140,11 @@ def missing(child: str, parent: str, on: str) -> Evidence:
         lost = known_keys(audited, child, parent, on).where("rows > 0 AND NOT known").drop("known")
         return lost.orderBy("rows", "key", ascending=[False, True]).limit(KEYS).withColumnRenamed("key", on)
 
-    def told(_: Audited, rows: Rows) -> str:
+    def message(_: Audited, rows: Rows) -> str:
         keys = ", ".join(f"{in_short(row[on])} ({row['rows']} row{'s' * (row['rows'] != 1)})" for row in rows)
         return f"not in {parent}, such as: {keys}"
 
-    return Evidence(rows, told)
+    return Evidence(rows, message)
 
 
 def in_short(value: object) -> str:

@@ -31,8 +31,8 @@ def check_file(file: Path, form: Format, schema: str, dialect: CsvDialect = RFC_
     if form != "parquet" and (problem := _packing(file)):
         raise UnreadableUpdate(f"{file}: {problem}. Nothing is published. Correct the file, or the declaration.")
     try:
-        others = {"json": _json, "parquet": _parquet}
-        problem = _csv(file, names, dialect) if form == "csv" else others[form](file, names)
+        check_by_format = {"json": _json, "parquet": _parquet}
+        problem = _csv(file, names, dialect) if form == "csv" else check_by_format[form](file, names)
     except (ValueError, NotImplementedError, OSError, EOFError, zlib.error) as error:  # pyarrow's, too.
         problem = f"it cannot be read as {form}: {' '.join(str(error).split())}"
     if problem:
@@ -80,10 +80,10 @@ def _parquet(file: Path, names: Sequence[str]) -> str | None:
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 
     read: Any = pq.read_schema  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    found: list[str] = read(file).names
-    if {*found} == {*names}:
+    columns: list[str] = read(file).names
+    if {*columns} == {*names}:
         return None
-    return f"its columns are {', '.join(sorted(found))}: expected {', '.join(sorted(names))}"
+    return f"its columns are {', '.join(sorted(columns))}: expected {', '.join(sorted(names))}"
 
 
 def _text(file: Path) -> IO[str]:

@@ -25,9 +25,11 @@ def report(
         raise UpdateChanged(f"{order.output}: what it reads has changed while it was measured. Run it again.")
     for address in _windows(pinned):
         for each in results:
-            found, check, now = each.state, each.check.name, services.now()
+            outcome, check, now = each.state, each.check.name, services.now()
             with suppress(PartitionClosed):  # No finding changes what is final.
-                window_queries.report_quality(services.ledger, address, check, found.state, found.reason, run_id, now)
+                window_queries.report_quality(
+                    services.ledger, address, check, outcome.state, outcome.reason, run_id, now
+                )
     if not pinned.spans:
         _report_partitions(services, order, pinned, results, run_id)
 
@@ -51,5 +53,5 @@ def _report_partitions(
     with services.ledger.change() as connection:
         for partition in judged(order, pinned):
             for each in results:
-                found, now = each.state, services.now()
-                quality.report(connection, partition, each.check.name, found.state, found.reason, run_id, now)
+                outcome, now = each.state, services.now()
+                quality.report(connection, partition, each.check.name, outcome.state, outcome.reason, run_id, now)

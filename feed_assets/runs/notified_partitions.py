@@ -35,10 +35,10 @@ class _Bucket:
     prefix: str
     feeds: Mapping[str, Feed]
 
-    def partition(self, found: Told) -> Partition | None:
+    def partition(self, event: Told) -> Partition | None:
         """Return the partition of a feed on it that an object belongs to; None if there is none."""
-        is_below = found.bucket == self.bucket and found.key.startswith(self.prefix)
-        return partition_of(found.key.removeprefix(self.prefix), self.feeds) if is_below else None
+        is_below = event.bucket == self.bucket and event.key.startswith(self.prefix)
+        return partition_of(event.key.removeprefix(self.prefix), self.feeds) if is_below else None
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Notified:
     def of(cls, services: Services, settings: Settings, feeds: Iterable[Feed], appendable: Collection[Feed]) -> Self:
         """Return what the settings name for the blackboards of these feeds; the listing reports what is not set."""
         queues, buckets = dict[Queue, Feed](), list[_Bucket]()
-        for name, mine in groupby(sorted(feeds, key=_board_of(services)), key=_board_of(services)):
-            by_name = {str(feed): feed for feed in mine}
+        for name, board_feeds in groupby(sorted(feeds, key=_board_of(services)), key=_board_of(services)):
+            by_name = {str(feed): feed for feed in board_feeds}
             with suppress(InvalidSetting):
                 place = settings.place(name or None)
                 parts = urlsplit(place.url)
@@ -90,8 +90,8 @@ class Notified:
         except InvalidNotification as error:
             _log.warning("%s: the message %s is left there: %s", queue.url, message.id, error)
             return None
-        found = {bucket.partition(each) for each in objects for bucket in self.buckets}
-        return {partition for partition in found if partition}
+        partitions = {bucket.partition(each) for each in objects for bucket in self.buckets}
+        return {partition for partition in partitions if partition}
 
     def _sync(self, partitions: Collection[Partition], out_of_time: Callable[[], bool]) -> set[Partition]:
         """Visit partitions until the time is over, and return those that were read: one at least, if any can be."""
@@ -117,10 +117,10 @@ def _board_of(services: Services) -> Callable[[Feed], str]:
 
 def received(queue: Queue, out_of_time: Callable[[], bool], seconds: int = 0) -> tuple[list[QueueMessage], bool]:
     """Return what is on a queue, or arrives first within `seconds`, and whether there was no more then."""
-    found = more = queue.receive(seconds)
-    while more:
-        if len(found) >= MESSAGES_PER_LOOK or out_of_time():
-            return found, False
-        more = queue.receive()
-        found = [*found, *more]
-    return found, True
+    messages = new_messages = queue.receive(seconds)
+    while new_messages:
+        if len(messages) >= MESSAGES_PER_LOOK or out_of_time():
+            return messages, False
+        new_messages = queue.receive()
+        messages = [*messages, *new_messages]
+    return messages, True

@@ -29,13 +29,13 @@ _INTAKE_KILLED = "intake was killed before it told the ledger"
 class Done:
     """One id that was treated (`finished`, `swept`), or that a person decides about (`left`)."""
 
-    what: str
+    action: str
     partition: Partition
     update_id: str
     why: str
 
     def __str__(self) -> str:
-        return f"{self.what} {self.partition} {self.update_id}: {self.why}"
+        return f"{self.action} {self.partition} {self.update_id}: {self.why}"
 
 
 @dataclass
@@ -63,8 +63,8 @@ class _Orphan:
         """Return whether intake has begun it, which publishes batches alone."""
         return self.attempt.reason == _INTAKE_KILLED
 
-    def done(self, what: str, why: str) -> Done:
-        done = Done(what, self.partition, self.update_id, why)
+    def done(self, action: str, why: str) -> Done:
+        done = Done(action, self.partition, self.update_id, why)
         _log.info("%s", done)
         return done
 
@@ -192,9 +192,9 @@ def _attempt(services: Services, partition: Partition, update_id: str) -> KnownA
     it, it was killed.
     """
     with services.ledger.read() as connection:
-        found = claimed_attempts.attempt(connection, partition, update_id)
-    if found != KnownAttempt(AttemptStatus.UNKNOWN):
-        return found
+        attempt = claimed_attempts.attempt(connection, partition, update_id)
+    if attempt != KnownAttempt(AttemptStatus.UNKNOWN):
+        return attempt
     token = (services.board.get(f"{CLAIMS}/{partition.path}/{update_id}", 100) or b"").decode(errors="replace")
     if token.startswith(INTAKE):
         return KnownAttempt(AttemptStatus.GIVEN_UP, reason=_INTAKE_KILLED)

@@ -27,27 +27,27 @@ class CheckResult:
     Attributes:
         check: The check.
         passed: True if it passed.
-        found: The number that it judged.
+        number: The number that it judged.
         sample: Up to five rows that break the rule, or that show why.
         rows: How many rows were written.
-        said: The finding in words, if the check itself has none for it.
-        more: The words for the sample, if it is no rows of the dataset's own.
+        finding: The finding in words, if the check itself has none for it.
+        explanation: The words for the sample, if it is no rows of the dataset's own.
         rejected: How many records were rejected.
     """
 
     check: Check
     passed: bool
-    found: float
+    number: float
     sample: tuple[dict[str, Any], ...] = ()
     rows: int = 0
-    said: str | None = None
-    more: str = ""
+    finding: str | None = None
+    explanation: str = ""
     rejected: int = 0
 
     @property
     def severity(self) -> str:
         """Return the severity if it did not pass, `ERROR` or `WARN`."""
-        return self.check.severity_of(self.found)
+        return self.check.severity_of(self.number)
 
     @property
     def blocks(self) -> bool:
@@ -63,8 +63,8 @@ class CheckResult:
     @property
     def message(self) -> str:
         """Return the outcome in words."""
-        finding = self.said or self.check.finding.format(found=self.found, rows=self.rows)
-        return "; ".join(filter(None, (f"{self.check.name}: {self.check.description}", finding, self.more)))
+        finding = self.finding or self.check.finding.format(found=self.number, rows=self.rows)
+        return "; ".join(filter(None, (f"{self.check.name}: {self.check.description}", finding, self.explanation)))
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
@@ -78,34 +78,36 @@ def wanted_of(checks: Sequence[Check]) -> dict[str, str]:
     return {check.name: check.aggregate for check in checks if check.aggregate}
 
 
-def aggregates(audited: Audited, wanted: Mapping[str, str]) -> dict[str, Any]:
+def aggregates(audited: Audited, sql_by_name: Mapping[str, str]) -> dict[str, Any]:
     """Return SQL aggregates of the rows by name, in one job. Raise UpdateAbandoned if the number of rows differs."""
-    selected = [f"{aggregate} AS {quoted(name)}" for name, aggregate in wanted.items()]
-    found = audited.written.selectExpr(f"count(1) AS {RECORDS}", *selected).collect()[0].asDict()
-    if found[RECORDS] != audited.records:
+    selected = [f"{aggregate} AS {quoted(name)}" for name, aggregate in sql_by_name.items()]
+    values = audited.written.selectExpr(f"count(1) AS {RECORDS}", *selected).collect()[0].asDict()
+    if values[RECORDS] != audited.records:
         raise UpdateAbandoned(
-            f"{found[RECORDS]} rows were read back where {audited.records} were written: expected the same number. "
+            f"{values[RECORDS]} rows were read back where {audited.records} were written: expected the same number. "
             "Something else writes under this update. Run it again."
         )
-    return found
+    return values
 
 
 def results(checks: Sequence[Check], counts: Mapping[str, Any], audited: Audited) -> tuple[CheckResult, ...]:
     """Return the outcome of each check, by what its aggregate has found."""
     keys = {check.name: check.keys for check in checks if isinstance(check, References)}
-    found = {**counts, **shares(audited, keys)}
-    return tuple(_result(check, found, audited) for check in checks)
+    values = {**counts, **shares(audited, keys)}
+    return tuple(_result(check, values, audited) for check in checks)
 
 
 def _result(check: Check, counts: Mapping[str, Any], audited: Audited) -> CheckResult:
     with naming_check(check.name):
-        found = float(check.measure(audited) if check.measure else counts[check.name] or 0)
-        passed = check.passes(found)
+        number = float(check.measure(audited) if check.measure else counts[check.name] or 0)
+        passed = check.passes(number)
         if passed:
-            return CheckResult(check, passed, found, rows=audited.records)
+            return CheckResult(check, passed, number, rows=audited.records)
         sample = _sample(_offending(check, audited))
-        more = check.evidence.told(audited, sample) if check.evidence else ""
-    return CheckResult(check, passed, found, sample, audited.records, more=more, rejected=audited.rejected)
+        explanation = check.evidence.told(audited, sample) if check.evidence else ""
+    return CheckResult(
+        check, passed, number, sample, audited.records, explanation=explanation, rejected=audited.rejected
+    )
 
 
 def _offending(check: Check, audited: Audited) -> "DataFrame | None":

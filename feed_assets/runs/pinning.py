@@ -61,26 +61,26 @@ class BuildRequest:
 def pin_inputs(order: BuildRequest, services: Services) -> Pinned:
     """Choose what is read of each input. Raise NoValidUpdate, MixedInputs or InvalidDefinition if that cannot be."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
-    base, batch, told = _base(order, services)
+    base, batch, run_spec = _base(order, services)
     lacking = dict.fromkeys(order.absent, f"{order.output} needs what is no partition yet")
     spans, windows = _pinned_windows(order, services, lacking)
-    found = {
+    pairs_by_input = {
         name: [pair for partition in partitions for pair in _pinned(order, services, name, partition, lacking)]
         for name, partitions in order.inputs.items()
         if name not in tables | spans.keys()
     }
     _refuse_lacking(order, lacking, services)
-    cut = {name: slice_inputs.cut(services.ledger, told, order.output, order.inputs[name]) for name in tables}
+    cut = {name: slice_inputs.cut(services.ledger, run_spec, order.output, order.inputs[name]) for name in tables}
     _refuse_several(order, cut)
-    read = {pin for pairs in found.values() for _, pin in pairs} | slice_inputs.pins_of(cut)
+    read = {pin for pairs in pairs_by_input.values() for _, pin in pairs} | slice_inputs.pins_of(cut)
     pins = tuple(sorted(read | windows | slice_inputs.carried(services.ledger, order.recipe, order.output, read)))
     if not pins:
         raise NoValidUpdate(f"{order.output}: none of its inputs has an event yet: expected one. Wait for it.")
     if order.recipe.is_by_events and not order.run_spec.consumes:
         _refuse_mixed(order, services, pins)
-    updates = {name: [update for update, _ in pairs] for name, pairs in found.items()}
-    told = replace(told, slices={each.partition: each for some in cut.values() for each in some})
-    return Pinned(updates, cut, spans, pins, told, tuple(map(str, sorted(lacking))), base, batch)
+    updates = {name: [update for update, _ in pairs] for name, pairs in pairs_by_input.items()}
+    run_spec = replace(run_spec, slices={each.partition: each for some in cut.values() for each in some})
+    return Pinned(updates, cut, spans, pins, run_spec, tuple(map(str, sorted(lacking))), base, batch)
 
 
 def _base(order: BuildRequest, services: Services) -> tuple[tuple[Update, Pin] | None, Partition | None, RunSpec]:
@@ -88,25 +88,27 @@ def _base(order: BuildRequest, services: Services) -> tuple[tuple[Update, Pin] |
 
     The target is the dataset's own update that the increment is added to, or the batch that it is.
     """
-    told, recipe = order.run_spec, order.recipe
+    run_spec, recipe = order.run_spec, order.recipe
     if recipe.is_appendable:
-        batch = batch_for(services, order.output, told.slices, reloads=told.plan.kind == "reload")
-        told = replace(told, slices=batch.slices) if batch.slices is not None else _reloading(told, services)
-        return None, batch.partition, told
-    if not recipe.adds or told.plan.kind == "reload":
-        return None, None, told
+        batch = batch_for(services, order.output, run_spec.slices, reloads=run_spec.plan.kind == "reload")
+        run_spec = (
+            replace(run_spec, slices=batch.slices) if batch.slices is not None else _reloading(run_spec, services)
+        )
+        return None, batch.partition, run_spec
+    if not recipe.adds or run_spec.plan.kind == "reload":
+        return None, None, run_spec
     sync(services.board, services.ledger, order.output, services.now())
     with services.ledger.read() as connection:
         base = increment_base.base(connection, order.output)
     if base is None:
-        return None, None, _reloading(told, services)
-    return (named(services.board, order.output, base.update_id), base), None, told
+        return None, None, _reloading(run_spec, services)
+    return (named(services.board, order.output, base.update_id), base), None, run_spec
 
 
-def _reloading(told: RunSpec, services: Services) -> RunSpec:
-    if told.plan.kind == "incremental":
+def _reloading(run_spec: RunSpec, services: Services) -> RunSpec:
+    if run_spec.plan.kind == "incremental":
         services.on_step("there is nothing that an increment can be added to: everything is loaded")
-    return replace(told, plan=replace(told.plan, kind="reload"))
+    return replace(run_spec, plan=replace(run_spec.plan, kind="reload"))
 
 
 def _refuse_several(order: BuildRequest, cut: slice_inputs.Cut) -> None:
@@ -115,10 +117,10 @@ def _refuse_several(order: BuildRequest, cut: slice_inputs.Cut) -> None:
     A function that takes the run spec finds all of them there.
     """
     for source in () if "run_spec" in order.recipe.wants else order.recipe.sources:
-        if len(found := cut.get(source.name, ())) > 1 and source.is_handed and not source.fans_in:
-            keys = some([each.partition.key for each in found], NAMED)
+        if len(pieces := cut.get(source.name, ())) > 1 and source.is_handed and not source.fans_in:
+            keys = some([each.partition.key for each in pieces], NAMED)
             raise InvalidDefinition(
-                f"{order.output}: {source.name} has new rows in {len(found)} partitions ({keys}): expected one, as it "
+                f"{order.output}: {source.name} has new rows in {len(pieces)} partitions ({keys}): expected one, as it "
                 f"is declared without a mapping. Declare Input({source.name}, mapping=dg.AllPartitionMapping()): then "
                 "the function gets a list of slices. Or let it take run_spec, which has all of them, or give the "
                 "dataset the partitions of its input."
@@ -144,13 +146,13 @@ def _pinned_windows(
 
     Raise NoValidUpdate for a bad one, which was good when the run was requested; a run by hand ignores quality.
     """
-    known = _known_windows(order, services)
-    pins = {each: each.pins(known, Choice()) for some in order.windows.values() for each in some}
+    facts = _known_windows(order, services)
+    pins = {each: each.pins(facts, Choice()) for some in order.windows.values() for each in some}
     for each in pins:
-        if why := each.behind(known, Choice()):
-            said = f"{order.output}: {why}. Wait for it, or accept what will never be complete."
-            lacking |= dict.fromkeys(each.lacking(known, Choice()), said)
-    wrong = [why for each in pins if (why := each.problem(known))]
+        if why := each.behind(facts, Choice()):
+            reason = f"{order.output}: {why}. Wait for it, or accept what will never be complete."
+            lacking |= dict.fromkeys(each.lacking(facts, Choice()), reason)
+    wrong = [why for each in pins if (why := each.problem(facts))]
     if wrong and not order.ignores_quality:
         raise NoValidUpdate(
             f"{order.output}: {'; '.join(wrong)}. Mend it and report its check passed, or waive it with `feed-assets "
@@ -165,9 +167,9 @@ def _pinned_windows(
 
 def _read(windows: WindowInput, pins: Sequence[Pin]) -> Span:
     """Return the span with those of its windows that are there."""
-    there = {pin.partition for pin in pins}
+    pinned = {pin.partition for pin in pins}
     pairs = zip(windows.span.windows, windows.windows, strict=True)
-    return replace(windows.span, windows=tuple(window for window, at in pairs if at in there))
+    return replace(windows.span, windows=tuple(window for window, at in pairs if at in pinned))
 
 
 def _known_windows(order: BuildRequest, services: Services) -> Facts:
@@ -187,10 +189,10 @@ def backfilled(order: BuildRequest, services: Services, since: int, consumed: Se
 def _refuse_mixed(order: BuildRequest, services: Services, pins: Sequence[Pin]) -> None:
     """Raise MixedInputs if the newest inputs of a run by hand are mixed, still in a pipeline; sensors check that."""
     with services.ledger.read() as connection:
-        known = lineage.extend(connection, lineage.NOTHING, pins)
-    for group in of_one_origin(pins, known.built_from, known.newest):
+        ancestry = lineage.extend(connection, lineage.NOTHING, pins)
+    for group in of_one_origin(pins, ancestry.built_from, ancestry.newest):
         is_named = any(pin.partition in order.named or pin.partition.parent in order.named for pin in group)
-        why = mixed(group, known.built_from, known.newest)
+        why = mixed(group, ancestry.built_from, ancestry.newest)
         if why and not is_named:
             raise MixedInputs(
                 f"{order.output}: {why}: expected inputs that were made of the same data. Wait until what is newer has "

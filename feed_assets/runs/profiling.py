@@ -26,35 +26,35 @@ def audit(
     audited: Audited,
     baseline: Sequence[Measures],
     *,
-    known: Mapping[str, Any] = NOTHING_KNOWN,
+    observed: Mapping[str, Any] = NOTHING_KNOWN,
     is_suspect: bool = False,
 ) -> Found:
     """Run the checks, and the deep checks if the profile requires them.
 
-    `known` are aggregates that the write has observed; all others are computed in one job.
+    `observed` are aggregates that the write has observed; all others are computed in one job.
     """
-    rest = {name: sql for name, sql in wanted(recipe).items() if name not in known}
-    counts = {**known, **(aggregates(audited, rest) if rest else {})}
+    remaining = {name: sql for name, sql in sql_aggregates(recipe).items() if name not in observed}
+    counts = {**observed, **(aggregates(audited, remaining) if remaining else {})}
     measures, figures = _numbers(recipe, MEASURE, counts), _numbers(recipe, FIGURE, counts)
     checks = results(recipe.checks, counts, audited)
     deep = judged(recipe, measures, baseline, lambda: run_checks(recipe.deep_checks, audited), is_suspect=is_suspect)
     return checks + deep, measures, figures
 
 
-def wanted(recipe: Recipe) -> dict[str, str]:
+def sql_aggregates(recipe: Recipe) -> dict[str, str]:
     """Return all that is computed of a dataset's rows in one job: SQL aggregates by name."""
     measures = _named(MEASURE, recipe.profile.measures if recipe.profile else {})
     return wanted_of(recipe.checks) | measures | _named(FIGURE, recipe.figures)
 
 
-def _named(kind: str, wanted: Mapping[str, str]) -> dict[str, str]:
-    return {f"{kind}{name}": sql for name, sql in wanted.items()}
+def _named(kind: str, sql_by_name: Mapping[str, str]) -> dict[str, str]:
+    return {f"{kind}{name}": sql for name, sql in sql_by_name.items()}
 
 
 def _numbers(recipe: Recipe, kind: str, counts: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a kind, by name, without those that are NULL."""
-    found = {name.removeprefix(kind): _number(recipe, name, counts) for name in counts if name.startswith(kind)}
-    return {name: number for name, number in found.items() if number is not None}
+    numbers = {name.removeprefix(kind): _number(recipe, name, counts) for name in counts if name.startswith(kind)}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def _number(recipe: Recipe, name: str, counts: Mapping[str, Any]) -> float | None:
@@ -85,13 +85,13 @@ def judged(
         return ()
     compared = compare(recipe.profile, measures, baseline)
     off = sum(each.is_off for each in compared)
-    profile = CheckResult(PROFILED, off == 0, off, shown(compared), said=in_words(compared))
+    profile = CheckResult(PROFILED, off == 0, off, profile_rows(compared), finding=in_words(compared))
     if is_suspect or asks_for_more(compared):
         return (profile, *deep_checks())
-    return (profile, *(CheckResult(each, True, 0, said="not run: nothing is off") for each in recipe.deep_checks))
+    return (profile, *(CheckResult(each, True, 0, finding="not run: nothing is off") for each in recipe.deep_checks))
 
 
-def shown(compared: Sequence[MeasureComparison]) -> tuple[dict[str, Any], ...]:
+def profile_rows(compared: Sequence[MeasureComparison]) -> tuple[dict[str, Any], ...]:
     """Return a profile as rows: what was found of each measure, and what is usual."""
     return tuple(
         {

@@ -50,11 +50,11 @@ def prune_feed(services: Services, feed: Feed, policy: Retention, *, apply: bool
 
 def prune(services: Services, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
     """Decide what is removed of a partition, and with `apply` remove it. It may be killed anywhere, and repeated."""
-    found, holder = _found(services, partition), _holder(services, partition)
-    judged = judge(found, policy, services.now(), holder and holder.id)
+    stored, holder = _stored_updates(services, partition), _holder(services, partition)
+    judged = judge(stored, policy, services.now(), holder and holder.id)
     if not apply:
         return Pruned(partition, judged, applied=False)
-    stays = _remove(services, partition, found, {each.id: each.reason for each in judged if each.goes}, holder)
+    stays = _remove(services, partition, stored, {each.id: each.reason for each in judged if each.goes}, holder)
     forget_claims(services, partition)
     removal.tidy(services.board, partition)
     corrected = {
@@ -75,37 +75,37 @@ def _holder(services: Services, partition: Partition) -> Update | None:
     return read.latest(services.board, holder).update if holder else None
 
 
-def _found(services: Services, partition: Partition) -> tuple[Found, ...]:
+def _stored_updates(services: Services, partition: Partition) -> tuple[Found, ...]:
     """Return what lies on the blackboard, with what the ledger has of it.
 
     The ledger is read last: what was being written when the blackboard was listed is claimed in it by then.
     """
-    found = removal.find(services.board, partition)
+    stored = removal.find(services.board, partition)
     with services.ledger.read() as connection:
-        known = pruning.recorded_updates(connection, partition, found[-1].id if found else "")
+        recorded = pruning.recorded_updates(connection, partition, stored[-1].id if stored else "")
         readers = pruning.readers(connection, partition)
-    return tuple(_with(each, known.get(each.id), readers.get(each.id)) for each in found)
+    return tuple(_with(each, recorded.get(each.id), readers.get(each.id)) for each in stored)
 
 
-def _with(found: Found, known: tuple[str, str | None] | None, reader: str | None) -> Found:
-    state, run = known or (None, None)
+def _with(stored: Found, recorded: tuple[str, str | None] | None, reader: str | None) -> Found:
+    state, run = recorded or (None, None)
     writer = run if state == updates.CLAIMED else None
-    return replace(found, reader=reader, writer=writer, given_up=state == updates.PRUNED)
+    return replace(stored, reader=reader, writer=writer, given_up=state == updates.PRUNED)
 
 
 def _remove(
     services: Services,
     partition: Partition,
-    found: tuple[Found, ...],
+    stored: tuple[Found, ...],
     going: dict[str, str],
     holder: Update | None,
 ) -> dict[str, str]:
     """Remove updates, oldest first, so that what is left is the end of history; return why some stay after all."""
-    valid = {each.id: going[each.id] for each in found if each.valid and each.id in going}
+    valid = {each.id: going[each.id] for each in stored if each.valid and each.id in going}
     pinned = pruning.give_up(services.ledger, partition, valid, services.now())
     services.on_step("given up in the ledger")
     going = {update_id: reason for update_id, reason in going.items() if update_id not in pinned}
-    if kept := kept_from(found, going, holder and holder.id):
+    if kept := kept_from(stored, going, holder and holder.id):
         removal.promise(services.board, partition, kept)
         services.on_step(f"promised from {kept}")
     stays = {update_id: f"run {reader} reads it" for update_id, reader in pinned.items()}

@@ -75,57 +75,57 @@ def rebuild(
     without it that stays unknown, and the loop builds the partition again. `need_of` has nothing for rejects, nor for
     `appendable` feeds: it is unknown what a batch has read, so their next run loads everything.
     """
-    found = Rebuilt()
+    rebuilt = Rebuilt()
     for feed in feeds:
         for partition in read.partitions(services.board, feed):
-            _add(services, partition, found, need_of if trust else None, rows)
+            _add(services, partition, rebuilt, need_of if trust else None, rows)
             if feed in appendable:
                 with services.ledger.change() as connection:
                     batch_partitions.join(connection, partition)
-        _look_at_lineage(services, feed, need_of, found, trust)
-    return found
+        _look_at_lineage(services, feed, need_of, rebuilt, trust)
+    return rebuilt
 
 
-def _add(services: Services, partition: Partition, found: Rebuilt, need_of: NeedOf | None, rows: bool) -> None:
-    valid = [*_missing(services, partition, found)]
+def _add(services: Services, partition: Partition, rebuilt: Rebuilt, need_of: NeedOf | None, rows: bool) -> None:
+    valid = [*_missing(services, partition, rebuilt)]
     if not valid:
         return
     with services.ledger.read() as connection:
         newest = updates.newest(connection, [partition]).get(partition)
     is_newest = newest is None or newest.id < valid[-1].id
-    seen = [Seen(update) for update in valid]
+    entries = [Seen(update) for update in valid]
     if rows and is_newest:
-        seen[-1] = _with_rows(services, valid[-1], found)
+        entries[-1] = _with_rows(services, valid[-1], rebuilt)
     need = need_of(partition) if need_of and is_newest else None
     pins = _older_inputs(services, need, valid[-1].id) if need else ()
-    ledger_rebuild.record(services.ledger, seen, pins, services.now())
-    found.added += seen
+    ledger_rebuild.record(services.ledger, entries, pins, services.now())
+    rebuilt.added += entries
     if pins:
-        found.assumed.append(Assumed(partition, valid[-1].id, pins))
+        rebuilt.assumed.append(Assumed(partition, valid[-1].id, pins))
 
 
-def _missing(services: Services, partition: Partition, found: Rebuilt) -> Iterator[Update]:
+def _missing(services: Services, partition: Partition, rebuilt: Rebuilt) -> Iterator[Update]:
     """Yield the valid updates that the ledger does not know, oldest first."""
     with services.ledger.read() as connection:
-        known = ledger_rebuild.known_ids(connection, partition)
+        recorded_ids = ledger_rebuild.known_ids(connection, partition)
     for update_id in services.board.children(partition.path):
-        if is_update_id(update_id) and update_id not in known:
+        if is_update_id(update_id) and update_id not in recorded_ids:
             try:
                 yield read.named(services.board, partition, update_id)
             except NoValidUpdate as error:
-                found.invalid.append(NotKnown(partition, update_id, str(error)))
+                rebuilt.invalid.append(NotKnown(partition, update_id, str(error)))
 
 
-def _with_rows(services: Services, update: Update, found: Rebuilt) -> Seen:
+def _with_rows(services: Services, update: Update, rebuilt: Rebuilt) -> Seen:
     try:
         records, version = services.maker().measure(services.board, update)
     except (UnreadableUpdate, UpdateChanged) as error:
-        found.unread.append(NotKnown(update.partition, update.id, str(error)))
+        rebuilt.unread.append(NotKnown(update.partition, update.id, str(error)))
         return Seen(update)
     return Seen(update, records, version)
 
 
-def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, found: Rebuilt, trust: bool) -> None:
+def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, rebuilt: Rebuilt, trust: bool) -> None:
     """Assume the inputs of updates that are in the ledger without lineage, or report them as unknown."""
     with services.ledger.read() as connection:
         rows = ledger_rebuild.without_lineage(connection, str(feed))
@@ -135,10 +135,10 @@ def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, found: Reb
         pins = _older_inputs(services, need, row.id) if trust else ()
         if pins:
             ledger_rebuild.assume(services.ledger, row.partition, row.id, pins)
-            found.assumed.append(Assumed(row.partition, row.id, pins))
+            rebuilt.assumed.append(Assumed(row.partition, row.id, pins))
         else:
             why = "an input has no valid update older than it" if trust else "it will be built again; --trust assumes"
-            found.unknown.append(NotKnown(row.partition, row.id, why))
+            rebuilt.unknown.append(NotKnown(row.partition, row.id, why))
 
 
 def _older_inputs(services: Services, need: Need, update_id: str) -> tuple[Pin, ...]:

@@ -57,9 +57,9 @@ def reconcile(
     With `output` finish only what ended runs left of it: so it can be built again, and is not if it is published.
     """
     with services.ledger.read() as connection:
-        believed, left = runs.running(connection, output), runs.with_claims(connection, output)
+        believed, claiming = runs.running(connection, output), runs.with_claims(connection, output)
     killed = tuple(finish(services, run, ABANDONED, GONE) for run in believed if has_ended(run))
-    ended = tuple(finish(services, run, run.state, run.reason or run.state) for run in left)
+    ended = tuple(finish(services, run, run.state, run.reason or run.state) for run in claiming)
     backfills.settle(services.ledger, services.now())
     return killed + ended
 

@@ -34,14 +34,14 @@ def _revalidated(services: Services, recorded: Update, run_id: str | None = None
     partition, update_id = recorded.partition, recorded.id
     write.revalidate(services.board, recorded)
     services.on_step("valid on the blackboard")
-    found = read.named(services.board, partition, update_id)
+    update = read.named(services.board, partition, update_id)
     with services.ledger.change() as connection:
         row = updates.find(connection, partition, update_id)
         if row and row.state == updates.INVALIDATED:
             updates.publish(connection, partition, update_id, services.now(), reason=None)
         if run_id:
             runs.end(connection, run_id, updates.PUBLISHED, services.now(), None)
-    return found
+    return update
 
 
 def _refuse_passed(services: Services, recorded: Update) -> None:
@@ -66,13 +66,13 @@ def _built_alone(services: Services, partition: Partition, update_id: str) -> Pa
 def _refuse_read_again(services: Services, output: Partition, batch: Update) -> None:
     """Raise NotRevalidated for a batch whose rows others hold by now: they would be there twice."""
     with services.ledger.read() as connection:
-        mine = updates.consumed_by(connection, batch.partition, batch.id)
+        own_pins = updates.consumed_by(connection, batch.partition, batch.id)
         read = batch_sets.read_by_batch(connection, output)
-    others = sorted(at.name for at, pins in read.items() if at != batch.partition and overlap(mine, pins))
-    if others:
+    overlapping = sorted(at.name for at, pins in read.items() if at != batch.partition and overlap(own_pins, pins))
+    if overlapping:
         raise NotRevalidated(
-            f"{batch.partition} {batch.id}: what it was made of has been read again, by {others[0]}: its rows would be "
-            "there twice. Nothing is to be done."
+            f"{batch.partition} {batch.id}: what it was made of has been read again, by {overlapping[0]}: its rows "
+            "would be there twice. Nothing is to be done."
         )
 
 

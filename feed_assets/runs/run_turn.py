@@ -37,13 +37,13 @@ class Patience:
     spent: float = field(default=0, init=False)
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """The seconds for which the run may still wait."""
         return max(self.seconds - self.spent, 0)
 
     def wait(self) -> None:
         """Wait until the next look. It counts as the time that it should take, whatever the clock does meanwhile."""
-        seconds = min(LOOK_SECONDS, self.left)
+        seconds = min(LOOK_SECONDS, self.seconds_left)
         self.spent += seconds
         self.pause(seconds)
 
@@ -54,23 +54,23 @@ def begin(services: Services, output: Partition, launch: runs.Launch, patience: 
     What ended runs left of the partition is finished before, at each look. Raise AlreadyRunning after `patience`, and
     PartitionClosed if it is final.
     """
-    known: str | None = None
+    reported_run: str | None = None
     while True:
         reconcile(services, patience.has_ended, output)
         with services.ledger.read() as connection:
-            others = runs.running(connection, output)
-        if not others or not patience.left:
+            other_runs = runs.running(connection, output)
+        if not other_runs or not patience.seconds_left:
             try:
                 return _started(services, output, launch)
             except AlreadyRunning as error:
-                if patience.left:
+                if patience.seconds_left:
                     continue  # Another one was faster: it is read now.
                 if not patience.spent:
                     raise
                 raise AlreadyRunning(f"{error} This run has waited {patience.spent:.0f} s for others.") from error
-        if others[0].id != known:
-            patience.tell(_in_words(others[0], patience))
-            known = others[0].id
+        if other_runs[0].id != reported_run:
+            patience.tell(_in_words(other_runs[0], patience))
+            reported_run = other_runs[0].id
         patience.wait()
 
 
@@ -84,5 +84,5 @@ def _started(services: Services, output: Partition, launch: runs.Launch) -> runs
 def _in_words(other: runs.Run, patience: Patience) -> str:
     return (
         f"{other.output} is being built by run {other.dagster_run or other.id} in process {other.process} since "
-        f"{other.started:%Y-%m-%d %H:%M:%S} UTC: this run waits for it, for up to {patience.left:.0f} s."
+        f"{other.started:%Y-%m-%d %H:%M:%S} UTC: this run waits for it, for up to {patience.seconds_left:.0f} s."
     )

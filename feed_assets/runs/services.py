@@ -52,7 +52,8 @@ class Boards(dict[str, Blackboard]):
 class Services:
     """The services of a run. `on_step` is called after each step: by a log, or by a test that kills there.
 
-    Our own feeds are on `board`, and so are those that `elsewhere` does not have: it names one of the `others` by feed.
+    Our own feeds are on `board`, and so are those that `elsewhere` does not have. `elsewhere` names, by feed, one of
+    the `other_boards`.
     """
 
     board: Blackboard
@@ -61,7 +62,7 @@ class Services:
     now: Callable[[], datetime] = utc_now
     on_step: Callable[[str], None] = field(default=_silent)
     elsewhere: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
-    others: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
+    other_boards: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
 
     @classmethod
     def of(
@@ -76,7 +77,7 @@ class Services:
         board = open_board(settings, makes=makes)
         ledger = open_ledger(settings.ledger) if makes else found_ledger(settings.ledger)
         boards = Boards(settings)
-        return cls(board, ledger, maker or (lambda: spark_maker(settings)), elsewhere=elsewhere, others=boards)
+        return cls(board, ledger, maker or (lambda: spark_maker(settings)), elsewhere=elsewhere, other_boards=boards)
 
     def board_of(self, feed: Feed) -> Blackboard:
         """Return the blackboard that a feed is on."""
@@ -84,7 +85,7 @@ class Services:
 
     def board_named(self, name: str | None) -> Blackboard:
         """Return the blackboard of this name in the settings, ours for None. Raise InvalidSetting if it is unknown."""
-        return self.others[name] if name else self.board
+        return self.other_boards[name] if name else self.board
 
 
 def spark_maker(
@@ -123,7 +124,7 @@ def living(process: str) -> psutil.Process | None:
     """Return the process that the ledger names, if it is on this host and lives; else None."""
     host, pid, started = process.rsplit(":", 2)
     with suppress(psutil.NoSuchProcess):
-        found = psutil.Process(int(pid))
-        if host == socket.gethostname() and found.status() != psutil.STATUS_ZOMBIE and _start(found) == started:
-            return found
+        candidate = psutil.Process(int(pid))
+        if host == socket.gethostname() and candidate.status() != psutil.STATUS_ZOMBIE and _start(candidate) == started:
+            return candidate
     return None

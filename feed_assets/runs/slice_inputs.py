@@ -35,20 +35,20 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
     return [Slice(each, None, upto[each], _ALL) for each in partitions if each in upto]
 
 
-def refuse_strange(ledger: Ledger, told: RunSpec, tables: Mapping[str, Sequence[Partition]]) -> None:
+def refuse_strange(ledger: Ledger, run_spec: RunSpec, tables: Mapping[str, Sequence[Partition]]) -> None:
     """Raise InvalidDefinition for a slice by hand of a table that is not read, or one that ends after its last event.
 
     No event covers what lies beyond: rows may still arrive there, and would be taken for late ones.
     """
-    if told.consumes or not told.slices:
+    if run_spec.consumes or not run_spec.slices:
         return
-    known = {partition for each in tables.values() for partition in each}
-    last = _upto_the_last(ledger, [*known])
-    for partition, piece in told.slices.items():
-        if partition not in known:
-            there = some([str(each) for each in sorted(known)], NAMED) or "no event table"
+    partitions = {partition for each in tables.values() for partition in each}
+    last = _upto_the_last(ledger, [*partitions])
+    for partition, piece in run_spec.slices.items():
+        if partition not in partitions:
+            expected = some([str(each) for each in sorted(partitions)], NAMED) or "no event table"
             raise InvalidDefinition(
-                f"{partition} is to be read: expected a slice of {there}. Correct table and partition."
+                f"{partition} is to be read: expected a slice of {expected}. Correct table and partition."
             )
         upto = last.get(partition)
         if upto is None or upto.isdigit() != piece.end.isdigit() or piece.end > upto:
@@ -71,17 +71,21 @@ def _upto_the_last(ledger: Ledger, partitions: Sequence[Partition]) -> dict[Part
 def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
     """Return up to where an output has read each table: its markers, and what its newest update has read by hand."""
     with ledger.read() as connection:
-        known = inbox.markers(connection, output.feed, output.key)
+        rows = inbox.markers(connection, output.feed, output.key)
         pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
-    upto = {Partition(Feed.parse(row["input_feed"]), row["input_partition"]): row["marker"] for row in known}
+    upto = {Partition(Feed.parse(row["input_feed"]), row["input_partition"]): row["marker"] for row in rows}
     for pin in pins:
         upto[pin.partition] = max(pin.update_id, upto.get(pin.partition, ""))
     return upto
 
 
-def pins_of(found: Cut) -> set[Pin]:
+def pins_of(slices_by_table: Cut) -> set[Pin]:
     """Return slices as the positions that are recorded in the lineage."""
-    return {Pin(each.partition, each.end, each.version, start=each.start) for some in found.values() for each in some}
+    return {
+        Pin(each.partition, each.end, each.version, start=each.start)
+        for some in slices_by_table.values()
+        for each in some
+    }
 
 
 def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:
@@ -93,5 +97,5 @@ def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin])
     read = {pin.partition for pin in pinned}
     with ledger.read() as connection:
         published = updates.newest(connection, [output]).get(output) if tables else None
-        known = updates.consumed_by(connection, output, published.id) if published else ()
-    return {pin for pin in known if pin.partition.feed in tables and pin.partition not in read}
+        consumed = updates.consumed_by(connection, output, published.id) if published else ()
+    return {pin for pin in consumed if pin.partition.feed in tables and pin.partition not in read}

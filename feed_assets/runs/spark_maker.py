@@ -15,7 +15,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import check_footers
 from feed_assets.runs.checks import Audited, Unique
 from feed_assets.runs.maker import Audit, Output, Task
-from feed_assets.runs.profiling import audit, wanted
+from feed_assets.runs.profiling import audit, sql_aggregates
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.transform import RECORDS, Frames, path_of_file, transformed
 from feed_assets.runs.wrong_sql import naming_sql
@@ -54,11 +54,11 @@ class SparkMade:
     def _measured(self) -> dict[str, str]:
         """Return the SQL aggregates of the rows by name, but for those of keys, which need another job."""
         apart = {check.name for check in self.task.recipe.checks if isinstance(check, Unique)}
-        return {name: sql for name, sql in wanted(self.task.recipe).items() if name not in apart}
+        return {name: sql for name, sql in sql_aggregates(self.task.recipe).items() if name not in apart}
 
     def counted(self) -> list[tuple[Update, Counts]]:
         """Count the records of updates that are not counted yet: without a job if that was done on the way."""
-        found: list[tuple[Update, Counts]] = []
+        update_counts: list[tuple[Update, Counts]] = []
         for source in self.task.recipe.sources:
             updates = self.task.uncounted.get(source.name, ())
             if updates and (counting := counting_of(source.event_time, source.grain)):
@@ -66,8 +66,8 @@ class SparkMade:
                 if counts is None:
                     by_path = counting.counted(self.frames.read[source.name], path_of_file(updates))
                     counts = {number: by_path.get(each.path, ()) for number, each in enumerate(updates)}
-                found += [(update, counts.get(number, ())) for number, update in enumerate(updates)]
-        return found
+                update_counts += [(update, counts.get(number, ())) for number, update in enumerate(updates)]
+        return update_counts
 
     def _counted_on_the_way(self, name: str, counting: Counting) -> dict[int, Counts] | None:
         """Return the counts by the update's number; None if there are none, or they are not exact."""
@@ -89,10 +89,10 @@ class SparkMade:
             partial(self._rejects, outputs[:-1]) if outputs[:-1] else None,
             self._records_read,
         )
-        known = {**main.written.observed, **self._repeated(main)}
+        observed = {**main.written.observed, **self._repeated(main)}
         with naming_sql(recipe, written):
             checks, measures, figures = audit(
-                recipe, audited, self.task.baseline, known=known, is_suspect=self.task.is_suspect
+                recipe, audited, self.task.baseline, observed=observed, is_suspect=self.task.is_suspect
             )
         chart = recipe.chart(written) if recipe.chart else None
         return Audit(checks, main.written.preview, chart, measures if recipe.profile else None, figures)
@@ -106,11 +106,11 @@ class SparkMade:
         from feed_assets.reading.repeated_keys import is_judged_alike, repeated_rows
 
         kinds = dict(main.written.columns)
-        found: dict[str, int] = {}
+        repeated: dict[str, int] = {}
         for check in unique:
             if all(is_judged_alike(kinds.get(name, "")) for name in check.keys):
-                found[check.name] = repeated_rows(self.board, main.update, check.keys)
-        return found
+                repeated[check.name] = repeated_rows(self.board, main.update, check.keys)
+        return repeated
 
     def _records_read(self) -> int:
         """Count the records of all inputs: those of Parquet files as their footers announce them."""
@@ -130,7 +130,7 @@ class SparkMade:
 class SparkProfiled(SparkMade):
     """The profile of rows that others wrote, in place of these rows."""
 
-    found: Audit
+    audited: Audit
 
     @property
     def _measured(self) -> dict[str, str]:
@@ -138,19 +138,21 @@ class SparkProfiled(SparkMade):
         return {}
 
     @classmethod
-    def of(cls, made: SparkMade) -> "SparkProfiled":
+    def of(cls, task_frames: SparkMade) -> "SparkProfiled":
         """Measure and check the rows that the function returned."""
-        rows, task = made.frames.rows, made.task
-        audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read, None, made._records_read)
+        rows, task = task_frames.frames.rows, task_frames.task
+        audited = Audited(
+            rows, rows.count(), 0, task_frames.frames.inputs, task_frames.frames.read, None, task_frames._records_read
+        )
         with naming_sql(task.recipe, rows):
             checks, measures, _ = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
-        profile: DataFrame = made.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
-        frames = replace(made.frames, rows=profile)
-        return cls(task, made.board, made.spark, frames, Audit(checks, "", None, measures))
+        profile: DataFrame = task_frames.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
+        frames = replace(task_frames.frames, rows=profile)
+        return cls(task, task_frames.board, task_frames.spark, frames, Audit(checks, "", None, measures))
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
         """Return what was found in the rows; the preview is the profile itself."""
-        return replace(self.found, preview=outputs[-1].written.preview)
+        return replace(self.audited, preview=outputs[-1].written.preview)
 
 
 @contextmanager
@@ -188,8 +190,8 @@ class SparkMaker:
             self.sessions(size) as spark,
             transformed(task, spark, board) as frames,
         ):
-            made = SparkMade(task, board, spark, frames)
-            yield SparkProfiled.of(made) if task.recipe.is_companion else made
+            task_frames = SparkMade(task, board, spark, frames)
+            yield SparkProfiled.of(task_frames) if task.recipe.is_companion else task_frames
 
     def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:
         """Count and digest the rows of an update, in one job."""

@@ -20,8 +20,8 @@ def sync(
 ) -> tuple[read.Reading, Pin | None]:
     """Read a partition's newest valid update and record it; newer ones that are no longer valid, too."""
     with ledger.read() as connection:
-        as_of, known = log.last(connection), updates.newest(connection, [partition]).get(partition)
-    reading = read.latest(board, partition, known=known.id if known else None)
+        as_of, recorded = log.last(connection), updates.newest(connection, [partition]).get(partition)
+    reading = read.latest(board, partition, known=recorded.id if recorded else None)
     return reading, _record(ledger, reading, now, as_of, is_batch=is_batch)
 
 
@@ -46,9 +46,9 @@ def sync_batches(
     """Read the newest valid update of every batch of a partition and record them; a batch that is gone, too."""
     with ledger.read() as connection:
         as_of = log.last(connection)
-        known = batch_sets.pins_of(connection, [partition])[partition]
+        recorded = batch_sets.pins_of(connection, [partition])[partition]
     reading = batch_set.latest(board, partition)
-    for gone in {pin.partition for pin in known} - {each.partition for each in reading.batches}:
+    for gone in {pin.partition for pin in recorded} - {each.partition for each in reading.batches}:
         _record(ledger, read.Reading(gone, None, ()), now, as_of)
     pins = [_record(ledger, each, now, as_of, is_batch=True) for each in reading.batches]
     return reading, tuple(pin for pin in pins if pin)
@@ -81,12 +81,12 @@ def pin(services: Services, partition: Partition, update_id: str | None) -> tupl
     """Return the update of an input that a run reads: the newest valid one, or the one named."""
     reading, newest = sync(services.board_of(partition.feed), services.ledger, partition, services.now())
     if update_id is None or (newest and newest.update_id == update_id):
-        found = read.require(reading)
+        update = read.require(reading)
         if newest is None:  # `require` has raised: a reading with an update has its row.
-            raise NoValidUpdate(f"{partition}: update {found.id} is not in the ledger. Run it again.")
-        return found, newest
-    found = read.named(services.board_of(partition.feed), partition, update_id)
-    return found, _pin_of(services, found)
+            raise NoValidUpdate(f"{partition}: update {update.id} is not in the ledger. Run it again.")
+        return update, newest
+    update = read.named(services.board_of(partition.feed), partition, update_id)
+    return update, _pin_of(services, update)
 
 
 def pin_batches(
@@ -108,11 +108,11 @@ def pin_batches(
         if batch.parent == partition:
             chosen[batch] = read.named(board, batch, update_id)
     names = {batch.name for batch in chosen}
-    for left in (left for left in reading.left_out if left.id not in names):
-        services.on_step(f"{left.id} of {partition} is left out: {left.reason}")
-    known = {(pin.partition, pin.update_id): pin for pin in newest}
-    found = [chosen[batch] for batch in sorted(chosen)] or batch_set.require(reading)
-    return [(update, known.get((update.partition, update.id)) or _pin_of(services, update)) for update in found]
+    for skipped in (left for left in reading.left_out if left.id not in names):
+        services.on_step(f"{skipped.id} of {partition} is left out: {skipped.reason}")
+    known_pins = {(pin.partition, pin.update_id): pin for pin in newest}
+    pinned = [chosen[batch] for batch in sorted(chosen)] or batch_set.require(reading)
+    return [(update, known_pins.get((update.partition, update.id)) or _pin_of(services, update)) for update in pinned]
 
 
 def _moment(partition: Partition, update_id: str) -> datetime:
@@ -121,9 +121,9 @@ def _moment(partition: Partition, update_id: str) -> datetime:
     raise NoValidUpdate(f"{partition}: {update_id!r} is no update id: expected the moment as of which to read.")
 
 
-def _pin_of(services: Services, found: Update) -> Pin:
+def _pin_of(services: Services, update: Update) -> Pin:
     """Return the pin of an update that need not be the newest, with its version in the ledger, if it has one there."""
     with services.ledger.read() as connection:
-        row = updates.find(connection, found.partition, found.id)
-    version = row.version if row and row.version else found.files_digest
-    return Pin(found.partition, found.id, version, found.size, len(found.files), modified=found.modified)
+        row = updates.find(connection, update.partition, update.id)
+    version = row.version if row and row.version else update.files_digest
+    return Pin(update.partition, update.id, version, update.size, len(update.files), modified=update.modified)

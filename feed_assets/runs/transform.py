@@ -133,12 +133,12 @@ class _Transform:
         absent = {source.name: None for source in recipe.handed if source.name not in inputs}
         result = recipe.transform(**{**absent, **inputs, **_further_arguments(self.task, self._previous())})
         if not isinstance(result, DataFrame):
-            what, cure = type(result).__name__, "Return one."
+            kind, cure = type(result).__name__, "Return one."
             if _is_of_pandas(result):
                 spark = f"{next(iter(inputs))}.sparkSession" if inputs else "spark"
-                what, cure = "a DataFrame of pandas", f"Return `{spark}.createDataFrame(…)` of it."
+                kind, cure = "a DataFrame of pandas", f"Return `{spark}.createDataFrame(…)` of it."
             raise InvalidDefinition(
-                f"{recipe.feed}: the function returned {what}: expected a DataFrame of pyspark.sql. {cure}"
+                f"{recipe.feed}: the function returned {kind}: expected a DataFrame of pyspark.sql. {cure}"
             )
         _refuse_twice(recipe, result)
         if is_tagged(result) != any(source.tagged and source.name in inputs for source in recipe.sources):
@@ -184,8 +184,8 @@ def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
     further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
-    known = {"partition": task.output, "run_spec": task.run_spec, PREVIOUS: previous}
-    return further | dict(task.spans) | {name: known[name] for name in recipe.wants}
+    available = {"partition": task.output, "run_spec": task.run_spec, PREVIOUS: previous}
+    return further | dict(task.spans) | {name: available[name] for name in recipe.wants}
 
 
 def _has_records(source: RecipeInput) -> bool:

@@ -25,13 +25,13 @@ def unchanged(services: Services, feed: Feed, names: Collection[str]) -> set[str
     listed = {each.partition: each for each in _newest(feed, files)}
     with services.ledger.read() as connection:
         keys = {key for key in updates.published_keys(connection, feed) if _name(key) in names}
-        known = updates.newest(connection, {*listed, *(Partition(feed, key) for key in keys)})
-    changed = {_name(at.key) for at in {*known, *listed} if not updates.agrees(known.get(at), listed.get(at))}
-    found = {name for name in names if name not in changed and any(_name(at.key) == name for at in known)}
-    if found and (name := choice(sorted(found))):
-        mine = [each for at, each in listed.items() if _name(at.key) == name]
-        found -= {name} if not all(_is_counted(board, each) for each in mine) else set()
-    return found
+        recorded = updates.newest(connection, {*listed, *(Partition(feed, key) for key in keys)})
+    changed = {_name(at.key) for at in {*recorded, *listed} if not updates.agrees(recorded.get(at), listed.get(at))}
+    same_names = {name for name in names if name not in changed and any(_name(at.key) == name for at in recorded)}
+    if same_names and (name := choice(sorted(same_names))):
+        picked = [each for at, each in listed.items() if _name(at.key) == name]
+        same_names -= {name} if not all(_is_counted(board, each) for each in picked) else set()
+    return same_names
 
 
 def _name(key: str) -> str:
@@ -40,19 +40,19 @@ def _name(key: str) -> str:
 
 def _newest(feed: Feed, files: Iterable[File]) -> Iterable[Update]:
     """Yield the newest update of each partition, as it is listed; without files if its manifest is not there."""
-    found: dict[Partition, dict[str, list[File]]] = {}
+    files_by_partition: dict[Partition, dict[str, list[File]]] = {}
     for file in files:
         segments = file.key.removeprefix(f"{feed}/").split("/")
         at = next((number for number, segment in enumerate(segments) if is_update_id(segment)), None)
         with suppress(InvalidName):  # A visit reports that it is no partition.
             if at is not None:
-                by_id = found.setdefault(Partition(feed, "/".join(segments[:at])), {})
+                by_id = files_by_partition.setdefault(Partition(feed, "/".join(segments[:at])), {})
                 by_id.setdefault(segments[at], []).append(file)
-    for partition, by_id in found.items():
+    for partition, by_id in files_by_partition.items():
         newest = max(by_id)
         manifest = f"{partition.path}/{newest}/{MANIFEST}"
-        others = tuple(sorted(file for file in by_id[newest] if file.key != manifest))
-        yield Update(partition, newest, others if len(others) < len(by_id[newest]) else ())
+        data_files = tuple(sorted(file for file in by_id[newest] if file.key != manifest))
+        yield Update(partition, newest, data_files if len(data_files) < len(by_id[newest]) else ())
 
 
 def _is_counted(board: Blackboard, update: Update) -> bool:

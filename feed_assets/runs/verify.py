@@ -60,40 +60,40 @@ def verify(
 
     On another blackboard the position stays: each call reports that, until it is the right one again.
     """
-    found, ordered = Verified(), sorted(feeds, key=str)
+    report, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:
-        return found
+        return report
     cursor = f"looked again at all from {ordered[0]}"  # No other code location has this feed.
     with services.ledger.read() as connection:
         position = get_cursor(connection, cursor) or ""
         partitions, ends = turn(connection, ordered, position)
-    count = _visit(services, partitions, declared, found, out_of_time)
+    count = _visit(services, partitions, declared, report, out_of_time)
     ends = ends if count == len(partitions) else place_of(partitions[count - 1])
-    if ends != position and not found.is_other_blackboard:
+    if ends != position and not report.is_other_blackboard:
         with services.ledger.write() as connection:
             put_cursors(connection, {cursor: ends})
-    return found
+    return report
 
 
 def verify_newest(services: Services, feed: Feed, declared: Collection[Feed]) -> Verified:
     """Verify the last partitions of one feed of ours."""
-    found = Verified()
+    report = Verified()
     with services.ledger.read() as connection:
         keys = [*updates.published_keys(connection, feed)][-ROTATION:]
-    _visit(services, [Partition(feed, key) for key in keys], declared, found)
-    return found
+    _visit(services, [Partition(feed, key) for key in keys], declared, report)
+    return report
 
 
 def verify_all(services: Services, feeds: Collection[Feed], declared: Collection[Feed]) -> Verified:
     """Verify every partition of feeds of ours, however long that takes."""
-    found = Verified()
+    report = Verified()
     for feed in sorted(feeds):
         with services.ledger.read() as connection:
             keys = [*updates.published_keys(connection, feed)]
         for first in range(0, len(keys), PARTITIONS_PER_READ):
-            some = [Partition(feed, key) for key in keys[first : first + PARTITIONS_PER_READ]]
-            _visit(services, some, declared, found)
-    return found
+            partitions = [Partition(feed, key) for key in keys[first : first + PARTITIONS_PER_READ]]
+            _visit(services, partitions, declared, report)
+    return report
 
 
 def turn(
@@ -101,12 +101,12 @@ def turn(
 ) -> tuple[list[Partition], str]:
     """Return the partitions whose turn is after a position, and the position after them; '' at the end of the round."""
     name, is_within, key = position.partition(_BEFORE_KEY)
-    left = [feed for feed in feeds if str(feed) >= name] or feeds
-    after = Partition(left[0], key) if is_within and str(left[0]) == name else None
-    found = updates.published(connection, left[:FEEDS_PER_LOOK], after, limit)
-    if len(found) == limit:
-        return found, place_of(found[-1])
-    return found, str(left[FEEDS_PER_LOOK]) if len(left) > FEEDS_PER_LOOK else ""
+    remaining = [feed for feed in feeds if str(feed) >= name] or feeds
+    after = Partition(remaining[0], key) if is_within and str(remaining[0]) == name else None
+    partitions = updates.published(connection, remaining[:FEEDS_PER_LOOK], after, limit)
+    if len(partitions) == limit:
+        return partitions, place_of(partitions[-1])
+    return partitions, str(remaining[FEEDS_PER_LOOK]) if len(remaining) > FEEDS_PER_LOOK else ""
 
 
 def place_of(partition: Partition) -> str:
@@ -122,7 +122,7 @@ def _visit(
     services: Services,
     partitions: Sequence[Partition],
     declared: Collection[Feed],
-    found: Verified,
+    report: Verified,
     out_of_time: Callable[[], bool] = _never,
 ) -> int:
     """Verify partitions until the time is over, and return how many; `declared` has the feeds that are only read, too.
@@ -132,20 +132,20 @@ def _visit(
     with services.ledger.read() as connection:
         newest = updates.newest(connection, partitions)
     for count, partition in enumerate(partitions):
-        if count and (out_of_time() or found.is_other_blackboard):
+        if count and (out_of_time() or report.is_other_blackboard):
             return count
-        with failing_alone(found.problems, str(partition.feed)):
-            found.gone += _look(services, newest[partition], declared, found) if partition in newest else []
+        with failing_alone(report.problems, str(partition.feed)):
+            report.gone += _look(services, newest[partition], declared, report) if partition in newest else []
     return len(partitions)
 
 
-def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed], found: Verified) -> list[Gone]:
+def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed], report: Verified) -> list[Gone]:
     """Verify one update by two requests. Sync a missing one: a run may have published since, and a prune removed it."""
     try:
         read.named(services.board, row.partition, row.id)
     except NoValidUpdate:
-        found.is_other_blackboard = not _has_some(services, declared)
-        if found.is_other_blackboard:
+        report.is_other_blackboard = not _has_some(services, declared)
+        if report.is_other_blackboard:
             raise _other_blackboard(services) from None
         reading, _ = sync(services.board, services.ledger, row.partition, services.now())
     else:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.message_words import excerpt, sentence
 from feed_assets.runs.outcomes import wanted_of
-from feed_assets.runs.profiling import FIGURE, MEASURE, wanted
+from feed_assets.runs.profiling import FIGURE, MEASURE, sql_aggregates
 from feed_assets.runs.recipe import Recipe
 from feed_assets.spark.spark_errors import SPARK_ERRORS, is_lasting
 
@@ -22,10 +22,10 @@ def naming_sql(recipe: Recipe, rows: DataFrame) -> Generator[None]:
         yield
     except SPARK_ERRORS as error:
         if _error(rows.write.format("noop").mode("overwrite").save) is None:  # Otherwise no row can be read.
-            for name, sql in (wanted(recipe) | wanted_of(recipe.deep_checks)).items():
+            for name, sql in (sql_aggregates(recipe) | wanted_of(recipe.deep_checks)).items():
                 why = _error(lambda sql=sql: rows.selectExpr("count(1)", sql).collect())
                 if why and is_lasting(why):  # Other errors may be due to lost memory or a lost connection.
-                    raise InvalidDefinition(_said(recipe, name, sql, str(why))) from error
+                    raise InvalidDefinition(_message(recipe, name, sql, str(why))) from error
         raise
 
 
@@ -38,10 +38,10 @@ def _error(job: Callable[[], object]) -> Exception | None:
     return None
 
 
-def _said(recipe: Recipe, name: str, sql: str, why: str) -> str:
+def _message(recipe: Recipe, name: str, sql: str, why: str) -> str:
     kind = next((kind for kind in _DECLARED if name.startswith(kind)), "")
-    what, where = _DECLARED.get(kind, ("check", "checks"))
+    noun, where = _DECLARED.get(kind, ("check", "checks"))
     return (
-        f"{recipe.feed}: the {what} {name.removeprefix(kind)!r} is {sql!r}, which cannot be computed of its rows: "
+        f"{recipe.feed}: the {noun} {name.removeprefix(kind)!r} is {sql!r}, which cannot be computed of its rows: "
         f"{sentence(excerpt(why))} Correct it in {where}."
     )

@@ -149,7 +149,7 @@ def test_a_batch_that_nobody_calls_for_again_is_told_of_by_the_sensor_of_orphans
     with pytest.raises(Killed):
         publish(replace(quiet, on_step=killed), BATCH, "the receiver")
     done = sweep(replace(quiet, now=lambda: NOW + timedelta(hours=25)), [FEED]).done
-    assert [each.what for each in done] == ["finished"]
+    assert [each.action for each in done] == ["finished"]
     assert held(quiet) == ["r1-7"]
 
 

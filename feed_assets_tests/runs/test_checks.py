@@ -73,23 +73,23 @@ def frame(spark):
 )
 def test_a_check_of_rows_counts_what_breaks_it_and_shows_it(frame, check, schema, rows, found, sample):
     (result,) = run_checks([check], audited(frame(schema, *rows)))
-    assert (result.passed, result.found, list(result.sample)) == (found == 0, found, sample)
+    assert (result.passed, result.number, list(result.sample)) == (found == 0, found, sample)
 
 
 @pytest.mark.parametrize(("rows", "passed"), [([], False), ([(1,)], True)], ids=["no row", "one row"])
 def test_an_update_must_hold_a_row(frame, rows, passed):
     (result,) = run_checks([checks.not_empty()], audited(frame("id int", *rows)))
-    assert (result.passed, result.found) == (passed, len(rows))
+    assert (result.passed, result.number) == (passed, len(rows))
 
 
 def test_a_value_that_is_no_number_lies_in_no_range(frame):
     (result,) = run_checks([checks.within("ctr", 0, 1)], audited(frame("ctr double", (float("nan"),))))
-    assert (result.passed, result.found) == (False, 1)
+    assert (result.passed, result.number) == (False, 1)
 
 
 def test_a_sample_is_a_handful_however_much_is_wrong(frame):
     (result,) = run_checks([checks.not_null("a")], audited(frame("a int", *[(None,)] * 20)))
-    assert (result.found, len(result.sample)) == (20, ROWS_PER_SAMPLE)
+    assert (result.number, len(result.sample)) == (20, ROWS_PER_SAMPLE)
 
 
 @pytest.mark.parametrize(
@@ -100,28 +100,28 @@ def test_a_share_of_clicks_must_have_their_impression(frame, at_least, passed):
     shown = frame("id int", (1,), (1,), (2,), (3,))
     check = checks.references("clicked", "shown", on="id", at_least=at_least)
     (result,) = run_checks([check], audited(clicked, clicked=clicked, shown=shown))
-    assert (result.passed, result.found) == (passed, 0.75)
+    assert (result.passed, result.number) == (passed, 0.75)
 
 
 def test_keys_are_compared_as_numbers_and_the_other_columns_do_not_matter(frame):
     clicked, shown = frame("rows int, id int", (7, 1), (7, 1), (7, 2)), frame("id bigint, known int", (1, 5), (1, 5))
     check = checks.references("clicked", "shown", on="id")
     (result,) = run_checks([check], audited(clicked, clicked=clicked, shown=shown))
-    assert result.found == 2 / 3
+    assert result.number == 2 / 3
 
 
 def test_of_no_clicks_all_have_their_impression(frame):
     none = frame("id int")
     check = checks.references("clicked", "shown", on="id")
     (result,) = run_checks([check], audited(none, clicked=none, shown=none))
-    assert (result.passed, result.found) == (True, 1.0)
+    assert (result.passed, result.number) == (True, 1.0)
 
 
 def test_a_click_without_an_id_has_no_impression(frame):
     ids = frame("`the id` int", (None,))
     check = checks.references("clicked", "shown", on="the id")
     (result,) = run_checks([check], audited(ids, clicked=ids, shown=ids))
-    assert (result.passed, result.found) == (False, 0.0)
+    assert (result.passed, result.number) == (False, 0.0)
 
 
 def test_all_shares_are_found_in_one_job(spark, frame):
@@ -133,7 +133,7 @@ def test_all_shares_are_found_in_one_job(spark, frame):
     before = len(jobs(None))
     results([replace(each, passes=lambda _: True) for each in made], {}, given)
     assert len(jobs(None)) - before == 1
-    assert [each.found for each in run_checks(made, given)] == [share for _, share in some.values()]
+    assert [each.number for each in run_checks(made, given)] == [share for _, share in some.values()]
 
 
 def test_keys_without_their_row_are_named_those_of_the_most_rows_first(frame):
@@ -162,7 +162,7 @@ def test_what_passes_names_nothing(frame):
     clicked = frame("id int", (1,), (2,))
     check = checks.references("clicked", "shown", on="id", at_least=0.5)
     (result,) = run_checks([check], audited(clicked, clicked=clicked, shown=clicked.limit(1)))
-    assert (result.sample, result.more, result.rejected) == ((), "", 0)
+    assert (result.sample, result.explanation, result.rejected) == ((), "", 0)
 
 
 def emptied(frame, *reasons, rejected=None):
@@ -201,7 +201,7 @@ def test_a_dataset_without_rejects_says_nothing_of_them(frame):
 def test_check_compares_rows_in_with_clean_and_rejected_rows(frame, rejected, found):
     read, written = frame("id int", (1,), (2,), (3,)), frame("id int", (1,), (2,))
     (result,) = run_checks([checks.accounted()], audited(written, rejected, raw=read))
-    assert (result.found, result.passed) == (found, found == 0)
+    assert (result.number, result.passed) == (found, found == 0)
 
 
 def test_rows_in_are_those_of_all_inputs(frame):
@@ -247,7 +247,7 @@ def test_a_message_counts_what_its_check_counts(frame):
 def test_a_check_of_one_s_own_is_an_aggregate_and_a_rule(frame):
     few = Check("few", "at most one row", lambda found: found <= 1, "count(1)")
     (result,) = run_checks([few], audited(frame("a int", (1,), (2,))))
-    assert (result.passed, result.found, result.sample) == (False, 2, ())
+    assert (result.passed, result.number, result.sample) == (False, 2, ())
 
 
 @each_case("make", [checks.not_null, checks.unique])

@@ -290,7 +290,7 @@ def test_blackboards_of_others_have_queues_of_their_own_and_one_queue_may_tell_o
         blackboard=f"s3://{BUCKET}/{ROOT}", blackboard_queue=rung.url, blackboards=Secret({"partner": partner})
     )
     other = Blackboard.open("memory://")
-    services = Services(local_board, ledger, lambda: None, elsewhere={HELD: "partner"}, others={"partner": other})
+    services = Services(local_board, ledger, lambda: None, elsewhere={HELD: "partner"}, other_boards={"partner": other})
     both = Notified.of(services, settings, [RAW, HELD], {HELD})
     assert both.queues == {Queue(rung.url): RAW}
     batch = Partition(HELD, "2026-01-01/a")

@@ -73,7 +73,7 @@ def claim_files(lake: Lake) -> list[str]:
 
 
 def said(done) -> list[tuple[str, str]]:
-    return [(each.what, each.update_id) for each in done]
+    return [(each.action, each.update_id) for each in done]
 
 
 @pytest.mark.parametrize("state", [updates.REFUSED, updates.ABANDONED])

@@ -49,7 +49,7 @@ def audited(spark):
 def test_measures_and_checks_are_counted_together_and_deep_checks_run_where_one_is_off(audited, clicks, said, ran):
     results, measures, _ = audit(recipe(clicks=clicks), audited, BEFORE)
     assert [each.check.name for each in results] == ["not_null_n", "profile", "deep"]
-    assert (results[1].said, results[1].passed, SEEN) == (said, not ran, ran)
+    assert (results[1].finding, results[1].passed, SEEN) == (said, not ran, ran)
     assert measures.get("rows") == 2
 
 

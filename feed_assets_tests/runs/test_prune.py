@@ -173,7 +173,7 @@ def test_what_a_prune_leaves_of_a_refused_update_is_still_found_by_its_claim(ser
     prune(services, MEN, LAST, apply=True)
     assert left(services) == [NEW, NEWEST]
     (swept,) = sweep(services, [MEN.feed]).done
-    assert (swept.what, swept.update_id, left(services)) == ("swept", NEWEST, [NEW])
+    assert (swept.action, swept.update_id, left(services)) == ("swept", NEWEST, [NEW])
     assert services.board.files(CLAIMS) == ()
 
 

@@ -131,7 +131,7 @@ def test_the_time_is_for_all_partitions_of_a_run_together(lake):
     other_run(lake)
     patience = Patience(5, after(2, lambda: end(lake)))
     lake.clean(patience=patience)
-    assert patience.left == 3
+    assert patience.seconds_left == 3
     runs.start(lake.services.ledger, Run("more", OUTPUT, runs.RUNNING, this_process(), NOW))
     pauses = []
     patience.pause = pauses.append

@@ -54,7 +54,7 @@ class Partner:
     def services(self) -> Services:
         clock = lambda: self.now + timedelta(seconds=next(self.seconds))  # noqa: E731
         others = {"women": self.theirs}
-        return Services(self.ours, self.ledger, no_spark, clock, self.on_step, others=others)
+        return Services(self.ours, self.ledger, no_spark, clock, self.on_step, other_boards=others)
 
     def put(self, name: str, content: str) -> None:
         self.theirs.put(f"out/{name}", content.encode())

@@ -166,7 +166,7 @@ def offending_rows(instance: dg.DagsterInstance, run_id: str, partition: str | N
 
 
 def _check_metadata(result: CheckResult) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"found": result.found, "rule": result.check.description}
+    metadata: dict[str, Any] = {"found": result.number, "rule": result.check.description}
     if result.rejected:
         metadata["rejected"] = result.rejected
     if result.sample:
