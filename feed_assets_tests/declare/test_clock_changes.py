@@ -128,7 +128,7 @@ def agree(zone: str, day: str, parent: str, child: str) -> None:
 
         @cache
         def needed(output: str, mapping: dg.PartitionMapping = mapping) -> set[str]:
-            return {*dagster_mappings.needed(mapping, below, above, output).there}
+            return {*dagster_mappings.needed(mapping, below, above, output).existing}
 
         by_need = {(key, output) for output in outputs for key in needed(output) if key in inputs}
         by_change = {
@@ -188,7 +188,7 @@ def are_dagsters(zone: str, day: str, kind: str) -> None:
 )
 def test_a_day_needs_its_hours(zone, output, count, first):
     found = dagster_mappings.needed(MAPPINGS[0], windows("days", zone, output), windows("hours", zone, output), output)
-    assert (len(found.there), found.there[0], found.absent) == (count, first, [])
+    assert (len(found.existing), found.existing[0], found.absent) == (count, first, [])
 
 
 @each_case(
@@ -201,7 +201,7 @@ def test_a_day_needs_its_hours(zone, output, count, first):
 )
 def test_a_week_whose_midnight_comes_twice_needs_both_and_each_affects_it(zone, week, count):
     weeks, hours = windows("Sunday weeks", zone, week), windows("hours", zone, week)
-    found = dagster_mappings.needed(MAPPINGS[0], weeks, hours, week).there
+    found = dagster_mappings.needed(MAPPINGS[0], weeks, hours, week).existing
     assert len(found) == count
     assert dagster_mappings.affected(MAPPINGS[0], weeks, hours, found) == [week]
     assert all(dagster_mappings.affected(MAPPINGS[0], weeks, hours, [key]) == [week] for key in found)
@@ -220,12 +220,12 @@ def test_a_dimension_of_time_is_mapped_like_time_alone(zone, day):
             }
         )
     assert dagster_mappings.is_by_time(by_name, days, hours)
-    own = dagster_mappings.needed(by_name, days, hours, f"{day}/emea").there
+    own = dagster_mappings.needed(by_name, days, hours, f"{day}/emea").existing
     assert len(own) == 25
     assert all(dagster_mappings.affected(by_name, days, hours, [path]) == [f"{day}/emea"] for path in own)
     to_one = dg.MultiToSingleDimensionPartitionMapping()
     alone = windows("days", zone, day)
-    every = dagster_mappings.needed(to_one, alone, hours, day).there
+    every = dagster_mappings.needed(to_one, alone, hours, day).existing
     assert len(every) == 50
     assert all(dagster_mappings.affected(to_one, alone, hours, [path]) == [day] for path in every)
 
@@ -292,7 +292,7 @@ def is_dagsters(zone: str, parent: str, child: str) -> None:
                         below.subset_with_partition_keys([output]), below, above
                     )
                     ours = dagster_mappings.needed(mapping, below, above, output)
-                    assert ours.there == sorted(theirs.partitions_subset.get_partition_keys())
+                    assert ours.existing == sorted(theirs.partitions_subset.get_partition_keys())
                     assert ours.absent == sorted(theirs.required_but_nonexistent_subset.get_partition_keys())
                 for key in [*above.get_partition_keys()][5:8] + [*above.get_partition_keys()][-8:-5]:
                     theirs = mapping.get_downstream_partitions_for_partitions(

@@ -91,31 +91,32 @@ def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
 def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
     """Raise InvalidDefinition unless both declare what somebody else writes, and are equal."""
     _refuse_two_versions(one, other)
-    found, again = _declared(one), _declared(other)
-    differing = [name for name in found | again if found.get(name) != again.get(name)]
+    first, again = _declared(one), _declared(other)
+    differing = [name for name in first | again if first.get(name) != again.get(name)]
     at = [getattr(declaration_of(spec), "declared_at", None) for spec in (one, other)]
     twice = f"{one.key.to_user_string()} is declared twice"
-    if found["role"] == again["role"] == "dataset":
+    if first["role"] == again["role"] == "dataset":
         raise _placed(f"{twice}, the first time at {at[0]}: expected one function that makes it.", at[1])
-    if found["role"] != again["role"]:
-        roles = [_ROLES.get(each["role"], "an asset") for each in (found, again)]
+    if first["role"] != again["role"]:
+        roles = [_ROLES.get(each["role"], "an asset") for each in (first, again)]
         raise _placed(
             f"{one.key.to_user_string()} is {roles[0]} at {at[0]}, and {roles[1]} here: expected one of the two. "
             "Rename or remove the other.",
             at[1],
         )
     if differing:
-        said = f"{', '.join(differing)}{_values(differing[0], found, again, at[0])}"
+        difference = f"{', '.join(differing)}{_values(differing[0], first, again, at[0])}"
         raise _placed(
-            f"{twice}, and differs in {said} expected equal declarations. Declare it once, or make them equal.", at[1]
+            f"{twice}, and differs in {difference} expected equal declarations. Declare it once, or make them equal.",
+            at[1],
         )
 
 
 def _refuse_two_versions(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
     """Raise InvalidDefinition for two versions of one feed that have the same asset key."""
-    found = [each for spec in (one, other) if (each := declaration_of(spec))]
-    older, newer = min(found, key=lambda each: each.feed), max(found, key=lambda each: each.feed)
-    table = next((each for each in found if isinstance(each, EventTable) and each.loaded), None)
+    declarations = [each for spec in (one, other) if (each := declaration_of(spec))]
+    older, newer = min(declarations, key=lambda each: each.feed), max(declarations, key=lambda each: each.feed)
+    table = next((each for each in declarations if isinstance(each, EventTable) and each.loaded), None)
     if table and older.feed != newer.feed:
         raise _placed(
             f"the warehouse table {table.feed} has the asset key of {older.feed if table is newer else newer.feed}: "
@@ -130,9 +131,9 @@ def _refuse_two_versions(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
         )
 
 
-def _values(name: str, found: Mapping[str, Any], again: Mapping[str, Any], at: str | None) -> str:
+def _values(name: str, first: Mapping[str, Any], again: Mapping[str, Any], at: str | None) -> str:
     """Return both values in words, or only where the first is if they are objects, of which a user typed the name."""
-    both = [found.get(name), again.get(name)]
+    both = [first.get(name), again.get(name)]
     if not all(isinstance(each, str | bool | None) for each in both):
         return f" from what is at {at}:"
     one, other = [shown(repr(each)) if each is not None else "not given" for each in both]
@@ -141,11 +142,11 @@ def _values(name: str, found: Mapping[str, Any], again: Mapping[str, Any], at: s
 
 def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
     """Return everything that a declaration was given, by name; the role first, as it matters most."""
-    more = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
-    more |= {"group_name": spec.group_name, "kinds": spec.kinds, "tags": _without_kinds(spec), **_metadata(spec)}
-    found = vars(declaration_of(spec)) if declaration_of(spec) else {}
-    found = {_TYPED.get(name, name): value for name, value in found.items() if name != "declared_at"}
-    return {"role": None, **found, **more}
+    of_spec = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
+    of_spec |= {"group_name": spec.group_name, "kinds": spec.kinds, "tags": _without_kinds(spec), **_metadata(spec)}
+    declared = vars(declaration_of(spec)) if declaration_of(spec) else {}
+    declared = {_TYPED.get(name, name): value for name, value in declared.items() if name != "declared_at"}
+    return {"role": None, **declared, **of_spec}
 
 
 def _without_kinds(spec: dg.AssetSpec) -> dict[str, str]:
@@ -161,10 +162,10 @@ def _metadata(spec: dg.AssetSpec) -> dict[str, Any]:
 
 def _refuse_one_name(specs: Iterable[dg.AssetSpec]) -> None:
     """Raise InvalidDefinition for datasets with one name in Dagster, which would notice that only in the first run."""
-    found: dict[str, dg.AssetSpec] = {}
+    spec_by_name: dict[str, dg.AssetSpec] = {}
     for spec in specs:
         declared, name = declaration_of(spec), spec.key.to_python_identifier()
-        other = found.setdefault(name, spec) if isinstance(declared, Dataset) else spec
+        other = spec_by_name.setdefault(name, spec) if isinstance(declared, Dataset) else spec
         if isinstance(declared, Dataset) and other.key != spec.key:
             raise _placed(
                 f"{other.key.to_user_string()} and {spec.key.to_user_string()} are both {name} to Dagster: expected "
@@ -192,14 +193,14 @@ def _refuse_keys(specs: Iterable[dg.AssetSpec]) -> None:
 
 def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
     """Raise InvalidDefinition for datasets that are made of each other; one may be made of its own time before."""
-    ours = {spec.key: spec for spec in specs if KEY in spec.metadata}
-    above = {key: [dep.asset_key for dep in spec.deps if dep.asset_key != key] for key, spec in ours.items()}
+    own_specs = {spec.key: spec for spec in specs if KEY in spec.metadata}
+    above = {key: [dep.asset_key for dep in spec.deps if dep.asset_key != key] for key, spec in own_specs.items()}
     try:
         TopologicalSorter(above).prepare()
     except CycleError as error:
         keys: list[dg.AssetKey] = error.args[1][::-1]
         way = " reads ".join(key.to_user_string() for key in keys)
-        declared = declaration_of(ours[keys[0]])
+        declared = declaration_of(own_specs[keys[0]])
         raise _placed(
             f"{way}: expected no dataset to be made of itself. Remove one of these inputs.",
             getattr(declared, "declared_at", None),
@@ -208,12 +209,12 @@ def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
 
 def _refuse_unknown_tables(declared: Sequence[Declaration]) -> None:
     """Raise InvalidDefinition for a table in `ByEvents` that nothing declares: its events would never be waited for."""
-    known = {str(each.feed) for each in declared}
+    declared_feeds = {str(each.feed) for each in declared}
     for each in declared:
-        if isinstance(each, Dataset) and (unknown := [name for name in _tables_of(each) if name not in known]):
+        if isinstance(each, Dataset) and (unknown := [name for name in _tables_of(each) if name not in declared_feeds]):
             raise _placed(
                 f"{each.feed} is built by events of {unknown[0]!r}, which nothing here declares: expected one of "
-                f"{', '.join(sorted(known))}.",
+                f"{', '.join(sorted(declared_feeds))}.",
                 each.declared_at,
             )
 
@@ -239,16 +240,16 @@ def _refuse_unknown_counts(declared: Sequence[Declaration]) -> None:
 
 
 def _why_uncounted(counts: TopicCounts, tracked: Mapping[str, Tracked]) -> str | None:
-    if (found := tracked.get(counts.dataset)) is None:
-        there = ", ".join(sorted(tracked)) or "none is declared"
-        return f"which nothing here declares: expected a state table ({there}). Declare it by state_table."
-    if found.tiers and counts.tier not in found.tiers:
+    if (policy := tracked.get(counts.dataset)) is None:
+        names = ", ".join(sorted(tracked)) or "none is declared"
+        return f"which nothing here declares: expected a state table ({names}). Declare it by state_table."
+    if policy.tiers and counts.tier not in policy.tiers:
         return (
-            f"by the tier {counts.tier!r}, which it is not judged by: expected one of {', '.join(found.tiers)}. Name "
+            f"by the tier {counts.tier!r}, which it is not judged by: expected one of {', '.join(policy.tiers)}. Name "
             "the tier in its Completeness(tiers=), or another one in TopicCounts(tier=)."
         )
-    if counts.grain != found.grains[0]:
-        return f"in windows of {counts.grain}: expected its smallest, {found.grains[0]}. Correct TopicCounts(grain=)."
+    if counts.grain != policy.grains[0]:
+        return f"in windows of {counts.grain}: expected its smallest, {policy.grains[0]}. Correct TopicCounts(grain=)."
     return None
 
 

@@ -27,11 +27,11 @@ def baseline_of(partitions_def: Partitions, profile: Profile | None, output: Par
     times = times_of(partitions_def)
     if profile is None or times is None:
         return []
-    own, *others = output.key.split("/")
+    own, *other_keys = output.key.split("/")
     start = bounds(times, own)[0]
-    found = _same(times, start, profile.step) if profile.step else _before(times, start)
-    keys = [key for key, _ in zip(found, range(profile.partitions), strict=False)]
-    return [Partition(output.feed, "/".join([key, *others])) for key in keys]
+    window_keys = _same_time(times, start, profile.step) if profile.step else _before(times, start)
+    keys = [key for key, _ in zip(window_keys, range(profile.partitions), strict=False)]
+    return [Partition(output.feed, "/".join([key, *other_keys])) for key in keys]
 
 
 def _before(times: dg.TimeWindowPartitionsDefinition, start: datetime) -> Iterator[str]:
@@ -39,7 +39,7 @@ def _before(times: dg.TimeWindowPartitionsDefinition, start: datetime) -> Iterat
         yield key_at(times, start)
 
 
-def _same(times: dg.TimeWindowPartitionsDefinition, start: datetime, step: timedelta) -> Iterator[str]:
+def _same_time(times: dg.TimeWindowPartitionsDefinition, start: datetime, step: timedelta) -> Iterator[str]:
     """Yield keys of windows at the same local time of earlier days; some days do not have that time."""
     local, zone = start.astimezone(ZoneInfo(times.timezone)), ZoneInfo(times.timezone)
     while (moment := (local := local - step).astimezone(UTC)) >= times.start:

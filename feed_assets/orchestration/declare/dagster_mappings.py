@@ -31,7 +31,7 @@ _Part = dg.PartitionsDefinition[str]
 class Needed(NamedTuple):
     """Partitions of an input that an output needs, by path: those that exist, and those that do not (yet)."""
 
-    there: list[str]
+    existing: list[str]
     absent: list[str]
 
 
@@ -90,14 +90,14 @@ def needed(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions, 
     """Return the partitions of an input that an output (a path) needs, by a mapping that `is_by_time`."""
     own, its = by_dimension(child), by_dimension(parent)
     keys, edges = _segments(child, path), {edge.parent: edge for edge in _edges(mapping, child, parent)}
-    there, all_of = list[Sequence[str]](), list[Sequence[str]]()
+    existing_by_part, all_of = list[Sequence[str]](), list[Sequence[str]]()
     for name, part in its.items():
         edge = edges.get(name)
-        some, absent = _above(edge.mapping, own[edge.child], part, keys[edge.child]) if edge else (_all(part), ())
-        there.append(some)
-        all_of.append([*some, *absent])
-    found = _paths(there)
-    return Needed(found, sorted({*_paths(all_of)} - {*found}))
+        existing, absent = _above(edge.mapping, own[edge.child], part, keys[edge.child]) if edge else (_all(part), ())
+        existing_by_part.append(existing)
+        all_of.append([*existing, *absent])
+    paths = _paths(existing_by_part)
+    return Needed(paths, sorted({*_paths(all_of)} - {*paths}))
 
 
 def affected(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions, paths: Iterable[str]) -> list[str]:
@@ -105,11 +105,11 @@ def affected(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions
     own, its = by_dimension(child), by_dimension(parent)
     edges = {edge.child: edge for edge in _edges(mapping, child, parent)}
     below = {name: _Below(edges.get(name), part, its) for name, part in own.items()}
-    found = set[str]()
+    outputs = set[str]()
     for path in paths:
         keys = _segments(parent, path)
-        found.update(_paths([below[name].of(keys) for name in own]))
-    return sorted(found)
+        outputs.update(_paths([below[name].of(keys) for name in own]))
+    return sorted(outputs)
 
 
 class _Below:
@@ -146,15 +146,15 @@ def _above(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str) 
     """Return the keys of one dimension of an input that one of an output needs: those that exist, and others."""
     times, now = _as_times(mapping, child, parent), current_time()
     if times is None:
-        wanted = child.subset_with_partition_keys([key])
-        found = mapping.get_upstream_mapped_partitions_result_for_partitions(wanted, child, parent)
-        absent = found.required_but_nonexistent_subset.get_partition_keys()
-        return sorted(found.partitions_subset.get_partition_keys()), sorted(absent)
+        subset = child.subset_with_partition_keys([key])
+        mapped = mapping.get_upstream_mapped_partitions_result_for_partitions(subset, child, parent)
+        absent = mapped.required_but_nonexistent_subset.get_partition_keys()
+        return sorted(mapped.partitions_subset.get_partition_keys()), sorted(absent)
     keys = _read(mapping, *times, key)
-    there = {each: has_key(parent, each, now) for each in keys}
+    exists_by_key = {each: has_key(parent, each, now) for each in keys}
     ignores = isinstance(mapping, dg.TimeWindowPartitionMapping) and mapping.allow_nonexistent_upstream_partitions
-    absent = [] if ignores else [each for each, is_there in there.items() if not is_there]
-    return [each for each, is_there in there.items() if is_there], absent
+    absent = [] if ignores else [each for each, is_there in exists_by_key.items() if not is_there]
+    return [each for each, is_there in exists_by_key.items() if is_there], absent
 
 
 def _read(mapping: dg.PartitionMapping, child: Times, parent: Times, key: str) -> Sequence[str]:

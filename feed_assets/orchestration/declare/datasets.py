@@ -63,21 +63,21 @@ def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:
     bare = unwrap(function)
     is_async = iscoroutinefunction(bare) or isasyncgenfunction(bare)
     if is_async or isgeneratorfunction(bare):
-        found, cure = ("is `async`", "Write `def`") if is_async else ("has a `yield`", "Write `return`")
+        problem, cure = ("is `async`", "Write `def`") if is_async else ("has a `yield`", "Write `return`")
         raise InvalidDefinition(
-            f"{feed}: {function.__qualname__}() {found}: expected a plain function that returns a DataFrame. {cure}."
+            f"{feed}: {function.__qualname__}() {problem}: expected a plain function that returns a DataFrame. {cure}."
         )
 
 
-def _waited_for(feed: Feed, name: str, given: Input) -> RecipeInput:
+def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
     """Return one of `deps` as a source whose rows no function gets, and whose records no run counts."""
     for option in ("tagged", "optional"):
-        if getattr(given, option):
+        if getattr(dependency, option):
             raise InvalidDefinition(
                 f"{feed}: {name} is {option}, and deps are waited for and not read: expected it in inputs. Move it "
                 f"there, or remove {option}."
             )
-    return replace(given.source(name), is_handed=False, grain=None)
+    return replace(dependency.source(name), is_handed=False, grain=None)
 
 
 def with_profile(
@@ -90,12 +90,12 @@ def with_profile(
             "make them checks."
         )
     check_baseline(recipe.feed, profile, partitions_def)
-    found = replace(recipe, profile=profile, deep_checks=tuple(deep_checks))
-    _refuse_twice(recipe.feed, "check", [check.name for check in found.all_checks])
-    if taken := sorted({check.name for check in found.all_checks} & TAKEN):
-        raise InvalidDefinition(f"{recipe.feed} has a check {taken[0]}, which each dataset has already: rename it.")
-    _refuse_unread(found)
-    return found
+    profiled = replace(recipe, profile=profile, deep_checks=tuple(deep_checks))
+    _refuse_twice(recipe.feed, "check", [check.name for check in profiled.all_checks])
+    if reserved := sorted({check.name for check in profiled.all_checks} & TAKEN):
+        raise InvalidDefinition(f"{recipe.feed} has a check {reserved[0]}, which each dataset has already: rename it.")
+    _refuse_unread(profiled)
+    return profiled
 
 
 def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
@@ -114,16 +114,16 @@ def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
 
 def as_batches(recipe: Recipe, profile: Profile | None, completeness: Completeness | None) -> Recipe:
     """Return a recipe whose increments are batches. Raise InvalidDefinition for what is measured or made of a whole."""
-    others = [str(source.feed) for source in recipe.sources if not source.is_table]
-    if others or not recipe.sources:
+    other_inputs = [str(source.feed) for source in recipe.sources if not source.is_table]
+    if other_inputs or not recipe.sources:
         raise InvalidDefinition(
-            f"{recipe.feed} is appendable and reads {others[0] if others else 'nothing'}: expected event tables alone, "
-            "whose slices say what is new. An update of a feed takes the place of the one before."
+            f"{recipe.feed} is appendable and reads {other_inputs[0] if other_inputs else 'nothing'}: expected event "
+            "tables alone, whose slices say what is new. An update of a feed takes the place of the one before."
         )
     if recipe.adds or profile or completeness:
-        what = PREVIOUS if recipe.adds else "a profile" if profile else "completeness"
+        conflict = PREVIOUS if recipe.adds else "a profile" if profile else "completeness"
         raise InvalidDefinition(
-            f"{recipe.feed} is appendable and has {what}: expected one of the two, as a run has the rows of one "
+            f"{recipe.feed} is appendable and has {conflict}: expected one of the two, as a run has the rows of one "
             "increment alone. Remove one."
         )
     return replace(recipe, is_appendable=True)
@@ -131,16 +131,16 @@ def as_batches(recipe: Recipe, profile: Profile | None, completeness: Completene
 
 def with_figures(recipe: Recipe, figures: Mapping[str, str]) -> Recipe:
     """Return a recipe with its key figures. Raise InvalidDefinition for one named as a number that each update has."""
-    if taken := sorted(figures.keys() & NUMBERS):
+    if reserved := sorted(figures.keys() & NUMBERS):
         raise InvalidDefinition(
-            f"{recipe.feed} has a key figure {taken[0]}, which each update has already: give it another name."
+            f"{recipe.feed} has a key figure {reserved[0]}, which each update has already: give it another name."
         )
     return replace(recipe, figures=dict(figures))
 
 
-def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
+def _refuse_twice(feed: Feed, kind: str, names: Sequence[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidDefinition(f"{feed} has the {what} {twice[0]} twice: expected each once.")
+        raise InvalidDefinition(f"{feed} has the {kind} {twice[0]} twice: expected each once.")
 
 
 def _refuse_itself(feed: Feed, read: Mapping[str, Input]) -> None:
@@ -195,15 +195,15 @@ def dataset_of(
     return Dataset(
         recipe.feed,
         recipe.outputs,
-        ignores_quality_of=_those(read, lambda given: given.ignore_quality_issue),
-        requires_own_of=_those(read, lambda given: given.required == "own"),
+        ignores_quality_of=_those(read, lambda source: source.ignore_quality_issue),
+        requires_own_of=_those(read, lambda source: source.required == "own"),
         late=late,
         retention=retention,
         by_events=by_events,
         cadence=cadence,
         mapped={str(given.declaration.feed): given.by_span for given in read.values() if given.by_span},
-        optional_of=_those(read, lambda given: given.optional),
-        beyond_of=_those(read, lambda given: given.beyond is not None),
+        optional_of=_those(read, lambda source: source.optional),
+        beyond_of=_those(read, lambda source: source.beyond is not None),
         tracked=tracked,
         wait=wait,
         reprocess=reprocess,
@@ -226,15 +226,15 @@ def spec_of(
     output: Feed,
     read: Mapping[str, Input],
     dataset: Dataset,
-    shown: Presentation,
+    presentation: Presentation,
     condition: dg.AutomationCondition[dg.AssetKey] | None,
 ) -> dg.AssetSpec:
     """Return the spec of one of a dataset's outputs."""
     is_main = output == recipe.feed
     its = dataset.retention, dataset.version_in_key
     declared = dataset if is_main else Rejects(output, recipe.outputs, *its)
-    shown = shown if is_main else shown.of_rejects()
-    return shown.spec(
+    presentation = presentation if is_main else presentation.of_rejects()
+    return presentation.spec(
         output,
         asset_key(output, dataset.version_in_key),
         deps=[given.dep for given in read.values() if is_main or not isinstance(given.mapping, Previous)],

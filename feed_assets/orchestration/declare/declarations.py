@@ -200,14 +200,14 @@ def metadata_of(declaration: Declaration) -> dict[str, Any]:
 
     Raise InvalidDefinition if JSON has no form for a value of a plan.
     """
-    shown = declaration.outputs[-1] if isinstance(declaration, Rejects) else declaration.feed
-    link = dg.MetadataValue.url(f"{STATUS}?{urlencode({'dataset': str(shown)})}")
+    main_feed = declaration.outputs[-1] if isinstance(declaration, Rejects) else declaration.feed
+    link = dg.MetadataValue.url(f"{STATUS}?{urlencode({'dataset': str(main_feed)})}")
     try:
         copied = _adapter().validate_python(_adapter().dump_python(declaration, mode="json"))
     except PydanticSerializationError as error:
         raise InvalidDefinition(f"{declaration.feed}: {error}: expected plans with values that JSON has.") from None
-    said = f"{declaration.role} {declaration.feed}, {declaration.declared_at or 'declared in YAML'}"
-    return {KEY: ObjectMetadataValue(said, instance=copied), STATUS_LINK: link}
+    text = f"{declaration.role} {declaration.feed}, {declaration.declared_at or 'declared in YAML'}"
+    return {KEY: ObjectMetadataValue(text, instance=copied), STATUS_LINK: link}
 
 
 class Asset(Protocol):
@@ -230,9 +230,9 @@ def declaration_of(asset: Asset) -> Declaration | None:
     Anybody can write metadata: what is no declaration is logged, and must not stop the loop over other assets.
     """
     held = asset.metadata.get(KEY)
-    found = held.instance if isinstance(held, ObjectMetadataValue) else held
-    if found is None or isinstance(found, Declaration):
-        return found
+    declaration = held.instance if isinstance(held, ObjectMetadataValue) else held
+    if declaration is None or isinstance(declaration, Declaration):
+        return declaration
     _log.warning("asset %s is left out: its metadata %s are no declaration of ours", asset.key.to_user_string(), KEY)
     return None
 
@@ -244,14 +244,14 @@ def value_of(entry: Any) -> Any:
 
 def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
     """Return the specs of all assets, without the cost of a graph."""
-    found: list[dg.AssetSpec] = []
+    specs: list[dg.AssetSpec] = []
     for asset in definitions.assets or ():
-        found += [asset] if isinstance(asset, dg.AssetSpec) else []
-        found += asset.specs if isinstance(asset, dg.AssetsDefinition) else []
-    return found
+        specs += [asset] if isinstance(asset, dg.AssetSpec) else []
+        specs += asset.specs if isinstance(asset, dg.AssetsDefinition) else []
+    return specs
 
 
 def declarations_of(definitions: dg.Definitions) -> list[Declaration]:
     """Return everything that definitions declare, in their order."""
-    found = map(declaration_of, specs_of(definitions))
-    return [declaration for declaration in found if declaration]
+    declarations = map(declaration_of, specs_of(definitions))
+    return [declaration for declaration in declarations if declaration]

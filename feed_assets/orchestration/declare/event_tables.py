@@ -46,26 +46,26 @@ def event_table(
         InvalidName: The name is none that a table can have.
         InvalidDefinition: A value is of a wrong type.
     """
-    found = declared_feed(name)
-    check_cadence(found, cadence, partitions_def)
+    feed = declared_feed(name)
+    check_cadence(feed, cadence, partitions_def)
     return dg.AssetSpec(
-        asset_key(found, version_in_key),
+        asset_key(feed, version_in_key),
         partitions_def=partitions_def,
         description=description or f"Table {table_name or name} of the event source {source.name}.",
-        group_name=group_of(found),
+        group_name=group_of(feed),
         kinds={"table"},
         owners=owners,
-        metadata=metadata_of(EventTable(found, source, table_name or name, cadence)),
+        metadata=metadata_of(EventTable(feed, source, table_name or name, cadence)),
     )
 
 
 def declared_sources(declarations: Iterable[Declaration]) -> dict[str, EventSource]:
     """Return the event sources that tables declare, by name. Raise InvalidDefinition for two of one name."""
-    found: dict[str, EventTable] = {}
+    first_by_name: dict[str, EventTable] = {}
     for each in [each for each in declarations if isinstance(each, EventTable)]:
-        if (first := found.setdefault(each.source.name, each)).source != each.source:
+        if (first := first_by_name.setdefault(each.source.name, each)).source != each.source:
             raise _differing(first, each)
-    return {name: each.source for name, each in found.items()}
+    return {name: each.source for name, each in first_by_name.items()}
 
 
 def _differing(one: EventTable, other: EventTable) -> InvalidDefinition:

@@ -71,8 +71,10 @@ _MAPPING = "Input(…, mapping=…), such as dg.AllPartitionMapping() for all."
 
 
 def _has_no_time_in_common(own: Partitions, other: Partitions) -> bool:
-    mine, read = times_of(own), times_of(other)
-    return mine is not None and read is not None and (_ends_before(mine, read) or _ends_before(read, mine))
+    own_times, read = times_of(own), times_of(other)
+    return (
+        own_times is not None and read is not None and (_ends_before(own_times, read) or _ends_before(read, own_times))
+    )
 
 
 def _ends_before(first: Times, second: Times) -> bool:

@@ -66,8 +66,8 @@ def asset_key(feed: Feed, version_in_key: bool = False) -> dg.AssetKey:
 
 def page_of(key: dg.AssetKey, partition_key: str | None = None) -> str:
     """Return the path of Dagster's page of an asset, or of a partition of it."""
-    asked = f"?{urlencode({'view': 'partitions', 'partition': partition_key})}" if partition_key else ""
-    return f"/assets/{'/'.join(map(quote, key.path))}{asked}"
+    query = f"?{urlencode({'view': 'partitions', 'partition': partition_key})}" if partition_key else ""
+    return f"/assets/{'/'.join(map(quote, key.path))}{query}"
 
 
 def group_of(feed: Feed) -> str:
@@ -155,29 +155,29 @@ def foreign_feed(
         InvalidDefinition: A value is of a wrong type, the schema is none by which files of the format are read, a
             feed on a blackboard of others has a retention or intake, or one that is no CSV has a CSV dialect.
     """
-    found = declared_feed(feed)
-    dialect = CsvDialect(delimiter, quote, encoding, header, null_value).check(found, format)
-    check_schema(found, schema, format)
-    check_event_time(found, schema, event_time)
+    own_feed = declared_feed(feed)
+    dialect = CsvDialect(delimiter, quote, encoding, header, null_value).check(own_feed, format)
+    check_schema(own_feed, schema, format)
+    check_event_time(own_feed, schema, event_time)
     if intake == "push":
-        _check_pushed(found, format, partitions_def, event_time)
+        _check_pushed(own_feed, format, partitions_def, event_time)
     if isinstance(intake, Pull):
-        _check_pulled(found, intake, partitions_def)
-    check_cadence(found, cadence, partitions_def)
-    check_windows(found, partitions_def)
+        _check_pulled(own_feed, intake, partitions_def)
+    check_cadence(own_feed, cadence, partitions_def)
+    check_windows(own_feed, partitions_def)
     appendable = appendable or intake is not None
-    tracked = tracked_of(found, completeness, regions)
+    tracked = tracked_of(own_feed, completeness, regions)
     if blackboard:
-        _check_elsewhere(found, blackboard, retention, intake)
-    more = retention, cadence, tracked, event_time, intake, blackboard, dialect
-    declared = Foreign(found, format, schema, appendable, *more)
-    shown = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
-    return shown.spec(
-        found,
-        asset_key(found, version_in_key),
+        _check_elsewhere(own_feed, blackboard, retention, intake)
+    options = retention, cadence, tracked, event_time, intake, blackboard, dialect
+    declared = Foreign(own_feed, format, schema, appendable, *options)
+    presentation = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
+    return presentation.spec(
+        own_feed,
+        asset_key(own_feed, version_in_key),
         partitions_def=partitions_def,
-        description=f"Foreign feed {found}, {format}{f', on {blackboard}' if blackboard else ''}.",
-        group_name=group_of(found),
+        description=f"Foreign feed {own_feed}, {format}{f', on {blackboard}' if blackboard else ''}.",
+        group_name=group_of(own_feed),
         kinds={format},
         metadata=metadata_of(declared),
     )
@@ -186,30 +186,30 @@ def foreign_feed(
 def _check_elsewhere(feed: Feed, blackboard: str, retention: Retention | None, intake: Intake | None) -> None:
     """Raise InvalidDefinition for a feed on a blackboard of others that would be written there."""
     if retention or intake:
-        what = "a retention" if retention else "intake"
+        conflict = "a retention" if retention else "intake"
         raise InvalidDefinition(
-            f"{feed} is on the blackboard {blackboard!r} and has {what}: expected one of the two, as nothing is "
+            f"{feed} is on the blackboard {blackboard!r} and has {conflict}: expected one of the two, as nothing is "
             "written or removed there. Remove one."
         )
 
 
 def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_time: str | None) -> None:
     """Raise InvalidDefinition for a feed whose events the receiver cannot sort into partitions."""
-    found = f"{form}, event_time {event_time!r}, partitions {str(partitions_def).rstrip('.')}"
+    declared = f"{form}, event_time {event_time!r}, partitions {str(partitions_def).rstrip('.')}"
     if form != "json" or event_time is None or not sources_beside_hours(partitions_def):
         raise InvalidDefinition(
-            f"{feed} is pushed, and declared as {found}: expected format='json', the event_time that every event has, "
-            "and hourly partitions in UTC, such as HourlyPartitionsDefinition('2026-01-01-00:00'), alone or with a "
-            "static dimension of sources."
+            f"{feed} is pushed, and declared as {declared}: expected format='json', the event_time that every event "
+            "has, and hourly partitions in UTC, such as HourlyPartitionsDefinition('2026-01-01-00:00'), alone or with "
+            "a static dimension of sources."
         )
 
 
 def _check_pulled(feed: Feed, pull: Pull, partitions_def: Partitions) -> None:
     """Raise InvalidDefinition for a feed whose partitions the names of files do not lead to."""
     if not (is_daily(partitions_def) or (is_hourly(partitions_def) and pull.says_hour)):
-        found = str(partitions_def).rstrip(".")
+        declared = str(partitions_def).rstrip(".")
         raise InvalidDefinition(
-            f"{feed} is pulled by {pull.pattern!r}, with partitions {found}: expected days in UTC, or hours "
+            f"{feed} is pulled by {pull.pattern!r}, with partitions {declared}: expected days in UTC, or hours "
             "and %H in the pattern, such as HourlyPartitionsDefinition('2026-01-01-00:00')."
         )
 
@@ -363,10 +363,13 @@ def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
     before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return before
-    times, same = times_of(partitions_def), dg.IdentityPartitionMapping()
+    times, identity = times_of(partitions_def), dg.IdentityPartitionMapping()
     parts = by_dimension(partitions_def)
     return dg.MultiPartitionMapping(
-        {name: dg.DimensionPartitionMapping(name, before if part is times else same) for name, part in parts.items()}
+        {
+            name: dg.DimensionPartitionMapping(name, before if part is times else identity)
+            for name, part in parts.items()
+        }
     )
 
 
@@ -375,17 +378,17 @@ def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
     parameters = signature(function).parameters
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
-    wanted = plain | keyword
+    accepted = plain | keyword
     if PREVIOUS in names:
         raise InvalidDefinition(
             f"{function.__qualname__}() has an input '{PREVIOUS}': a parameter of this name is what the dataset itself "
             "published last. Call the input otherwise."
         )
     further = {PARTITION, RUN_SPEC, PREVIOUS} - names
-    if wanted - further != names or len(wanted) != len(parameters):
+    if accepted - further != names or len(accepted) != len(parameters):
         raise InvalidDefinition(
             f"{function.__qualname__}() takes {', '.join(sorted(parameters)) or 'nothing'}, its inputs are "
             f"{', '.join(sorted(names)) or 'none'}: expected one parameter for each input, by the same name (and "
             f"'{PARTITION}', '{RUN_SPEC}' or '{PREVIOUS}' if it wants to know these)."
         )
-    return wanted & further
+    return accepted & further

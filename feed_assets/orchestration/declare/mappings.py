@@ -138,8 +138,8 @@ BySpan = Within | BatchDate | DayToDate | Previous
 _KINDS: Mapping[str, type[BySpan]] = {kind.__name__: kind for kind in (Within, BatchDate, DayToDate, Previous)}
 
 
-def _of_json(found: Any) -> BySpan:
-    return found if isinstance(found, BySpan) else _KINDS[found["kind"]](only=found["only"])
+def _of_json(value: Any) -> BySpan:
+    return value if isinstance(value, BySpan) else _KINDS[value["kind"]](only=value["only"])
 
 
 def _to_json(mapping: BySpan) -> dict[str, Any]:

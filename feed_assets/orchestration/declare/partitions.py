@@ -105,8 +105,8 @@ def existence(partitions_def: Partitions, path: str, now: datetime) -> Existence
         return Existence.NEVER
     if partitions_def is None or key is None:
         return Existence.EXISTS
-    found = {_later_or_is(part, segment, now) for part, segment in _parts(partitions_def, path)}
-    return next(each for each in (Existence.NEVER, Existence.NOT_YET, Existence.EXISTS) if each in found)
+    states = {_later_or_is(part, segment, now) for part, segment in _parts(partitions_def, path)}
+    return next(each for each in (Existence.NEVER, Existence.NOT_YET, Existence.EXISTS) if each in states)
 
 
 def is_there(partitions_def: Partitions, path: str, now: datetime) -> bool:
@@ -244,7 +244,7 @@ def newest_paths(partitions_def: Partitions, now: datetime, count: int) -> list[
 
 
 def _paths(partitions_def: Partitions, windows: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    found = [
+    keys_by_dimension = [
         windows
         if isinstance(part, dg.TimeWindowPartitionsDefinition)
         else [values[name]] * part.has_partition_key(values[name])
@@ -252,7 +252,7 @@ def _paths(partitions_def: Partitions, windows: Sequence[str], values: Mapping[s
         else part.get_partition_keys()
         for name, part in by_dimension(partitions_def).items()
     ]
-    return ["/".join(keys) for keys in product(*found)]
+    return ["/".join(keys) for keys in product(*keys_by_dimension)]
 
 
 def ended_within(
@@ -280,20 +280,22 @@ def _keys_of_a_window(partitions_def: Partitions) -> int:
 def still_partitions(partitions_def: Partitions, paths: Iterable[str]) -> list[str]:
     """Return those of `paths` that the definition has, of windows that are over or not: keys may be removed."""
     parts = by_dimension(partitions_def).values()
-    known = [
+    known_keys = [
         None if isinstance(part, dg.TimeWindowPartitionsDefinition) else {*part.get_partition_keys()} for part in parts
     ]
     return [
-        path for path in paths if len(keys := path.split("/")) == len(known) and all(map(_is_known, parts, known, keys))
+        path
+        for path in paths
+        if len(keys := path.split("/")) == len(known_keys) and all(map(_is_known, parts, known_keys, keys))
     ]
 
 
-def _is_known(part: dg.PartitionsDefinition[str], known: set[str] | None, key: str) -> bool:
+def _is_known(part: dg.PartitionsDefinition[str], known_keys: set[str] | None, key: str) -> bool:
     if isinstance(part, dg.TimeWindowPartitionsDefinition):
         with suppress(ValueError):
             return is_kept(part, bounds(part, key))
         return False
-    return known is not None and key in known
+    return known_keys is not None and key in known_keys
 
 
 def is_before_the_first(partitions_def: Partitions, path: str) -> bool:

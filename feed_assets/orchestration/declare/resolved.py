@@ -123,12 +123,12 @@ def _check_members(feed: Feed, partitions_def: Partitions, table: StateTable, re
         if name in named and isinstance(part, dg.StaticPartitionsDefinition)
     } | {name: [key] for name, key in only.items()}
     for values in product(*keys.values()) if tracked.members else ():
-        asked = sub_partition_of(tracked, dict(zip(keys, values, strict=True)))
-        if asked and asked not in tracked.members:
-            known = ", ".join(sorted(tracked.members)[:NAMED])
+        sub_partition = sub_partition_of(tracked, dict(zip(keys, values, strict=True)))
+        if sub_partition and sub_partition not in tracked.members:
+            examples = ", ".join(sorted(tracked.members)[:NAMED])
             raise InvalidDefinition(
-                f"{feed} reads {asked} of {table.feed}, which has not got it: expected one of its sub-partitions, such "
-                f"as {known}. Correct the key, or add it there."
+                f"{feed} reads {sub_partition} of {table.feed}, which has not got it: expected one of its "
+                f"sub-partitions, such as {examples}. Correct the key, or add it there."
             )
 
 
@@ -154,5 +154,5 @@ def _check_only(declared: Declaration, read: Input) -> None:
         if (part is None and name not in levels) or (
             isinstance(part, dg.StaticPartitionsDefinition) and not part.has_partition_key(key)
         ):
-            known = ", ".join([*parts, *levels]) if part is None else ", ".join(part.get_partition_keys())
-            raise InvalidDefinition(f"only={{{name!r}: {key!r}}} of {declared.feed}: expected one of {known}.")
+            expected = ", ".join([*parts, *levels]) if part is None else ", ".join(part.get_partition_keys())
+            raise InvalidDefinition(f"only={{{name!r}: {key!r}}} of {declared.feed}: expected one of {expected}.")

@@ -51,23 +51,23 @@ def state_table(
         InvalidDefinition: A value is of a wrong type, the partitions have no time, or a region's days do not begin with
             one of the smallest windows.
     """
-    found = declared_feed(name)
+    feed = declared_feed(name)
     times = times_of(partitions_def)
     if times is None:
-        raise InvalidDefinition(f"{found} has partitions without time: expected a dimension of time windows. Add one.")
+        raise InvalidDefinition(f"{feed} has partitions without time: expected a dimension of time windows. Add one.")
     if is_offset_day(times):
         raise InvalidDefinition(
-            f"{found} has days that begin at {times.hour_offset:02d}:{times.minute_offset:02d}: expected midnight, as "
+            f"{feed} has days that begin at {times.hour_offset:02d}:{times.minute_offset:02d}: expected midnight, as "
             "its windows do. Remove the offset; what reads it may have days of its own."
         )
     return dg.AssetSpec(
-        asset_key(found, version_in_key),
+        asset_key(feed, version_in_key),
         partitions_def=partitions_def,
-        description=description or f"Table {found}, by the windows that are complete.",
-        group_name=group_of(found),
+        description=description or f"Table {feed}, by the windows that are complete.",
+        group_name=group_of(feed),
         kinds={"table"},
         owners=owners,
-        metadata=metadata_of(StateTable(found, _tracked(completeness or Completeness(), regions, sub_partitions))),
+        metadata=metadata_of(StateTable(feed, _tracked(completeness or Completeness(), regions, sub_partitions))),
     )
 
 

@@ -164,8 +164,8 @@ def _parsed(times: Times, key: str) -> datetime:
     """Return the time that a key names; of one that occurs twice the first, unless the key has its offset."""
     zone = ZoneInfo(times.timezone)
     with suppress(ValueError):
-        found = datetime.strptime(key, times.fmt)  # noqa: DTZ007
-        return found if found.tzinfo else found.replace(tzinfo=zone)
+        moment = datetime.strptime(key, times.fmt)  # noqa: DTZ007
+        return moment if moment.tzinfo else moment.replace(tzinfo=zone)
     return datetime.strptime(key, f"{times.fmt}%z")
 
 
@@ -207,10 +207,10 @@ def _day_after(times: Times, day: date, days: int) -> date:
 
 
 def _until(times: Times, end: datetime, keys: Iterator[str]) -> tuple[str, ...]:
-    found: list[str] = []
+    ended: list[str] = []
     while bounds(times, key := next(keys))[0] < end:
-        found.append(key)
-    return tuple(found)
+        ended.append(key)
+    return tuple(ended)
 
 
 def _keys_upto(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
@@ -236,7 +236,7 @@ def _next_end(times: Times, boundary: datetime, of: int = 1) -> datetime:
     ahead = _HOUR
     while ahead < 2 * _LONGEST:
         windows = [bounds(times, key) for key in keys_between(times, boundary, boundary + ahead)]
-        if found := [window[of] for window in windows if window[0] >= boundary]:
-            return found[0]
+        if edges := [window[of] for window in windows if window[0] >= boundary]:
+            return edges[0]
         ahead *= 16
     raise ValueError(f"{times} has no window that begins at or after {boundary:%Y-%m-%d %H:%M} UTC.")

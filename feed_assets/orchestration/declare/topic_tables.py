@@ -60,21 +60,21 @@ def kafka_topic(
         InvalidName: The name is none that a table can have.
         InvalidDefinition: A value is of a wrong type, or out of its bounds, or the topic's name is none.
     """
-    found = declared_feed(name)
+    feed = declared_feed(name)
     counted = (CountedTopic(topic, counts),) if counts else ()
     source = EventSource(_source_of(topic), (SignalTopic(topic, counts), *counted))
     limits = _limits(topic, key=tuple(key), messages=messages, seconds=seconds, operation=operation, gzip=gzip)
     partitions_def = dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")
-    check_cadence(found, cadence, partitions_def)
+    check_cadence(feed, cadence, partitions_def)
     return dg.AssetSpec(
-        asset_key(found),
+        asset_key(feed),
         partitions_def=partitions_def,
         description=description or f"The chunks of the Kafka topic {topic}.",
-        group_name=group_of(found),
+        group_name=group_of(feed),
         kinds={"kafka"},
         owners=owners,
         freshness_policy=freshness_of(cadence),
-        metadata=metadata_of(EventTable(found, source, topic, cadence, limits, lag)),
+        metadata=metadata_of(EventTable(feed, source, topic, cadence, limits, lag)),
     )
 
 
@@ -83,18 +83,20 @@ def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable
 
     Raise InvalidDefinition for two of one topic, and for a topic that the connector itself writes for another one.
     """
-    found: dict[str, EventTable] = {}
+    table_by_topic: dict[str, EventTable] = {}
     for each in declarations:
         if not isinstance(each, EventTable) or not each.topic:
             continue
-        if (first := found.setdefault(each.table_name, each)).feed != each.feed:
+        if (first := table_by_topic.setdefault(each.table_name, each)).feed != each.feed:
             names = f"{first.feed} and {each.feed}"
             raise InvalidDefinition(f"the topic {each.table_name} is declared twice, as {names}: expected one.")
-    for name in found:
-        for written in {signals_of(name), dead_letters_of(name)} & {*found}:
+    for name in table_by_topic:
+        for written in {signals_of(name), dead_letters_of(name)} & {*table_by_topic}:
             why = f"which the connector writes of {name}: expected a topic that others produce to"
-            raise InvalidDefinition(f"{found[written].feed} is the topic {written}, {why}. Remove it, or rename one.")
-    return found
+            raise InvalidDefinition(
+                f"{table_by_topic[written].feed} is the topic {written}, {why}. Remove it, or rename one."
+            )
+    return table_by_topic
 
 
 def _source_of(topic: str) -> str:

@@ -17,10 +17,10 @@ NEWER, READ_BY = "feed_assets/newer_version", "feed_assets/still_read_by"
 
 def with_versions(definitions: dg.Definitions) -> dg.Definitions:
     """Return the definitions with links to the readers and the newest version on each older version of a feed."""
-    found = _Versions.of(specs_of(definitions))
-    if not found.metadata:
+    versions = _Versions.of(specs_of(definitions))
+    if not versions.metadata:
         return definitions
-    return with_assets(definitions, [found.said_of(each) for each in definitions.assets or ()])
+    return with_assets(definitions, [versions.said_of(each) for each in definitions.assets or ()])
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,14 @@ class _Versions:
 
     @classmethod
     def of(cls, specs: Sequence[dg.AssetSpec]) -> "_Versions":
-        declared = [(found, spec) for spec in specs if (found := declaration_of(spec))]
-        keys = {found.feed: spec.key for found, spec in declared}
-        main = {found.feed: found for found, _ in declared if not isinstance(found, Rejects)}
-        readers = [spec for found, spec in declared if found.feed in main]
-        outputs = {feed: found.outputs if isinstance(found, Dataset) else (feed,) for feed, found in main.items()}
+        declared = [(declaration, spec) for spec in specs if (declaration := declaration_of(spec))]
+        keys = {declaration.feed: spec.key for declaration, spec in declared}
+        main = {declaration.feed: declaration for declaration, _ in declared if not isinstance(declaration, Rejects)}
+        readers = [spec for declaration, spec in declared if declaration.feed in main]
+        outputs = {
+            feed: declaration.outputs if isinstance(declaration, Dataset) else (feed,)
+            for feed, declaration in main.items()
+        }
         return cls(
             {
                 keys[old]: _metadata({keys[each] for each in outputs[old]}, keys[new], readers)
@@ -58,5 +61,5 @@ def _metadata(old: Set[dg.AssetKey], new: dg.AssetKey, specs: Sequence[dg.AssetS
     """Return the metadata of an old version and its rejects, in one."""
     readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key in old} - old)
     links = [f"- [{key.to_user_string()}]({page_of(key)})" for key in readers]
-    said = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")
-    return {NEWER: dg.MetadataValue.asset(new), READ_BY: said}
+    read_by = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")
+    return {NEWER: dg.MetadataValue.asset(new), READ_BY: read_by}

@@ -61,21 +61,21 @@ def warehouse_table(
         InvalidDefinition: A value is of a wrong type or out of its bounds, not one of topic and dataset is given, the
             topic is none of `kafka_topic`, the dataset none of `@feed_asset`, or a dataset has a lag.
     """
-    found = declared_feed(name)
+    feed = declared_feed(name)
     upstream, loaded = _loaded(name, topic, dataset, warehouse)
     if lag and isinstance(loaded, LoadedDataset):
         raise InvalidDefinition(f"{name} has a lag, which counts messages: {loaded.name} has none. Remove it.")
     source = EventSource(f"warehouse_{warehouse.replace('-', '_')}", (LoadedTables(warehouse),))
-    declared = EventTable(found, source, table_of(warehouse, loaded.name), cadence, lag=lag, loaded=loaded)
-    check_cadence(found, cadence, upstream.partitions_def)
-    what = "Kafka topic" if isinstance(loaded, LoadedTopic) else "dataset"
-    said = f"The table of the {what} {loaded.name} in the warehouse {warehouse}."
+    declared = EventTable(feed, source, table_of(warehouse, loaded.name), cadence, lag=lag, loaded=loaded)
+    check_cadence(feed, cadence, upstream.partitions_def)
+    kind = "Kafka topic" if isinstance(loaded, LoadedTopic) else "dataset"
+    text = f"The table of the {kind} {loaded.name} in the warehouse {warehouse}."
     return dg.AssetSpec(
-        asset_key(found),
+        asset_key(feed),
         deps=[upstream],
         partitions_def=upstream.partitions_def,
-        description=description or "\n\n".join(filter(None, (said, upstream.description))),
-        group_name=group_of(found),
+        description=description or "\n\n".join(filter(None, (text, upstream.description))),
+        group_name=group_of(feed),
         kinds={"table"},
         owners=owners or upstream.owners,
         freshness_policy=freshness_of(cadence),
@@ -87,10 +87,10 @@ def _loaded(
     name: str, topic: dg.AssetSpec | None, dataset: dg.AssetSpec | dg.AssetsDefinition | None, warehouse: str
 ) -> tuple[dg.AssetSpec, LoadedTopic | LoadedDataset]:
     """Return what a table is loaded from. Raise InvalidDefinition for neither of the two, both, and anything else."""
-    given = [each for each in (topic, dataset) if each is not None]
-    if len(given) != 1:
-        raise InvalidDefinition(f"{name}: expected one of topic and dataset, found {'both' if given else 'none'}.")
-    spec = Input(given[0]).spec
+    upstreams = [each for each in (topic, dataset) if each is not None]
+    if len(upstreams) != 1:
+        raise InvalidDefinition(f"{name}: expected one of topic and dataset, found {'both' if upstreams else 'none'}.")
+    spec = Input(upstreams[0]).spec
     declared = declaration_of(spec)
     if topic and isinstance(declared, EventTable) and declared.topic:
         return spec, LoadedTopic(declared.table_name, warehouse)
@@ -101,18 +101,18 @@ def _loaded(
         )
     if dataset and isinstance(declared, Dataset):
         return spec, LoadedDataset(declared.feed, warehouse)
-    what, wanted = ("topic", "kafka_topic") if topic else ("dataset", "@feed_asset")
-    raise InvalidDefinition(f"{name}: {what} is {spec.key.to_user_string()}: expected what {wanted} returns.")
+    kind, factory = ("topic", "kafka_topic") if topic else ("dataset", "@feed_asset")
+    raise InvalidDefinition(f"{name}: {kind} is {spec.key.to_user_string()}: expected what {factory} returns.")
 
 
 def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> dict[str, LoadedTopic | LoadedDataset]:
     """Return what is loaded into a warehouse, by names there. Raise InvalidDefinition for two tables of one name."""
-    found: dict[str, EventTable] = {}
+    table_by_name: dict[str, EventTable] = {}
     loaded: dict[str, LoadedTopic | LoadedDataset] = {}
     for each in declarations:
         if not isinstance(each, EventTable) or not each.loaded or each.loaded.warehouse != warehouse:
             continue
-        if (first := found.setdefault(each.loaded.name, each)).feed != each.feed:
+        if (first := table_by_name.setdefault(each.loaded.name, each)).feed != each.feed:
             names = f"{first.feed} and {each.feed}"
             raise InvalidDefinition(f"the table of {each.loaded.name} in {warehouse} is declared twice, as {names}.")
         loaded[each.loaded.name] = each.loaded
