@@ -52,12 +52,12 @@ AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagste
 
 def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
     """Return the function that Dagster calls in a run of a dataset."""
-    others = [given.feed for given in read.values() if given.declaration.feed != recipe.feed]
+    other_assets = [given.feed for given in read.values() if given.declaration.feed != recipe.feed]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         own = {spec.key: spec for spec in context.assets_def.specs}  # A test may have changed what they declare.
-        known = [*(own.get(spec.key, spec) for spec in specs), *others]
-        graph, interrupted = Graph(dg.Definitions(assets=known).resolve_asset_graph()), Event()
+        assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
+        graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
         body = _Body(recipe, graph, context, interrupted, patience_of(context, interrupted))
         if body.node.partitions_def is not None and context.has_partition_key_range:
             yield from body.build_many(config)
@@ -121,16 +121,16 @@ class _Body:
         """Build the partition of one of Dagster's keys; with `waits`, once no other run builds it."""
         need, windows = self._place(key)
         inputs = {source.name: need.partitions_of(source.feed) for source in self.recipe.sources}
-        launch, told = self._launch(config, need), run_spec_in(config)
+        launch, run_spec = self._launch(config, need), run_spec_in(config)
         tables = {source.name: inputs[source.name] for source in self.recipe.sources if source.is_table}
-        slice_inputs.refuse_strange(open_ledger(settings().ledger), told, tables)
+        slice_inputs.refuse_strange(open_ledger(settings().ledger), run_spec, tables)
         return build(
             self.recipe,
             need.output,
             inputs,
             self._services(need.output),
             named_in(config, inputs),
-            told,
+            run_spec,
             windows={source.name: need.windows_of(source.feed) for source in self.recipe.sources},
             launch=launch,
             optional=need.optional,
@@ -181,8 +181,8 @@ class _Body:
         context = self.context
         match outcome:
             case Unchanged():
-                said = f"{outcome.output}: update {outcome.update_id} was built from these very inputs"
-                context.log.info(f"{said}: there is nothing to do.")
+                text = f"{outcome.output}: update {outcome.update_id} was built from these very inputs"
+                context.log.info(f"{text}: there is nothing to do.")
                 if self._is_of_backfill:
                     yield from self.standing(self.node.key_of(outcome.output))
             case Refused():
@@ -190,10 +190,10 @@ class _Body:
             case Published():
                 tables = [source.feed for source in self.recipe.sources] if self.recipe.is_by_events else []
                 ledger = open_ledger(settings().ledger)
-                more = durations_metadata(ledger, tables, self.recipe.feed) | effect_metadata(ledger, outcome)
-                asked = self.node.outputs, context.selected_asset_keys, context.selected_asset_check_keys
+                metadata = durations_metadata(ledger, tables, self.recipe.feed) | effect_metadata(ledger, outcome)
+                selection = self.node.outputs, context.selected_asset_keys, context.selected_asset_check_keys
                 version, of_all = self._as_a_set(outcome)
-                yield from materialized(outcome, *asked, {**more, **of_all}, self._page_of, version)
+                yield from materialized(outcome, *selection, {**metadata, **of_all}, self._page_of, version)
 
     def _page_of(self, read: Partition) -> str:
         """Return Dagster's page of an input's partition; of windows, and of undeclared batches, the asset's page."""

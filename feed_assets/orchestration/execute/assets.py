@@ -144,30 +144,33 @@ def feed_asset(
         InvalidDefinition: The dataset cannot be declared like this: a value of a wrong type, an input that is no feed,
             a function whose parameters are not its inputs, or that takes `previous` without `by_events`.
     """
-    found = declared_feed(feed)
-    read, tracked = resolve(found, partitions_def, inputs, version_in_key), tracked_of(found, completeness, regions)
+    own_feed = declared_feed(feed)
+    read, tracked = (
+        resolve(own_feed, partitions_def, inputs, version_in_key),
+        tracked_of(own_feed, completeness, regions),
+    )
     numbered = {f"deps[{number}]": given for number, given in enumerate(deps)}
-    waited_for = resolve(found, partitions_def, numbered, version_in_key)
-    shown = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
+    waited_for = resolve(own_feed, partitions_def, numbered, version_in_key)
+    presentation = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
     if wait and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{found} has no partitions of time, from whose ends wait counts: expected partitions_def with a dimension "
-            "of time windows. Add one, or remove wait."
+            f"{own_feed} has no partitions of time, from whose ends wait counts: expected partitions_def with a "
+            "dimension of time windows. Add one, or remove wait."
         )
 
-    check_cadence(found, cadence, partitions_def)
-    check_windows(found, partitions_def)
-    check_late(found, partitions_def, [late, *(each.late for each in (*read.values(), *waited_for.values()))])
+    check_cadence(own_feed, cadence, partitions_def)
+    check_windows(own_feed, partitions_def)
+    check_late(own_feed, partitions_def, [late, *(each.late for each in (*read.values(), *waited_for.values()))])
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        recipe = recipe_of(found, function, read, waited_for, checks, event_time, chart, code_version)
+        recipe = recipe_of(own_feed, function, read, waited_for, checks, event_time, chart, code_version)
         recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
         recipe = with_windows(replace(recipe, is_by_events=by_events is not None), tracked)
         recipe = as_batches(recipe, profile, completeness) if appendable else recipe
-        more = cadence, tracked, wait, reprocess, version_in_key
+        options = cadence, tracked, wait, reprocess, version_in_key
         needed = {**read, **waited_for}
-        declared = dataset_of(recipe, needed, late or Late(), retention, by_events, *more)
-        return assets_of(recipe, needed, declared, partitions_def, shown, pool)
+        declared = dataset_of(recipe, needed, late or Late(), retention, by_events, *options)
+        return assets_of(recipe, needed, declared, partitions_def, presentation, pool)
 
     return typed(dataset)
 
@@ -177,14 +180,14 @@ def assets_of(
     read: Mapping[str, Input],
     declared: Dataset,
     partitions_def: Partitions,
-    shown: Presentation,
+    presentation: Presentation,
     pool: str | None = None,
 ) -> dg.AssetsDefinition:
     """Return the assets of a dataset and of its rejects, with its checks, which one run makes."""
     hint(recipe, partitions_def, read)
     condition = None if recipe.is_by_events else late_rerun()
     key = asset_key(recipe.feed, declared.version_in_key)
-    specs = [spec_of(recipe, output, read, declared, shown, condition) for output in recipe.outputs]
+    specs = [spec_of(recipe, output, read, declared, presentation, condition) for output in recipe.outputs]
     # Dagster's stub leaves a type argument open.
     partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
     return dg.multi_asset(

@@ -38,11 +38,11 @@ def materialized(
     keys: Sequence[dg.AssetKey],
     selected: Set[dg.AssetKey],
     checks: Set[dg.AssetCheckKey],
-    more: Mapping[str, Any],
+    extra_metadata: Mapping[str, Any],
     page_of: PageOf,
     version: str | None = None,
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """Yield one result for each selected output, the dataset's with its checks, its pins, and `more` metadata.
+    """Yield one result for each selected output, the dataset's with its checks, its pins, and `extra_metadata`.
 
     `keys` are those of its outputs, in their order; `page_of` returns an input's page; `version` is that of all
     batches, if a batch was written.
@@ -51,7 +51,7 @@ def materialized(
     for key, output in zip(keys, published.outputs, strict=True):
         if key not in selected:
             continue
-        extra = {**_dataset_metadata(published, page_of), **more} if output is main else {}
+        extra = {**_dataset_metadata(published, page_of), **extra_metadata} if output is main else {}
         yield dg.MaterializeResult(
             asset_key=key,
             metadata={**_update_metadata(output), **extra},
@@ -65,8 +65,8 @@ def standing(node: Node, row: updates.UpdateRow, version: str | None = None) -> 
 
     `version` is the data version of all batches together, if the update is one batch.
     """
-    told = dg.DataVersion(version or row.data_version)
-    return dg.MaterializeResult(asset_key=node.key, metadata=recorded(node, row), data_version=told)
+    data_version = dg.DataVersion(version or row.data_version)
+    return dg.MaterializeResult(asset_key=node.key, metadata=recorded(node, row), data_version=data_version)
 
 
 def recorded(node: Node, row: updates.UpdateRow) -> dict[str, Any]:
@@ -126,11 +126,13 @@ def _told_last(context: dg.AssetExecutionContext, asset: dg.AssetKey, key: str) 
 
     Dagster exports its class only by its name in JSON.
     """
-    wanted = dg.AssetRecordsFilter(asset, asset_partitions=[key])
-    records = context.instance.fetch_materializations(wanted, limit=NEWEST).records
+    record_filter = dg.AssetRecordsFilter(asset, asset_partitions=[key])
+    records = context.instance.fetch_materializations(record_filter, limit=NEWEST).records
     for record in (each for each in records if each.run_id == context.run.run_id):
-        found = {"storage_id": record.storage_id, "run_id": record.run_id, "timestamp": record.timestamp}
-        return dg.deserialize_value(json.dumps({"__class__": "AssetCheckEvaluationTargetMaterializationData", **found}))
+        fields = {"storage_id": record.storage_id, "run_id": record.run_id, "timestamp": record.timestamp}
+        return dg.deserialize_value(
+            json.dumps({"__class__": "AssetCheckEvaluationTargetMaterializationData", **fields})
+        )
     return None
 
 
@@ -161,8 +163,8 @@ def offending_rows(instance: dg.DagsterInstance, run_id: str, partition: str | N
         logged = event.event_log_entry.dagster_event
         check = logged.asset_check_evaluation_data if logged else None
         if check and not check.passed and check.partition == partition and SAMPLE in check.metadata:
-            shown = cast("dict[str, Any]", check.metadata[SAMPLE].value)
-            yield from ({"check": check.check_name, **row} for row in shown["rows"])
+            sample = cast("dict[str, Any]", check.metadata[SAMPLE].value)
+            yield from ({"check": check.check_name, **row} for row in sample["rows"])
 
 
 def _check_metadata(result: CheckResult) -> dict[str, Any]:

@@ -220,8 +220,8 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         )
 
 
-def _input(given: InputModel | Literal["previous_bucket"], context: dg.ComponentLoadContext) -> Input:
-    return given.value(context) if isinstance(given, InputModel) else Input.previous_bucket()
+def _input(declared: InputModel | Literal["previous_bucket"], context: dg.ComponentLoadContext) -> Input:
+    return declared.value(context) if isinstance(declared, InputModel) else Input.previous_bucket()
 
 
 @contextmanager
@@ -244,10 +244,12 @@ def _asset_at(context: dg.ComponentLoadContext, key: str, folder: str) -> dg.Ass
     """Return a key's asset in a folder of `defs/`, which Dagster notes as read. Raise InvalidDefinition if absent."""
     root = context.defs_module_path
     if not (root / folder).exists():
-        known = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))
-        raise InvalidDefinition(f"{key} at {folder!r}: expected a folder or file of {root.name}/: {', '.join(known)}.")
+        names = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))
+        raise InvalidDefinition(f"{key} at {folder!r}: expected a folder or file of {root.name}/: {', '.join(names)}.")
     with declaring(None):  # It may be a file of Python's.
-        found = {spec.key.to_user_string(): spec for spec in specs_of(context.build_defs(folder))}
-    if key not in found:
-        raise InvalidDefinition(f"{key} at {folder!r}: there is no such asset: expected one of {', '.join(found)}.")
-    return found[key]
+        spec_by_key = {spec.key.to_user_string(): spec for spec in specs_of(context.build_defs(folder))}
+    if key not in spec_by_key:
+        raise InvalidDefinition(
+            f"{key} at {folder!r}: there is no such asset: expected one of {', '.join(spec_by_key)}."
+        )
+    return spec_by_key[key]

@@ -21,13 +21,13 @@ _SHADES = ("#4f43dd", "#9a93f0")
 
 def durations_metadata(ledger: Ledger, inputs: Sequence[Feed], dataset: Feed) -> dict[str, dg.MetadataValue]:
     """Return, for each input of a dataset by events, durations of the last updates, as Markdown with an SVG image."""
-    found: dict[str, dg.MetadataValue] = {}
+    chart_by_title: dict[str, dg.MetadataValue] = {}
     for first in inputs:
         with ledger.read() as connection:
             last = durations(connection, first, dataset, LAST)
         if last:
-            found[f"duration from {first}"] = dg.MetadataValue.md(f"{_chart(last)}\n\n{_table(trend(last))}")
-    return found
+            chart_by_title[f"duration from {first}"] = dg.MetadataValue.md(f"{_chart(last)}\n\n{_table(trend(last))}")
+    return chart_by_title
 
 
 def _table(trends: Sequence[Trend]) -> str:
@@ -59,6 +59,6 @@ def _chart(last: Sequence[Duration]) -> str:
 
 def _bar(at: int, each: Duration, share: float, shade: str) -> str:
     height = max(1, round(share * (_HEIGHT - 24)))
-    said = escape(f"{each.correlation} {each.partition_key}: {each.seconds:.1f} s")
-    left, top = 8 + at * (_BAR + 2), _HEIGHT - 4 - height
-    return f'<rect x="{left}" y="{top}" width="{_BAR}" height="{height}" fill="{shade}"><title>{said}</title></rect>'
+    title = escape(f"{each.correlation} {each.partition_key}: {each.seconds:.1f} s")
+    start, top = 8 + at * (_BAR + 2), _HEIGHT - 4 - height
+    return f'<rect x="{start}" y="{top}" width="{_BAR}" height="{height}" fill="{shade}"><title>{title}</title></rect>'

@@ -63,8 +63,8 @@ class Many:
         except BaseException:
             self._tell_what_stands()
             raise
-        told = (Published, Unchanged) if self.tells_unchanged else Published
-        if any(isinstance(end, told) for end in self.ended.values()):
+        reported = (Published, Unchanged) if self.tells_unchanged else Published
+        if any(isinstance(end, reported) for end in self.ended.values()):
             yield from _outputs(self.context)
 
     def _build(self, at_a_time: int, interrupted: Event) -> None:
@@ -79,7 +79,7 @@ class Many:
                     else:
                         self._note(key, end, waiting, busy)
 
-    def _note(self, key: str, end: End, *left: deque[str]) -> None:
+    def _note(self, key: str, end: End, *queues: deque[str]) -> None:
         self.ended[key] = end
         if not isinstance(end, BaseException):
             with to_its_end():
@@ -87,8 +87,8 @@ class Many:
             return
         self.context.log.error(f"{key}: {''.join(format_exception(end))}")
         if _is_outage(end):
-            end.add_note(f"Not begun: {', '.join(dict.fromkeys(chain(*left))) or 'none'}.")
-            for waiting in left:
+            end.add_note(f"Not begun: {', '.join(dict.fromkeys(chain(*queues))) or 'none'}.")
+            for waiting in queues:
                 waiting.clear()  # The next partitions would fail with it, too.
 
     def _begin(self, waits: bool, key: str) -> Outcome:

@@ -65,10 +65,10 @@ def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Setting
     if maker is not None:
         return lambda: maker
 
-    def made() -> Maker:
+    def new_maker() -> Maker:
         from feed_assets.sources.slice_rows import rows_of  # PySpark costs a second.
 
         reader = _READERS.get(instance, rows_of)
         return spark_maker(settings, profile, may_start=DRIVER not in run.tags, reader=reader)
 
-    return made
+    return new_maker

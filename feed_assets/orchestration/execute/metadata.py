@@ -34,8 +34,8 @@ def inputs_of(pins: Sequence[Pin], page_of: PageOf) -> dg.MarkdownMetadataValue:
     """Return what was read of each input, as a table whose names link to its partition's page."""
     head = ["input", "partition", "read", "data version", "files", "bytes"]
     rows = ([*_named(pin, page_of), *map(as_text, _read(pin))] for pin in pins[:INPUTS_SHOWN])
-    more = [f"\nand {len(pins) - INPUTS_SHOWN} more"] if len(pins) > INPUTS_SHOWN else []
-    return dg.MetadataValue.md("\n".join([table(head, rows), *more]))
+    omitted = [f"\nand {len(pins) - INPUTS_SHOWN} more"] if len(pins) > INPUTS_SHOWN else []
+    return dg.MetadataValue.md("\n".join([table(head, rows), *omitted]))
 
 
 def _named(pin: Pin, page_of: PageOf) -> tuple[str, str]:
@@ -62,5 +62,5 @@ def rejected_of(outputs: Sequence[Output]) -> Mapping[str, Any]:
     if not rejects:
         return {}
     rejected = sum(each.written.records for each in rejects)
-    whole = rejected + main.written.records
-    return {"rejected": rejected, "rejected share": rejected / whole if whole else 0.0}
+    total = rejected + main.written.records
+    return {"rejected": rejected, "rejected share": rejected / total if total else 0.0}

@@ -45,5 +45,5 @@ def has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
     """Return whether a run is over that the ledger has as running; Dagster covers processes on other hosts."""
     if is_dead(run.process):
         return True
-    found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
-    return found is not None and found.is_finished
+    dagster_run = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
+    return dagster_run is not None and dagster_run.is_finished

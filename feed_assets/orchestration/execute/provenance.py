@@ -23,8 +23,8 @@ def provenance(context: dg.AssetExecutionContext) -> MadeOf:
     specs = [spec for spec in context.assets_def.specs if spec.key in context.selected_asset_keys]
     inputs = sorted({dep.asset_key for spec in specs for dep in spec.deps})
     entries = [record.asset_entry for record in context.instance.get_asset_records(inputs)]
-    known = {entry.asset_key: _input(entry.last_materialization_record) for entry in entries}
-    return {spec.key: {**_own(spec, context.run.run_id), **_of_inputs(spec, known)} for spec in specs}
+    positions = {entry.asset_key: _input(entry.last_materialization_record) for entry in entries}
+    return {spec.key: {**_own(spec, context.run.run_id), **_of_inputs(spec, positions)} for spec in specs}
 
 
 def _own(spec: dg.AssetSpec, run_id: str) -> Tags:
@@ -33,16 +33,16 @@ def _own(spec: dg.AssetSpec, run_id: str) -> Tags:
 
 def _input(record: dg.EventLogRecord | None) -> tuple[str, str]:
     """Return number and data version of an input's newest materialization of any partition."""
-    found = record.asset_materialization if record else None
-    if record is None or found is None:
+    materialization = record.asset_materialization if record else None
+    if record is None or materialization is None:
         return NO_EVENT, NO_VERSION
-    return str(record.storage_id), (found.tags or {}).get(DATA_VERSION_TAG, NO_VERSION)
+    return str(record.storage_id), (materialization.tags or {}).get(DATA_VERSION_TAG, NO_VERSION)
 
 
-def _of_inputs(spec: dg.AssetSpec, known: Mapping[dg.AssetKey, tuple[str, str]]) -> Tags:
+def _of_inputs(spec: dg.AssetSpec, positions: Mapping[dg.AssetKey, tuple[str, str]]) -> Tags:
     tags = dict[str, str]()
     for name in sorted(dep.asset_key for dep in spec.deps):
-        event, version = known.get(name, (NO_EVENT, NO_VERSION))
+        event, version = positions.get(name, (NO_EVENT, NO_VERSION))
         tags |= {f"{INPUT_EVENT_TAG}/{name.to_user_string()}": event}
         tags |= {f"{INPUT_VERSION_TAG}/{name.to_user_string()}": version}
     return tags

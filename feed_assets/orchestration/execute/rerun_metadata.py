@@ -12,5 +12,5 @@ def effect_metadata(ledger: Ledger, published: Published) -> dict[str, dg.Metada
     """Return inputs and output before and after, as a table and a chart; {} for a partition's first update."""
     main = published.outputs[-1]
     with ledger.read() as connection:
-        found = effect(connection, main.partition, main.id)
-    return {"before and after": dg.MetadataValue.md(as_markdown(found))} if found else {}
+        report = effect(connection, main.partition, main.id)
+    return {"before and after": dg.MetadataValue.md(as_markdown(report))} if report else {}

@@ -49,8 +49,8 @@ class TopicsComponent(DeclaredComponent):
 
 
 def _specs(declared: TopicModel) -> Iterator[dg.AssetSpec]:
-    given = {name: getattr(declared, name) for name in declared.model_fields_set - {"table", "warehouses"}}
-    topic = kafka_topic(declared.table, **given)
+    arguments = {name: getattr(declared, name) for name in declared.model_fields_set - {"table", "warehouses"}}
+    topic = kafka_topic(declared.table, **arguments)
     yield topic
     for warehouse in declared.warehouses:
         name = f"{warehouse}/{declared.table}"

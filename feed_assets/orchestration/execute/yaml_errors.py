@@ -16,31 +16,31 @@ _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 Steps = tuple[int | str, ...]
 
 
-def in_our_words(error: ValidationError, given: object, model: type[BaseModel]) -> ValidationError:
+def in_our_words(error: ValidationError, attributes: object, model: type[BaseModel]) -> ValidationError:
     """Return one mistake for each key, as value errors: those of other types lose our words when Dagster rebuilds them.
 
     Each member of a union adds what it expected. If one of them has a mistake further inside, only that one counts.
     """
-    found = [(_steps(each, given), each) for each in error.errors(include_url=False)]
-    at = {where: [each for steps, each in found if steps == where] for where, _ in found}
+    mistakes = [(_steps(each, attributes), each) for each in error.errors(include_url=False)]
+    at = {where: [each for steps, each in mistakes if steps == where] for where, _ in mistakes}
     meant = [where for where in at if not any(where == other[: len(where)] for other in at if other != where)]
     return ValidationError.from_exception_data(model.__name__, [_mistake(at[where], where, model) for where in meant])
 
 
-def _steps(error: ErrorDetails, given: object) -> Steps:
+def _steps(error: ErrorDetails, attributes: object) -> Steps:
     """Return the place of a mistake in the attributes, without the members of unions."""
     if error["type"] in _MISSING:
-        return (*steps_in(given, error["loc"][:-1]), error["loc"][-1])
-    return tuple(steps_in(given, error["loc"]))
+        return (*steps_in(attributes, error["loc"][:-1]), error["loc"][-1])
+    return tuple(steps_in(attributes, error["loc"]))
 
 
 def _mistake(errors: Sequence[ErrorDetails], where: Steps, model: type[BaseModel]) -> InitErrorDetails:
     first = errors[0]
-    said = ValueError(_said(first, [expected_of(each) for each in errors], where, model))
-    return InitErrorDetails(type="value_error", loc=where, input=first["input"], ctx={"error": said})
+    problem = ValueError(_message(first, [expected_of(each) for each in errors], where, model))
+    return InitErrorDetails(type="value_error", loc=where, input=first["input"], ctx={"error": problem})
 
 
-def _said(error: ErrorDetails, expected: Sequence[str], where: Steps, model: type[BaseModel]) -> str:
+def _message(error: ErrorDetails, expected: Sequence[str], where: Steps, model: type[BaseModel]) -> str:
     if error["type"] in _MISSING:
         return "it is missing"
     if error["type"] in _UNKNOWN:

@@ -46,12 +46,12 @@ class DeclaredComponent(dg.Component, dg.Model):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _say_where(cls, given: object, handler: "ModelWrapValidatorHandler[Self]") -> Self:
+    def _say_where(cls, attributes: object, handler: "ModelWrapValidatorHandler[Self]") -> Self:
         """Raise mistakes as pydantic's errors in our words: to these Dagster adds the line."""
         try:
-            return handler(given)
+            return handler(attributes)
         except ValidationError as error:
-            raise in_our_words(error, given, cls) from None
+            raise in_our_words(error, attributes, cls) from None
         except FeedAssetsError as error:
             raise ValueError(str(error)) from error
 
@@ -115,8 +115,8 @@ class CadenceModel(dg.Model):
         try:
             tolerance = _DURATION.validate_python(self.tolerance)
         except ValidationError as error:
-            found = f"the tolerance of the cadence is {self.tolerance!r}"
-            raise InvalidDefinition(f"{found}: expected a duration, such as PT1H or P2D.") from error
+            problem = f"the tolerance of the cadence is {self.tolerance!r}"
+            raise InvalidDefinition(f"{problem}: expected a duration, such as PT1H or P2D.") from error
         return Cadence(self.cron, tolerance, self.timezone)
 
 
@@ -148,17 +148,17 @@ class CheckModel(dg.Model):
     @property
     def value(self) -> Check:
         """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
-        found = self._own(self.aggregate) if self.aggregate else self._known()
-        return found.warn() if self.severity == "WARN" else found
+        check = self._own(self.aggregate) if self.aggregate else self._built_in()
+        return check.warn() if self.severity == "WARN" else check
 
     def _own(self, aggregate: str) -> Check:
         if len(self.within) != 2:
             raise InvalidDefinition(f"check {self.check}: within is {self.within}, expected two numbers: [low, high].")
         low, high = self.within
-        said = f"{aggregate} must be in [{low:g}, {high:g}]"
-        return Check(self.check, said, lambda found: low <= found <= high, aggregate)
+        description = f"{aggregate} must be in [{low:g}, {high:g}]"
+        return Check(self.check, description, lambda number: low <= number <= high, aggregate)
 
-    def _known(self) -> Check:
+    def _built_in(self) -> Check:
         if self.check not in _KNOWN:
             raise InvalidDefinition(f"check {self.check}: expected one of {', '.join(_KNOWN)}, or an aggregate.")
         return _KNOWN[self.check](*self.arguments)
