@@ -53,12 +53,12 @@ def _is_other(task: Path) -> bool:
 
 
 def _shared_files(inherited: Collection[int]) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for handle in {int(each.name) for each in Path("/proc/self/fd").iterdir()}.difference(inherited):
         with suppress(OSError):  # This one listed the others.
             if _is_shared(handle):
-                found.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
-    return found
+                paths.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+    return paths
 
 
 def _is_shared(handle: int) -> bool:

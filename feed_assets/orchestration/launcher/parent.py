@@ -61,25 +61,25 @@ class Load:
         return cls(*values)
 
 
-def main(ours: socket.socket) -> int:
+def main(launcher: socket.socket) -> int:
     """Load, report that, and fork until the socket is closed; in a fork, run. Return the exit code."""
-    wanted = Load.unpack(ours.recv(MESSAGE_BYTES))
+    load_request = Load.unpack(launcher.recv(MESSAGE_BYTES))
     try:
-        _load(wanted)
-        check_forkable({0, 1, 2, ours.fileno()})
+        _load(load_request)
+        check_forkable({0, 1, 2, launcher.fileno()})
     except BaseException as error:
-        ours.send(f"{type(error).__name__}: {excerpt(str(error))}".encode())
+        launcher.send(f"{type(error).__name__}: {excerpt(str(error))}".encode())
         raise
     gc.freeze()  # A fork's collector does not touch what was loaded, and so goes on sharing its memory.
-    ours.send(READY)
-    forked = _serve(ours)
-    return _run(*forked, wanted.instance) if forked else 0
+    launcher.send(READY)
+    forked = _serve(launcher)
+    return _run(*forked, load_request.instance) if forked else 0
 
 
-def _load(wanted: Load) -> None:
+def _load(load_request: Load) -> None:
     _reach_the_folder()
-    os.environ.update(variables(wanted.instance, wanted.location))
-    load(wanted.origin)
+    os.environ.update(variables(load_request.instance, load_request.location))
+    load(load_request.origin)
     from feed_assets.settings import settings
 
     for name in NEEDED_BY_RUNS + (NEEDED_BY_CONNECT if settings().spark_remote else ()):
@@ -96,19 +96,19 @@ def _reach_the_folder() -> None:
         sys.path.append(str(Path.cwd()))
 
 
-def _serve(ours: socket.socket) -> tuple[str, socket.socket] | None:
+def _serve(launcher: socket.socket) -> tuple[str, socket.socket] | None:
     """Fork for each requested run: in a fork return its id and a socket to the requester, at the end return None."""
     signal.signal(signal.SIGCHLD, _bury)
     while True:
-        message, handles, *_ = socket.recv_fds(ours, MESSAGE_BYTES, 1)
+        message, handles, *_ = socket.recv_fds(launcher, MESSAGE_BYTES, 1)
         if not message:
             return None
-        theirs = socket.socket(fileno=handles[0])
+        requester = socket.socket(fileno=handles[0])
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            ours.close()
-            return message.decode(), theirs
-        theirs.close()
+            launcher.close()
+            return message.decode(), requester
+        requester.close()
 
 
 def _bury(_number: int, _frame: FrameType | None) -> None:
@@ -118,21 +118,21 @@ def _bury(_number: int, _frame: FrameType | None) -> None:
             pass
 
 
-def _run(run_id: str, theirs: socket.socket, instance: InstanceRef) -> int:
+def _run(run_id: str, requester: socket.socket, instance: InstanceRef) -> int:
     """Run, once the requester has recorded which process does; a signal before that is an interrupt, too."""
     forget_finalizers()
     with capture_interrupts():
         hold(Path(instance.local_artifact_storage.storage_dir), run_id)
-        if not _may_begin(theirs):
+        if not _may_begin(requester):
             return 0
         return execute(run_id, instance)
 
 
-def _may_begin(theirs: socket.socket) -> bool:
+def _may_begin(requester: socket.socket) -> bool:
     """Return whether the requester still wants the run: it may have ended, or timed out and begun it elsewhere."""
-    with theirs, suppress(OSError):
-        theirs.send(this_process().encode())
-        return theirs.recv(len(GO)) == GO
+    with requester, suppress(OSError):
+        requester.send(this_process().encode())
+        return requester.recv(len(GO)) == GO
     return False
 
 

@@ -80,37 +80,37 @@ class Parent:
     channel: socket.socket
 
     @classmethod
-    def start(cls, load: str, server: psutil.Process, wanted: Load, until: float) -> "Parent":
+    def start(cls, load: str, server: psutil.Process, load_request: Load, until: float) -> "Parent":
         """Start one with the environment and in the folder of a code server. Raise NoParent if it cannot load by then.
 
         Args:
             load: The id of this load among others of the location.
             server: The process whose environment and folder it has.
-            wanted: The instance and code location that it loads.
+            load_request: The instance and code location that it loads.
             until: The moment of the monotonic clock by which it must have loaded.
         """
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             process = subprocess.Popen(  # noqa: S603
-                [wanted.origin.executable_path, "-P", "-m", PROGRAM, str(its.fileno())],
+                [load_request.origin.executable_path, "-P", "-m", PROGRAM, str(its.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
                 env=server.environ(),
                 cwd=server.cwd(),
                 start_new_session=True,  # A Ctrl-C is for the launcher, not for runs.
             )
-        parent = cls(load, process, ours)
+        parent = cls(load, process, own_end)
         try:
-            parent._wait(wanted, until)
+            parent._wait(load_request, until)
         except BaseException:
             parent.end()
             raise
         return parent
 
-    def _wait(self, wanted: Load, until: float) -> None:
+    def _wait(self, load_request: Load, until: float) -> None:
         try:
-            self.channel.settimeout(_left(until))
-            self.channel.send(wanted.packed())
+            self.channel.settimeout(_seconds_left(until))
+            self.channel.send(load_request.packed())
             answer = self.channel.recv(MESSAGE_BYTES)
         except TimeoutError as error:
             raise NoParent(f"the code location was not loaded within {LAUNCH_SECONDS} s") from error
@@ -123,17 +123,17 @@ class Parent:
 
     def fork(self, run_id: str, until: float) -> Fork:
         """Return a process for a run, which begins nothing before `Fork.go`. If it cannot, end and raise NoParent."""
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
                 socket.send_fds(self.channel, [run_id.encode()], [its.fileno()])
-            ours.settimeout(min(FORK_SECONDS, _left(until)))
-            if name := ours.recv(MESSAGE_BYTES).decode():
-                return Fork(name, ours)
+            own_end.settimeout(min(FORK_SECONDS, _seconds_left(until)))
+            if name := own_end.recv(MESSAGE_BYTES).decode():
+                return Fork(name, own_end)
             why = "has ended"
         except OSError as error:
             why = f"does not fork ({error})"
-        ours.close()
+        own_end.close()
         self.end()
         raise NoParent(f"the process that has loaded the code location {why}")
 
@@ -149,7 +149,7 @@ class Parent:
         self.process.wait()
 
 
-def _left(until: float) -> float:
+def _seconds_left(until: float) -> float:
     return max(1, until - monotonic())
 
 
@@ -157,10 +157,10 @@ def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
     """Return our process on this host that listens where a client reaches its code server. Raise NoParent if none."""
     at, kind = (f"{client.host}:{client.port}", "tcp") if client.port else (client.socket, "unix")
     hosts = _addresses(client.host) if client.port else set[str]()
-    found = {each.pid for each in psutil.net_connections(kind) if _is_at(each, client, hosts)} - {None}
-    if len(found) != 1:
+    pids = {each.pid for each in psutil.net_connections(kind) if _is_at(each, client, hosts)} - {None}
+    if len(pids) != 1:
         raise NoParent(f"the code server at {at} is not a process of this user on this host")
-    server = psutil.Process(found.pop())
+    server = psutil.Process(pids.pop())
     if why := _why_not(server, executable):
         raise NoParent(f"what listens at {at} {why}")
     return server
@@ -182,11 +182,11 @@ def _why_not(server: psutil.Process, executable: str) -> str | None:
 
 def _addresses(host: str | None) -> set[str]:
     """Return the addresses of a name. Raise NoParent unless each is one of this host: the port does not show that."""
-    found = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
-    ours = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
-    if elsewhere := sorted(each for each in found - ours if not ip_address(each).is_loopback):
+    addresses = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
+    own_addresses = {each.address for some in psutil.net_if_addrs().values() for each in some}
+    if elsewhere := sorted(each for each in addresses - own_addresses if not ip_address(each).is_loopback):
         raise NoParent(f"its code server is on another host ({host} is {', '.join(elsewhere)})")
-    return found
+    return addresses
 
 
 def _is_at(connection: Any, client: DagsterGrpcClient, hosts: set[str]) -> bool:

@@ -64,12 +64,12 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
 
     def _parent(self, context: LaunchRunContext, until: float) -> Parent:
         """Return the parent of what the code server has loaded now. Raise NoParent if there can be none."""
-        location, wanted = self._wanted(context)
-        load, key = location.client.get_server_id(LAUNCH_SECONDS), (wanted.location, wanted.origin.get_id())
+        location, load_request = self._load_request(context)
+        load, key = location.client.get_server_id(LAUNCH_SECONDS), (load_request.location, load_request.origin.get_id())
         with self._starting:
-            self._end_all_but(load, wanted.location)
+            self._end_all_but(load, load_request.location)
             if key not in self._parents:
-                self._parents[key] = _started(load, location, wanted, until)
+                self._parents[key] = _started(load, location, load_request, until)
             kept = self._parents[key]
         if isinstance(kept, Unloadable):
             raise NoParent(kept.why)
@@ -81,7 +81,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
             if key[0] == location and (each.load != load or each.has_ended):
                 self._parents.pop(key).end()
 
-    def _wanted(self, context: LaunchRunContext) -> tuple[GrpcServerCodeLocation, Load]:
+    def _load_request(self, context: LaunchRunContext) -> tuple[GrpcServerCodeLocation, Load]:
         run, workspace = context.dagster_run, context.workspace
         if sys.platform != "linux":
             raise NoParent("processes are forked safely on Linux only")
@@ -143,11 +143,11 @@ def _kill(process: psutil.Process) -> None:
         process.kill()
 
 
-def _started(load: str, location: GrpcServerCodeLocation, wanted: Load, until: float) -> Parent | Unloadable:
+def _started(load: str, location: GrpcServerCodeLocation, load_request: Load, until: float) -> Parent | Unloadable:
     """Return a parent that has loaded nothing older than the code server, whose id is another after each load."""
     try:
-        server = server_behind(location.client, wanted.origin.executable_path)
-        parent = Parent.start(load, server, wanted, until)
+        server = server_behind(location.client, load_request.origin.executable_path)
+        parent = Parent.start(load, server, load_request, until)
     except NoParent as why:
         return Unloadable(load, str(why))
     except (OSError, psutil.Error) as error:
