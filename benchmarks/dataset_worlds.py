@@ -164,7 +164,7 @@ class World:
         mine = [node for node in graph.datasets() if not node.by_events]
         with dg.partition_loading_context(NOW + timedelta(days=1)):
             fan_out_to(graph, mine, self.ledger, NOW, _never)
-            found = decide_due(graph, mine, self.ledger, NOW, 10 * CHANGES, _never).found
+            found = decide_due(graph, mine, self.ledger, NOW, 10 * CHANGES, _never).verdicts
         late = [verdict for _, verdict in found if verdict.state.value == "rebuild"]
         if (len(found), len(late)) != (2 * CHANGES, CHANGES):
             raise RuntimeError(f"{len(found)} are decided, {len(late)} to be built again: expected 2,000 and 1,000.")

@@ -92,7 +92,9 @@ class World:
         connection.execute(sa.insert(run), [_run(number, at, hour) for at, hour in enumerate(hours)])
 
     def _heard(self, last: int) -> list[dict[str, object]]:
-        edges = [(str(node.feed), str(feed)) for node in self.graph.datasets() for feed in self.graph.heard(node)]
+        edges = [
+            (str(node.feed), str(feed)) for node in self.graph.datasets() for feed in self.graph.watched_feeds(node)
+        ]
         return [{"subscriber": subscriber, "feed": feed, "position": last} for subscriber, feed in edges]
 
     def grow(self) -> None:
@@ -113,7 +115,7 @@ class World:
         mine = self.graph.datasets()
         with dg.partition_loading_context(NOW):
             fan_out_to(self.graph, mine, self.ledger, NOW, _never)
-            found = decide_due(self.graph, mine, self.ledger, NOW, 10_000, _never).found
+            found = decide_due(self.graph, mine, self.ledger, NOW, 10_000, _never).verdicts
         again = [verdict for _, verdict in found if verdict.state is State.REBUILD]
         if len(again) != CHANGES:
             raise RuntimeError(f"{len(again)} are to be built again, expected {CHANGES}: {found[:1]}.")

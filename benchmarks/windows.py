@@ -80,7 +80,9 @@ class World:
 
     def _heard(self, last: int) -> list[dict[str, object]]:
         """Each dataset has heard of its table and of itself."""
-        edges = [(str(node.feed), str(feed)) for node in self.graph.datasets() for feed in self.graph.heard(node)]
+        edges = [
+            (str(node.feed), str(feed)) for node in self.graph.datasets() for feed in self.graph.watched_feeds(node)
+        ]
         return [{"subscriber": subscriber, "feed": feed, "position": last} for subscriber, feed in edges]
 
     def _datasets(self) -> list[dict[str, object]]:
@@ -107,7 +109,7 @@ class World:
         mine = self.graph.datasets()
         with dg.partition_loading_context(NOW):
             fan_out_to(self.graph, mine, self.ledger, NOW, _never)
-            found = decide_due(self.graph, mine, self.ledger, NOW, 10_000, _never).found
+            found = decide_due(self.graph, mine, self.ledger, NOW, 10_000, _never).verdicts
         ready = [verdict for _, verdict in found if verdict.state.value == "build"]
         if len(ready) != COUNT * CHANGED:
             raise RuntimeError(f"{len(ready)} are to be built, expected {COUNT * CHANGED}.")

@@ -21,7 +21,7 @@ from feed_assets.ledger.states.window_queries import declare
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.repartitioned import there
+from feed_assets.orchestration.decide.repartitioned import existing_partitions
 from feed_assets.orchestration.decide.request_budget import is_history, place
 from feed_assets.orchestration.decide.requests import request_of
 from feed_assets.orchestration.execute.asset_function import ASKED_BY
@@ -81,22 +81,26 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
 def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
     """Return partitions by their last attempt, also unlisted ones: one that is current stays so if a re-run fails."""
     tried = runs.last_attempts(connection, runs.attempted(connection, [node.feed for node in nodes]))
-    known = {output for node in nodes if node.feed in {each.feed for each in tried} for output in node.partitions}
+    existing = {output for node in nodes if node.feed in {each.feed for each in tried} for output in node.partitions}
     left_out = closures.closed(connection, tried)
-    return (output for output, state in tried.items() if state in which and output in known and output not in left_out)
+    return (
+        output for output, state in tried.items() if state in which and output in existing and output not in left_out
+    )
 
 
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
     """Return missing partitions by the inputs that exist: those of a calendar may be without number."""
-    found: dict[Feed, set[Partition]] = {}
+    missing_by_feed: dict[Feed, set[Partition]] = {}
     for node in sorted(nodes, key=lambda node: graph.own().index(node.feed)):
         below = {
             output
             for parent in graph.parents(node)
-            for output in graph.downstream(parent, node, there(connection, parent) | found.get(parent.feed, set()))
+            for output in graph.downstream(
+                parent, node, existing_partitions(connection, parent) | missing_by_feed.get(parent.feed, set())
+            )
         }
-        found[node.feed] = below - batch_sets.newest(connection, below).keys()
-    return {output for outputs in found.values() for output in outputs}
+        missing_by_feed[node.feed] = below - batch_sets.newest(connection, below).keys()
+    return {output for outputs in missing_by_feed.values() for output in outputs}
 
 
 def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> None:
@@ -122,10 +126,10 @@ def plan(graph: Graph, services: Services, outputs: Collection[Partition], order
     feeds = {feed: number for number, feed in enumerate(graph.own())}  # At one place, inputs are first.
     line = in_order(after, lambda output: (*place(graph, output, now, order), feeds[output.feed]))
     with services.ledger.read() as connection:
-        found = decide_needs(connection, [needs[each] for each in line], now)
+        verdicts = decide_needs(connection, [needs[each] for each in line], now)
     return [
         Planned(verdict, tuple(sorted(after[each])), _lacks(needs[each], verdict))
-        for each, verdict in zip(line, found, strict=True)
+        for each, verdict in zip(line, verdicts, strict=True)
     ]
 
 
@@ -145,25 +149,27 @@ def with_inputs(planned: Iterable[Planned]) -> list[Planned]:
     return [*kept.values()]
 
 
-def build(graph: Graph, services: Services, planned: Sequence[Planned], who: str, run: Run) -> dict[Partition, str]:
+def build(
+    graph: Graph, services: Services, planned: Sequence[Planned], asked_by: str, run: Run
+) -> dict[Partition, str]:
     """Build one after the other; return why some were not built, without the reasons that runs report themselves.
 
     Each is decided about when it has its turn: what was built before it is among its inputs.
     """
-    left, failed = dict[Partition, str](), set[Partition]()
+    reasons, failed = dict[Partition, str](), set[Partition]()
     for each in planned:
         look(graph, services, [each.output])
         (now,) = plan(graph, services, [each.output])
         if gone := sorted(failed & {*each.after}):
-            left[each.output] = f"it reads {some([*map(str, gone)], 3)}, which could not be built"
+            reasons[each.output] = f"it reads {some([*map(str, gone)], 3)}, which could not be built"
         elif now.verdict.state in WITHOUT_INPUT:
-            left[each.output] = f"{now.verdict.state.value}: {now.verdict.reason}"
+            reasons[each.output] = f"{now.verdict.state.value}: {now.verdict.reason}"
         elif _counts(graph, services, now.verdict) and (why := _no_room(services, now.verdict)):
-            left[each.output] = why
-        elif run(request_of(graph, now.verdict, {ASKED_BY: who})):
+            reasons[each.output] = why
+        elif run(request_of(graph, now.verdict, {ASKED_BY: asked_by})):
             continue
         failed.add(each.output)
-    return left
+    return reasons
 
 
 def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:

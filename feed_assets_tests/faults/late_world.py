@@ -154,7 +154,7 @@ class LateWorld:
             busy |= {run.output for run in runs.running(connection)}
         nodes, now = self.graph.datasets(), self.clock()
         fan_out_to(self.graph, nodes, ledger, now, _never)
-        found = decide_due(self.graph, nodes, ledger, now, 100, _never).found
+        found = decide_due(self.graph, nodes, ledger, now, 100, _never).verdicts
         for request in requests_for(self.graph, ledger, found, busy, now):
             self._queue(request)
         with ledger.read() as connection:

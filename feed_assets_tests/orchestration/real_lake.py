@@ -150,7 +150,7 @@ class RealLake(Lake):
         self.look_at_sources()
         node, now = self.graph.node(_feed(name)), self._clock()
         assert fan_out_to(self.graph, [node], self.ledger, now, _never)
-        found = decide_due(self.graph, [node], self.ledger, now, 10, _never).found
+        found = decide_due(self.graph, [node], self.ledger, now, 10, _never).verdicts
         for verdict in (verdict for _, verdict in found if verdict.state in (State.BUILD, State.REBUILD)):
             if name != REPORT:
                 self.by_hand(name)

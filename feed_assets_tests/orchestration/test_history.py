@@ -387,8 +387,8 @@ def statements(lake: Harness, made: str, count: int, now: datetime = MORNING) ->
     fan_out_to(loaded, loaded.datasets(), ledger, now, lambda: False)
     with counted_statements(ledger.engine) as found:
         decided = decide_due(loaded, loaded.datasets(), ledger, now, 1000, lambda: False, set())
-        requests = requests_for(loaded, ledger, decided.found, set(), now)
-    assert (len(decided.found), len(requests), len(listed(made))) == (count, min(count, 2), count)
+        requests = requests_for(loaded, ledger, decided.verdicts, set(), now)
+    assert (len(decided.verdicts), len(requests), len(listed(made))) == (count, min(count, 2), count)
     return found
 
 

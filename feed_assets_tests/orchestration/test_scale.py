@@ -69,7 +69,7 @@ def statements_to_decide(changed: int, folder: Path) -> list[str]:
         graph = Graph(harness.definitions.resolve_asset_graph())
         with counted_statements(world.ledger.engine) as statements:
             fan_out_to(graph, graph.datasets(), world.ledger, NOW, lambda: False)
-            found = decide_due(graph, graph.datasets(), world.ledger, NOW, 10_000, lambda: False).found
+            found = decide_due(graph, graph.datasets(), world.ledger, NOW, 10_000, lambda: False).verdicts
     assert len(found) == 2 * changed * len(CHANGED) <= DECISIONS_AT_ONCE
     return statements
 

@@ -33,8 +33,8 @@ def page(status: "Status", *, is_live: bool) -> str:
         status: What is shown. One dataset that was asked for alone has a page of its own, with its partitions.
         is_live: It is served beside Dagster's own pages, to which it leads, and has links to other days.
     """
-    title = str(status.asked[0]) if len(status.asked) == 1 else "Status of all datasets"
-    parts = _one(status, is_live=is_live) if len(status.asked) == 1 else _all(status, is_live=is_live)
+    title = str(status.requested[0]) if len(status.requested) == 1 else "Status of all datasets"
+    parts = _one(status, is_live=is_live) if len(status.requested) == 1 else _all(status, is_live=is_live)
     return frame(title=title, body="".join([*_top(status, title, is_live=is_live), *parts, *_legend()]))
 
 
@@ -47,8 +47,8 @@ def _top(status: "Status", title: str, *, is_live: bool) -> Iterator[str]:
 
 def _nav(status: "Status") -> str:
     """Return links to the other pages, and a field for a day."""
-    links = ['<a href="/status">all datasets</a>'] if status.asked else []
-    if len(status.asked) == 1 and status.rows:
+    links = ['<a href="/status">all datasets</a>'] if status.requested else []
+    if len(status.requested) == 1 and status.rows:
         links.append(f'<a href="{Links(status).dagster(status.rows[0].node)}">in Dagster</a>')
     if status.slots:
         days = (status.slots.end - status.slots.start).days
@@ -57,7 +57,7 @@ def _nav(status: "Status") -> str:
         links += [_by_day(status, "later", last + timedelta(days=days), days)]
         links += [f'<a href="?{escape(_query(status))}">newest periods</a>']
     day = f"{status.slots.end - timedelta(days=1):%Y-%m-%d}" if status.slots else f"{status.now:%Y-%m-%d}"
-    asked = "".join(f'<input type="hidden" name="dataset" value="{escape(str(feed))}">' for feed in status.asked)
+    asked = "".join(f'<input type="hidden" name="dataset" value="{escape(str(feed))}">' for feed in status.requested)
     field = f'<input type="date" name="day" aria-label="day" value="{day}"><button>show day</button>'
     return f"<nav>{' '.join(links)} <form>{asked}{field}</form></nav>"
 
@@ -67,7 +67,7 @@ def _by_day(status: "Status", name: str, day: object, days: int) -> str:
 
 
 def _query(status: "Status", *more: tuple[str, str]) -> str:
-    return urlencode([*more, *(("dataset", str(feed)) for feed in status.asked)])
+    return urlencode([*more, *(("dataset", str(feed)) for feed in status.requested)])
 
 
 def _filter(status: "Status") -> str:

@@ -20,8 +20,8 @@ GONE_AFTER = timedelta(hours=1)
 def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
     """Return the outputs of a dataset, and its readers for queries of the ledger; a foreign feed is its own output."""
     outputs = [graph.by_key[key].feed for key in node.outputs] or [node.feed]
-    here = {each.feed for each in graph.readers(node)}
-    return outputs, Readers(here, {*graph.by_feed}, now - GONE_AFTER)
+    reader_feeds = {each.feed for each in graph.readers(node)}
+    return outputs, Readers(reader_feeds, {*graph.by_feed}, now - GONE_AFTER)
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,10 @@ def _stale_in(view: "AssetGraphView") -> _Stale:
         graph, ledger = Graph(view.asset_graph), open_ledger(settings().ledger)
         most = settings().max_requests * settings().partitions_per_run  # No more can be in the runs of a tick.
         with ledger.read() as connection:
-            found = due.to_rebuild(connection, view.effective_dt, most, settings().history)
-        busy = in_progress(graph, ledger, view.instance) if found else set[Partition]()
+            listed = due.to_rebuild(connection, view.effective_dt, most, settings().history)
+        busy = in_progress(graph, ledger, view.instance) if listed else set[Partition]()
         _stale[view] = _Stale(
-            {feed: [each for each in some if each.partition not in busy] for feed, some in found.items()}
+            {feed: [each for each in some if each.partition not in busy] for feed, some in listed.items()}
         )
     return _stale[view]
 
@@ -87,8 +87,8 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
     """
     node, dataset = graph.by_key[asset], graph.dataset(asset).feed
     if dataset not in stale.claimed:  # Its rejects are evaluated at the same time, and built by the same run.
-        found, ledger = stale.listed.get(dataset, []), open_ledger(settings().ledger)
-        stands = [at for at in found if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
+        listed, ledger = stale.listed.get(dataset, []), open_ledger(settings().ledger)
+        stands = [at for at in listed if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
         by_output = {each.partition: each for each in stands}
         sizes = {output: each.bytes or 0 for output, each in by_output.items()}
         blocks = claimed(graph, ledger, of_a_tick(graph, ledger, sizes, now), by_output, now) if stands else []

@@ -24,11 +24,11 @@ def counters_of(
 
 def _above(feed: Feed, parents: Mapping[Feed, Sequence[Node]]) -> set[Feed]:
     """Return all feeds that a dataset is made of, over all steps; rejects also stand for their dataset."""
-    found, waiting = set[Feed](), {feed}
+    ancestors, waiting = set[Feed](), {feed}
     while waiting:
-        new = {name for each in waiting for node in parents.get(each, ()) for name in _names(node)} - found - {feed}
-        found, waiting = found | new, new
-    return found
+        new = {name for each in waiting for node in parents.get(each, ()) for name in _names(node)} - ancestors - {feed}
+        ancestors, waiting = ancestors | new, new
+    return ancestors
 
 
 def _names(node: Node) -> set[Feed]:

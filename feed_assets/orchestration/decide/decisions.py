@@ -39,13 +39,13 @@ _log = logging.getLogger(__name__)
 DECISIONS_AT_ONCE = 100
 """Outputs that are decided at a time; the time budget is checked after them."""
 
-_known: "WeakKeyDictionary[BaseAssetGraph[Any], dict[Feed, Pipelines | None]]" = WeakKeyDictionary()
+_known_pipelines: "WeakKeyDictionary[BaseAssetGraph[Any], dict[Feed, Pipelines | None]]" = WeakKeyDictionary()
 """The datasets that this process has decided about, by their definitions, with the pipelines that they were judged by.
 
 The pipelines are None for a dataset whose pipelines do not change, or were not needed yet.
 """
 
-_heard: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
+_checked_feeds: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
 """The datasets whose current partitioning is recorded in the ledger, by their definitions."""
 
 _released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
@@ -56,7 +56,7 @@ _released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictiona
 class Decided:
     """Verdicts, and whether the next tick has nothing to decide: no rest, and no changes for consumers."""
 
-    found: Sequence[tuple[Listed, Verdict]]
+    verdicts: Sequence[tuple[Listed, Verdict]]
     is_complete: bool
 
 
@@ -80,8 +80,8 @@ def due_of(
     needs: list[Need] = []
     for node in nodes:
         with failing_alone(problems, str(node.feed)):
-            mine = waiting.get(node.feed, ()) if graph.consumer(node) else ()
-            needs += [graph.need(each) for each in mine if _is_there(node, each, now)]
+            outputs = waiting.get(node.feed, ()) if graph.consumer(node) else ()
+            needs += [graph.need(each) for each in outputs if _is_there(node, each, now)]
     return {each.output: each.due for each in decide_needs(connection, needs, now) if each.due}
 
 
@@ -112,38 +112,38 @@ def decide_due(
     with ledger.read() as connection:
         looked = due.look(connection, feeds, now, limit, settings().history, busy)
         before = log.last(connection)
-    found: list[tuple[Listed, Verdict]] = []
+    decided: list[tuple[Listed, Verdict]] = []
     for first in range(0, len(looked), DECISIONS_AT_ONCE):
         if first and out_of_time():
-            return Decided(found, is_complete=False)
-        found += _decide_some(graph, ledger, looked[first : first + DECISIONS_AT_ONCE], now)
+            return Decided(decided, is_complete=False)
+        decided += _decide_some(graph, ledger, looked[first : first + DECISIONS_AT_ONCE], now)
     with ledger.read() as connection:
-        moved = log.has_after(connection, before) or any(_consumes_without_a_run(verdict) for _, verdict in found)
-    return Decided(found, is_complete=len(looked) < limit and not moved)
+        moved = log.has_after(connection, before) or any(_consumes_without_a_run(verdict) for _, verdict in decided)
+    return Decided(decided, is_complete=len(looked) < limit and not moved)
 
 
 def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
     """Put stopped outputs up for a new decision if what they are judged by is new to this process."""
-    known = _known.setdefault(graph.assets, {})
-    told = _told(graph, datasets, ledger)
-    judged_by = {node.feed: told.get(node.feed, known.get(node.feed)) for node in datasets}
-    if new := {feed for feed, pipelines in judged_by.items() if feed not in known or known[feed] != pipelines}:
+    recorded = _known_pipelines.setdefault(graph.assets, {})
+    current = _current_pipelines(graph, datasets, ledger)
+    judged_by = {node.feed: current.get(node.feed, recorded.get(node.feed)) for node in datasets}
+    if new := {feed for feed, pipelines in judged_by.items() if feed not in recorded or recorded[feed] != pipelines}:
         due.look_at_stopped(ledger, new, now)
-        known |= judged_by
+        recorded |= judged_by
 
 
-def _told(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, Pipelines]:
+def _current_pipelines(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, Pipelines]:
     """Return others' current pipelines for each dataset that waits for an update: no event reports their changes."""
-    theirs = [node for node in datasets if node.by_events and isinstance(node.by_events.pipelines, TOLD)]
-    if not theirs:
+    external = [node for node in datasets if node.by_events and isinstance(node.by_events.pipelines, TOLD)]
+    if not external:
         return {}
     with ledger.read() as connection:
         waiting = due.consumers_in(connection, State.WAITS_FOR_PROPAGATION)
-    found: dict[Feed, Pipelines] = {}
-    for node in [node for node in theirs if node.feed in waiting]:
+    pipelines: dict[Feed, Pipelines] = {}
+    for node in [node for node in external if node.feed in waiting]:
         with suppress(FeedAssetsError):  # It is reported where something is decided.
-            found |= {node.feed: consumer.pipelines} if (consumer := graph.consumer(node)) else {}
-    return found
+            pipelines |= {node.feed: consumer.pipelines} if (consumer := graph.consumer(node)) else {}
+    return pipelines
 
 
 def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
@@ -154,17 +154,17 @@ def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetim
 
 
 def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: datetime) -> list[tuple[Listed, Verdict]]:
-    known = {item: _need(graph, item.partition, now) for item in items}
-    needs = {item: need for item, need in known.items() if isinstance(need, Need)}
-    due.postpone(ledger, {item: why for item, why in known.items() if not isinstance(why, Need)}, now)
+    needs_or_reasons = {item: _need(graph, item.partition, now) for item in items}
+    needs = {item: need for item, need in needs_or_reasons.items() if isinstance(need, Need)}
+    due.postpone(ledger, {item: why for item, why in needs_or_reasons.items() if not isinstance(why, Need)}, now)
     with ledger.read() as connection:
         decided = decide_needs(connection, [*needs.values()], now)
-    found = list(zip(needs, decided, strict=True))
-    _pass_on(ledger, found, now)
+    pairs = list(zip(needs, decided, strict=True))
+    _pass_on(ledger, pairs, now)
     _release(ledger, decided, now)
     late_decisions.record(ledger, decided, now)  # Before the verdicts are kept: a kill in between repeats it.
-    due.acknowledge(ledger, [(item, each) for item, each in found if not _consumes_without_a_run(each)], now)
-    return found
+    due.acknowledge(ledger, [(item, each) for item, each in pairs if not _consumes_without_a_run(each)], now)
+    return pairs
 
 
 def _consumes_without_a_run(verdict: Verdict) -> bool:
@@ -203,7 +203,7 @@ def fan_out_to(
     Return False if something is left.
     """
     _look_at_repartitioned(graph, datasets, ledger, now)
-    edges = {(str(node.feed), str(feed)) for node in datasets for feed in graph.heard(node)}
+    edges = {(str(node.feed), str(feed)) for node in datasets for feed in graph.watched_feeds(node)}
 
     @cache
     def affected(consumer: str, changed: Partition) -> Affected:
@@ -211,15 +211,15 @@ def fan_out_to(
 
     declared = [node.declaration for node in datasets]
     kept = {each.feed for each in declared if isinstance(each, Dataset) and each.reprocess == "never"}
-    made = BuildDeclarations(partial(_windows_read, graph), kept)
-    return fan_out(ledger, edges, affected, now, out_of_time, declarations=made)
+    build_declarations = BuildDeclarations(partial(_windows_read, graph), kept)
+    return fan_out(ledger, edges, affected, now, out_of_time, declarations=build_declarations)
 
 
 def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
     """Check for repartitioned datasets once for each process and its definitions: changed ones count as others."""
-    known = _heard.setdefault(graph.assets, set())
-    look_at_repartitioned(graph, [node for node in datasets if node.feed not in known], ledger, now)
-    known |= {node.feed for node in datasets}
+    checked = _checked_feeds.setdefault(graph.assets, set())
+    look_at_repartitioned(graph, [node for node in datasets if node.feed not in checked], ledger, now)
+    checked |= {node.feed for node in datasets}
 
 
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:

@@ -64,8 +64,8 @@ class Graph:
     def node(self, feed: Feed) -> Node:
         """Return the node of a feed. Raise InvalidName if no asset has it."""
         if feed not in self.by_feed:
-            known = ", ".join(sorted(map(str, self.by_feed))) or "none"
-            raise InvalidName(f"no asset has the feed {feed}: expected one of: {known}.")
+            names = ", ".join(sorted(map(str, self.by_feed))) or "none"
+            raise InvalidName(f"no asset has the feed {feed}: expected one of: {names}.")
         return self.by_feed[feed]
 
     def _declaring(self, *roles: type[Declaration]) -> list[Node]:
@@ -100,10 +100,12 @@ class Graph:
 
     def readers(self, node: Node) -> list[Node]:
         """Return what is made of a feed or of its rejects, by name, without the feed itself."""
-        mine = {node.key, *node.outputs}
-        found = [each for each in self.by_feed.values() if not isinstance(each.declaration, Rejects)]
+        own_keys = {node.key, *node.outputs}
+        nodes = [each for each in self.by_feed.values() if not isinstance(each.declaration, Rejects)]
         return [
-            each for each in found if each.key not in mine and any(above.key in mine for above in self.parents(each))
+            each
+            for each in nodes
+            if each.key not in own_keys and any(above.key in own_keys for above in self.parents(each))
         ]
 
     def parents(self, node: Node) -> list[Node]:
@@ -118,7 +120,7 @@ class Graph:
             if node.tracked
         }
 
-    def heard(self, node: Node) -> set[Feed]:
+    def watched_feeds(self, node: Node) -> set[Feed]:
         """Return the feeds whose changes concern a dataset: its inputs and itself, whose updates may be invalidated."""
         return {node.feed, *(parent.feed for parent in self.parents(node))}
 
@@ -204,12 +206,12 @@ class Graph:
 
     def _from(self, child: Node, outputs: Iterable[Partition], begins: datetime) -> list[Affected]:
         """Return outputs with the moments from which they are partitions, without those that can never be one."""
-        found: list[Affected] = []
+        affected: list[Affected] = []
         for output in outputs:
             stands = existence(child.partitions_def, output.key, begins)
             at = begins if stands is Existence.EXISTS else begins_at(child.partitions_def, output.key)
-            found += [(output, at)] if at and stands is not Existence.NEVER else []
-        return found
+            affected += [(output, at)] if at and stands is not Existence.NEVER else []
+        return affected
 
     def affected_by_window(self, child: Node, address: WindowAddress, now: datetime) -> list[Affected]:
         """Return the outputs that wait for a window of an input, with the moments from which they can be decided."""
@@ -227,11 +229,13 @@ class Graph:
 
     def windows_read(self, output: Partition, read: Collection[Partition]) -> list[WindowAddress]:
         """Return the windows of feeds that an output waits for, by the partitions (or batches) that it is made of."""
-        child, found = self.node(output.feed), list[WindowAddress]()
+        child, addresses = self.node(output.feed), list[WindowAddress]()
         for parent in (self.by_feed[feed] for feed in sorted({each.feed for each in read} & self.by_feed.keys())):
-            mine = sorted({self.parent_partition(each) for each in read if each.feed == parent.feed})
-            found += [each for span, _ in spans_of(parent, child, output, mine) for each in addresses_of(span)]
-        return found
+            partitions = sorted({self.parent_partition(each) for each in read if each.feed == parent.feed})
+            addresses += [
+                each for span, _ in spans_of(parent, child, output, partitions) for each in addresses_of(span)
+            ]
+        return addresses
 
     def _windows(self, parent: Node, child: Node, output: Partition) -> set[WindowAddress]:
         """Return the windows of an input that an output waits for."""
@@ -241,8 +245,8 @@ class Graph:
     def downstream(self, parent: Node, child: Node, read: Collection[Partition]) -> list[Partition]:
         """Return the existing outputs of a dataset that need any of these partitions of an input, sorted."""
         if mapping := mapping_between(parent, child):
-            found = {each.key for partition in read for each in outputs_of(parent, child, mapping, partition)}
-            return existing(child, sorted(found))[0]
+            output_keys = {each.key for partition in read for each in outputs_of(parent, child, mapping, partition)}
+            return existing(child, sorted(output_keys))[0]
         if child.partitions_def is None or not read:
             return [child.partition(None)] if read else []
         if parent.partitions_def is None:
@@ -271,15 +275,15 @@ class Graph:
         mapping = self.assets.get_partition_mapping(child.key, parent.key)
         both = child.partitions_def, parent.partitions_def
         if dagster_mappings.is_by_time(mapping, *both):
-            found = dagster_mappings.needed(mapping, *both, to_path(child.partitions_def, key))
-            there, absent = ([Partition(parent.feed, path) for path in paths] for paths in found)
-            return sorted(there), absent
-        wanted = child.partitions_def.subset_with_partition_keys([key])
-        found = mapping.get_upstream_mapped_partitions_result_for_partitions(
-            wanted, child.partitions_def, parent.partitions_def
+            mapped = dagster_mappings.needed(mapping, *both, to_path(child.partitions_def, key))
+            present, absent = ([Partition(parent.feed, path) for path in paths] for paths in mapped)
+            return sorted(present), absent
+        subset = child.partitions_def.subset_with_partition_keys([key])
+        mapped = mapping.get_upstream_mapped_partitions_result_for_partitions(
+            subset, child.partitions_def, parent.partitions_def
         )
-        needed = [parent.partition(each) for each in found.partitions_subset.get_partition_keys()]
-        unborn = found.required_but_nonexistent_subset.get_partition_keys()
+        needed = [parent.partition(each) for each in mapped.partitions_subset.get_partition_keys()]
+        unborn = mapped.required_but_nonexistent_subset.get_partition_keys()
         absent = [Partition(parent.feed, to_path(parent.partitions_def, each)) for each in unborn]
         return sorted(needed), absent
 
@@ -292,8 +296,8 @@ class Graph:
         for counter in self._counters.get(parent.feed, ()):
             if counter == node.feed:
                 break
-            if found := self.downstream(parent, self.by_feed[counter], needed):
-                return tuple(found)
+            if outputs := self.downstream(parent, self.by_feed[counter], needed):
+                return tuple(outputs)
         return ()
 
     @cached_property
@@ -312,10 +316,10 @@ class Graph:
                 self._consumers[node.feed] = consumer_of(self, node)
             except FeedAssetsError as error:
                 self._consumers[node.feed] = error
-        found = self._consumers[node.feed]
-        if isinstance(found, FeedAssetsError):
-            raise found
-        return found
+        consumer = self._consumers[node.feed]
+        if isinstance(consumer, FeedAssetsError):
+            raise consumer
+        return consumer
 
     def is_one_to_one(self, parent: Node, child: Node) -> bool:
         """Return whether an output reads the partition of the same key, and nothing else, of an input."""

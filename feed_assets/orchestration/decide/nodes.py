@@ -148,11 +148,11 @@ _nodes: "WeakKeyDictionary[BaseAssetGraph[Any], Nodes]" = WeakKeyDictionary()
 def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
     """Return the nodes of an asset graph, without the assets that are none of ours."""
     if assets not in _nodes:
-        found = [node for key in assets.get_all_asset_keys() if (node := _node(assets, key))]
-        by_key = {node.key: node for node in sorted(found, key=_by_feed)}
+        own_nodes = [node for key in assets.get_all_asset_keys() if (node := _node(assets, key))]
+        by_key = {node.key: node for node in sorted(own_nodes, key=_by_feed)}
         above = {
             node.feed: [by_key[key] for key in assets.get(node.key).parent_keys if key in by_key and key != node.key]
-            for node in found
+            for node in own_nodes
         }
         parents = {feed: sorted(nodes, key=_by_feed) for feed, nodes in above.items()}
         _nodes[assets] = Nodes({node.feed: node for node in by_key.values()}, by_key, parents)
@@ -161,9 +161,9 @@ def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
 
 def _node(assets: "BaseAssetGraph[Any]", key: dg.AssetKey) -> Node | None:
     """Return the node of an asset, or None if it is none of ours."""
-    found = assets.get(key)
-    declared = declaration_of(found)
-    return Node(declared.feed, key, found.partitions_def, declared, tuple(found.owners)) if declared else None
+    asset_node = assets.get(key)
+    declared = declaration_of(asset_node)
+    return Node(declared.feed, key, asset_node.partitions_def, declared, tuple(asset_node.owners)) if declared else None
 
 
 def _by_feed(node: Node) -> Feed:

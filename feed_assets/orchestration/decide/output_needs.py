@@ -30,22 +30,22 @@ def need_of(graph: "Graph", output: Partition) -> Need:
         raise InvalidName(f"{node.feed} is a {node.role} feed: expected a dataset.")
     read = [*graph.parents(node), *([node] if mapping_between(node, node) else [])]
     inputs = tuple(each for parent in read for each in _inputs(graph, parent, node, declared, output))
-    waits, made = waits_for(node, output), made_with(declared.recipe, settings())
+    waits, recipe_digest = waits_for(node, output), made_with(declared.recipe, settings())
     late_of = {Feed.parse(feed): late for feed, late in declared.late_of.items()}
     periods = _periods(node, output, [declared.late, *late_of.values()])
-    more = made, waits, declared.reprocess, late_of, periods, declared.adds or declared.appendable
-    need = Need(output, inputs, declared.late, graph.consumer(node), *more)
+    options = recipe_digest, waits, declared.reprocess, late_of, periods, declared.adds or declared.appendable
+    need = Need(output, inputs, declared.late, graph.consumer(node), *options)
     waits.refuse(output, len(need.needed))
     return need
 
 
 def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods:
     """Return the periods from an output's own on, as many as its policies for late data use; none if they use none."""
-    asked = [each for each in policies if each.check or each.counts_periods]
+    counting = [each for each in policies if each.check or each.counts_periods]
     times, extent = times_of(node.partitions_def), extent_of(node.partitions_def, output.key)
-    if not asked or times is None or extent.end is None:
+    if not counting or times is None or extent.end is None:
         return Periods(zone=extent.zone)
-    back = max((max(each.looked_at) for each in asked if each.looked_at), default=-1)
+    back = max((max(each.looked_at) for each in counting if each.looked_at), default=-1)
     return Periods(ends_from(times, extent.end, back + 1), extent.zone)
 
 
@@ -85,12 +85,12 @@ def _partitions(
     can_be_required = kind is not TableInput and feed not in declared.optional_of
     needs_own, ignores_quality = feed in declared.requires_own_of, feed in declared.ignores_quality_of
     beyond, checks = _beyond(graph, parent, declared, output), declared.checks_of.get(str(feed), ())
-    made = frozenset(key.name for key in graph.checks(parent)) if checks else frozenset[str]()
+    check_names = frozenset(key.name for key in graph.checks(parent)) if checks else frozenset[str]()
     is_timed = times_of(parent.partitions_def) is not None
     for each in needed:
         is_required = can_be_required and (not needs_own or each == own)
         keys = keys_beside_time(each.key) if is_timed else each.key
-        yield kind(each, is_required, ignores_quality, beyond, checks, made, keys)
+        yield kind(each, is_required, ignores_quality, beyond, checks, check_names, keys)
 
 
 def _windows(

@@ -35,9 +35,9 @@ def mapping_between(parent: Node, child: Node) -> BySpan | None:
 
 def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[Partition]]:
     """Return the partitions of an input at these paths: those that exist, and those that do not (yet)."""
-    found, now = [Partition(parent.feed, path) for path in paths], current_time()
-    there = {each for each in found if parent.partitions_def and is_there(parent.partitions_def, each.key, now)}
-    return [each for each in found if each in there], [each for each in found if each not in there]
+    partitions, now = [Partition(parent.feed, path) for path in paths], current_time()
+    present = {each for each in partitions if parent.partitions_def and is_there(parent.partitions_def, each.key, now)}
+    return [each for each in partitions if each in present], [each for each in partitions if each not in present]
 
 
 Spanned = tuple[Span, Sequence[Partition]]
@@ -100,16 +100,20 @@ def _of_feed(
     """Return the spans of the partitions that are read, by sub-partition; of those read in part, only that part."""
     own = mappings.span_of(output)
     clip = mapping.reads(own, output.zone, output.zone) if own and isinstance(mapping, Within | DayToDate) else None
-    found: dict[str, list[tuple[mappings.TimeSpan, Partition]]] = {}
+    spans_by_member: dict[str, list[tuple[mappings.TimeSpan, Partition]]] = {}
     for each in needed:
         extent = extent_of(parent.partitions_def, each.key)
         if span := mappings.span_of(extent) or own:
             sub_partition = sub_partition_of(tracked, extent.values if parent.partitions_def else {})
-            found.setdefault(sub_partition, []).append((_clipped(span, clip), each))
+            spans_by_member.setdefault(sub_partition, []).append((_clipped(span, clip), each))
     if is_one_by_one(parent, child):
-        pairs = [(sub_partition, span, (each,)) for sub_partition, some in found.items() for span, each in some]
+        pairs = [
+            (sub_partition, span, (each,)) for sub_partition, some in spans_by_member.items() for span, each in some
+        ]
     else:
-        spans = {sub_partition: _joined(sorted(span for span, _ in some)) for sub_partition, some in found.items()}
+        spans = {
+            sub_partition: _joined(sorted(span for span, _ in some)) for sub_partition, some in spans_by_member.items()
+        }
         pairs = [(sub_partition, span, tuple(needed)) for sub_partition, joined in spans.items() for span in joined]
     return [(_filled(parent.feed, tracked, sub, span), counted) for sub, span, counted in sorted(pairs)]
 
@@ -158,10 +162,12 @@ def windows_within(node: Node, partition: Partition) -> list[WindowAddress]:
 def window_of(node: Node, address: WindowAddress) -> Window | None:
     """Return the window of an address. Return None if its dataset has no such grain or sub-partition (any more)."""
     tracked = node.tracked
-    known = tracked is not None and address.grain in tracked.grains
+    has_grain = tracked is not None and address.grain in tracked.grains
     is_member = tracked is not None and (not tracked.members or address.sub_partition in {"", *tracked.members})
     return (
-        tracked.window(address.sub_partition, address.grain, address.key) if tracked and known and is_member else None
+        tracked.window(address.sub_partition, address.grain, address.key)
+        if tracked and has_grain and is_member
+        else None
     )
 
 

@@ -30,11 +30,11 @@ def overview(connection: sa.Connection, node: Node) -> list[Group]:
 
 
 def _by_state(node: Node, listed: Sequence[Listed]) -> list[Group]:
-    found: dict[str | None, list[WaitingExample]] = {}
+    examples_by_state: dict[str | None, list[WaitingExample]] = {}
     for each in listed:
         name = each.partition.key if each.partition.feed == node.feed else str(each.partition)
-        found.setdefault(each.state, []).append(WaitingExample(name, each.reason))
-    return [_group(node, state, examples) for state, examples in sorted(found.items(), key=str)]
+        examples_by_state.setdefault(each.state, []).append(WaitingExample(name, each.reason))
+    return [_group(node, state, examples) for state, examples in sorted(examples_by_state.items(), key=str)]
 
 
 def _holes(node: Node, keys: Sequence[str], published: set[str]) -> list[str]:

@@ -27,8 +27,8 @@ def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
         return None
     lineage = by_events.pipelines
     is_read = isinstance(lineage, LineageTable | LineageFile)
-    known = _known(graph, _read(lineage)) if is_read else _by_origin(graph, graph.parents(node))
-    return by_events.consumer(node.feed, frozenset(parent.feed for parent in graph.parents(node)), known)
+    pipelines = _declared_pipelines(graph, _read(lineage)) if is_read else _by_origin(graph, graph.parents(node))
+    return by_events.consumer(node.feed, frozenset(parent.feed for parent in graph.parents(node)), pipelines)
 
 
 def published(graph: "Graph", retired: Collection[Feed] = ()) -> frozenset[PipelineTable]:
@@ -37,12 +37,12 @@ def published(graph: "Graph", retired: Collection[Feed] = ()) -> frozenset[Pipel
     Event tables are left out, as others publish their events, and so are retired datasets.
     """
     own = {feed: graph.node(feed) for feed in graph.own()}  # Inputs first: each needs only those before it.
-    others = [node for node in graph.by_feed.values() if node.feed not in own]
+    foreign_nodes = [node for node in graph.by_feed.values() if node.feed not in own]
     versions = {feed: graph.assets.get(node.key).code_version or "" for feed, node in own.items()}
     location = min(map(str, own), default="")
     return frozenset(
         PipelineTable(name, str(feed), versions.get(feed, ""), location)
-        for name, feeds in _by_origin(graph, [*others, *own.values()]).items()
+        for name, feeds in _by_origin(graph, [*foreign_nodes, *own.values()]).items()
         for feed in feeds
         if feed not in retired and not isinstance(graph.node(feed).declaration, EventTable)
     )
@@ -55,33 +55,33 @@ def _read(lineage: LineageTable | LineageFile) -> Lineage:
     return read_lineage(expand(lineage.url), lineage.table, lineage.pipeline, lineage.table_name, lineage.schema)
 
 
-def _known(graph: "Graph", lineage: Lineage) -> Pipelines:
+def _declared_pipelines(graph: "Graph", lineage: Lineage) -> Pipelines:
     by_name = graph.by_table_name() | {str(feed): feed for feed in graph.by_feed}
     return {name: frozenset(by_name[table] for table in tables if table in by_name) for name, tables in lineage.items()}
 
 
 def _by_origin(graph: "Graph", nodes: Iterable["Node"]) -> Pipelines:
     """Return tables by the origin of their correlation ids: those of one origin carry the same."""
-    known, found = dict[Feed, str](), dict[str, frozenset[Feed]]()
+    origin_by_feed, tables_by_origin = dict[Feed, str](), dict[str, frozenset[Feed]]()
     for node in nodes:
-        name = _origin(graph, node, known)
-        found[name] = found.get(name, frozenset()) | {node.feed}
-    return found
+        name = _origin(graph, node, origin_by_feed)
+        tables_by_origin[name] = tables_by_origin.get(name, frozenset()) | {node.feed}
+    return tables_by_origin
 
 
-def _origin(graph: "Graph", node: "Node", known: dict[Feed, str]) -> str:
-    """Return the origin of a table's correlation ids; `known` keeps those that were found already."""
-    if node.feed not in known:
-        known[node.feed] = _found(graph, node, known)
-    return known[node.feed]
+def _origin(graph: "Graph", node: "Node", origin_by_feed: dict[Feed, str]) -> str:
+    """Return the origin of a table's correlation ids; `origin_by_feed` keeps those that were found already."""
+    if node.feed not in origin_by_feed:
+        origin_by_feed[node.feed] = _origin_of_inputs(graph, node, origin_by_feed)
+    return origin_by_feed[node.feed]
 
 
-def _found(graph: "Graph", node: "Node", known: dict[Feed, str]) -> str:
+def _origin_of_inputs(graph: "Graph", node: "Node", origin_by_feed: dict[Feed, str]) -> str:
     """Return the origin: that of the input if there is one, combined from several, new for many partitions of one."""
     if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)
     parents = graph.parents(node)
     if any(not graph.is_one_to_one(parent, node) for parent in parents):
         return str(node.feed)
-    origins = sorted({_origin(graph, parent, known) for parent in parents})
+    origins = sorted({_origin(graph, parent, origin_by_feed) for parent in parents})
     return origins[0] if len(origins) == 1 else f"({' + '.join(origins)})"

@@ -31,22 +31,22 @@ def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger
     if not forms:
         return
     with ledger.read() as connection:
-        known = get_cursors(connection, forms.keys())
+        recorded_forms = get_cursors(connection, forms.keys())
     for name, (node, form) in forms.items():
-        if known.get(name) != form:
+        if recorded_forms.get(name) != form:
             try:
-                _look_at(graph, node if name in known else None, ledger, now, {name: form})
+                _look_at(graph, node if name in recorded_forms else None, ledger, now, {name: form})
             except Exception:  # A mapping may be user code: the next process tries again.
                 _logger.exception("%s is partitioned otherwise, and it cannot be said what that affects", node.feed)
 
 
-def there(connection: sa.Connection, node: Node) -> set[Partition]:
+def existing_partitions(connection: sa.Connection, node: Node) -> set[Partition]:
     """Return the partitions of an input that have an update; all of an event table, as its events say what is there."""
-    known = {*node.partitions}
+    partitions = {*node.partitions}
     if node.source:
-        return known
+        return partitions
     published = {Partition(node.feed, key) for key in updates.published_keys(connection, node.feed)}
-    return known & ({each.parent for each in published} if node.is_appendable else published)
+    return partitions & ({each.parent for each in published} if node.is_appendable else published)
 
 
 def _name(node: Node) -> str:
@@ -67,12 +67,14 @@ def _look_at(graph: Graph, node: Node | None, ledger: Ledger, now: datetime, for
         listed = due.listed(connection, node.feed)
         gone = [each for each in listed if existence(node.partitions_def, each.partition.key, now) is Existence.NEVER]
         due.remove(connection, gone)
-        found = {parent: there(connection, parent) for parent in graph.parents(node)}
-        outputs = {each for parent, some in found.items() for each in graph.downstream(parent, node, some)}
+        partitions_by_parent = {parent: existing_partitions(connection, parent) for parent in graph.parents(node)}
+        outputs = {
+            each for parent, some in partitions_by_parent.items() for each in graph.downstream(parent, node, some)
+        }
         number = log.last(connection)
         due.wake(connection, [_woken(node, output, number, now) for output in sorted(outputs)], now)
         if node.by_events:
-            _deliver(graph, connection, node, outputs - _with_history(connection, node), found, now)
+            _deliver(graph, connection, node, outputs - _with_history(connection, node), partitions_by_parent, now)
 
 
 def _with_history(connection: sa.Connection, node: Node) -> set[Partition]:
@@ -86,10 +88,10 @@ def _deliver(
     connection: sa.Connection,
     node: Node,
     new: Collection[Partition],
-    found: Mapping[Node, Collection[Partition]],
+    partitions_by_parent: Mapping[Node, Collection[Partition]],
     now: datetime,
 ) -> None:
-    read = [partition for some in found.values() for partition in some]
+    read = [partition for some in partitions_by_parent.values() for partition in some]
     for partition, numbers in event_store.since(connection, dict.fromkeys(read, 0)).items():
         outputs = [output for output, _ in graph.affected(node, partition, now) or () if output in new]
         inbox.deliver(connection, [(output, number) for output in outputs for number in numbers])

@@ -77,10 +77,10 @@ def _with_history(
     counted = today[: settings().max_requests - len(free)]
     after = spent.plus(len(counted), sum(sizes[output] for block in counted for output in block))
     goes = {output for block in today for output in block}
-    left = [output for output in outputs if output not in goes]
-    after = after.filled(rules) if left else after
+    remaining = [output for output in outputs if output not in goes]
+    after = after.filled(rules) if remaining else after
     last = spent.plus(len(today), sum(sizes[output] for output in goes)).filled(rules)
-    held = {output: why for output in left if (why := why_not(rules, last, sizes[output]))}
+    held = {output: why for output in remaining if (why := why_not(rules, last, sizes[output]))}
     return RequestedRuns(free, counted, held, (spent, after))
 
 
@@ -90,22 +90,22 @@ def _room(rules: History, spent: Spent) -> int | None:
 
 
 def claimed(
-    graph: Graph, ledger: Ledger, asked: RequestedRuns, listed: Mapping[Partition, Listed], now: datetime
+    graph: Graph, ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, Listed], now: datetime
 ) -> Blocks:
     """Claim on the list the runs to request now, and return them; what is beyond the day's limit waits there.
 
     History is claimed as a whole or not: another process may have requested some, or spent of the limit, since then.
     """
-    outputs = [output for block in asked.free for output in block]
-    mine = [item.partition for item in due.claim(ledger, [listed[output] for output in outputs], now)]
+    outputs = [output for block in requested.free for output in block]
+    claimed_outputs = [item.partition for item in due.claim(ledger, [listed[output] for output in outputs], now)]
     # Another process has requested the rest since: a range has no gaps.
-    free = asked.free if mine == outputs else in_turn(graph, ledger, mine, now)
-    ready = [listed[output] for block in asked.counted for output in block]
-    if asked.spent is None or not _counts(ledger, ready, asked.spent, now):
+    free = requested.free if claimed_outputs == outputs else in_turn(graph, ledger, claimed_outputs, now)
+    ready = [listed[output] for block in requested.counted for output in block]
+    if requested.spent is None or not _counts(ledger, ready, requested.spent, now):
         return free
     # After a kill before this, the next tick decides about it again, and holds it.
-    due.hold(ledger, {listed[output]: why for output, why in asked.held.items()}, asked.spent[0].next_day)
-    return [*free, *asked.counted]
+    due.hold(ledger, {listed[output]: why for output, why in requested.held.items()}, requested.spent[0].next_day)
+    return [*free, *requested.counted]
 
 
 def _counts(ledger: Ledger, ready: Sequence[Listed], spent: tuple[Spent, Spent], now: datetime) -> bool:
@@ -134,14 +134,14 @@ def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[
     by_feed: dict[Feed, list[str]] = {}
     for output in (each for each in outputs if each not in alone):
         by_feed.setdefault(output.feed, []).append(output.key)
-    found = [
+    blocks = [
         [Partition(feed, path) for path in block]
         for feed, paths in by_feed.items()
         for block in in_blocks(graph.node(feed).partitions_def, paths, _most_in_a_run(graph.node(feed)))
     ]
-    found += [[output] for output in outputs if output in alone]
+    blocks += [[output] for output in outputs if output in alone]
     order = {output: number for number, output in enumerate(outputs)}
-    return sorted(found, key=lambda block: min(order[output] for output in block))
+    return sorted(blocks, key=lambda block: min(order[output] for output in block))
 
 
 def _most_in_a_run(node: Node) -> int:

@@ -44,29 +44,33 @@ def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> s
     it does not wait for its neighbours.
     """
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
-    made = {run.run_id: outputs_of(graph, run) for run in unfinished}
-    joint = [(run.run_id, output) for run in unfinished if RANGE_START in run.tags for output in made[run.run_id]]
+    outputs_by_run = {run.run_id: outputs_of(graph, run) for run in unfinished}
+    joint = [
+        (run.run_id, output) for run in unfinished if RANGE_START in run.tags for output in outputs_by_run[run.run_id]
+    ]
     with ledger.read() as connection:
         ended = runs.ended_in(connection, joint) if joint else set[tuple[str, Partition]]()
         running = {run.output for run in runs.running(connection)}
-    return running | {output for run_id, outputs in made.items() for output in outputs if (run_id, output) not in ended}
+    return running | {
+        output for run_id, outputs in outputs_by_run.items() for output in outputs if (run_id, output) not in ended
+    }
 
 
 def outputs_of(graph: Graph, run: dg.DagsterRun) -> set[Partition]:
     """Return the partitions of datasets that a Dagster run is to build; none for a key of no partition (any more)."""
-    known = [key for key in run.asset_selection or () if key in graph.by_key and graph.by_key[key].outputs]
-    found: set[Partition] = set()
-    for node in map(graph.dataset, known):
+    asset_keys = [key for key in run.asset_selection or () if key in graph.by_key and graph.by_key[key].outputs]
+    outputs: set[Partition] = set()
+    for node in map(graph.dataset, asset_keys):
         with suppress(Exception):  # Dagster raises errors of many classes, of its own and of Python.
-            found |= {node.partition(key) for key in named_by(node.partitions_def, run.tags)}
-    return found
+            outputs |= {node.partition(key) for key in named_by(node.partitions_def, run.tags)}
+    return outputs
 
 
 def queued(graph: Graph, instance: dg.DagsterInstance, output: Partition) -> list[str]:
     """Return, in words, the runs that wait in Dagster's queue to build an output."""
-    found = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
-    mine = [run for run in found if output in outputs_of(graph, run)]
-    return [f"run {run.run_id} waits in Dagster's queue{_pools(run)}" for run in mine]
+    queued_runs = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
+    building = [run for run in queued_runs if output in outputs_of(graph, run)]
+    return [f"run {run.run_id} waits in Dagster's queue{_pools(run)}" for run in building]
 
 
 def _pools(run: dg.DagsterRun) -> str:
@@ -87,8 +91,8 @@ def requests_for(
         for item, verdict in decided
         if _is_ready(graph, verdict) and verdict.output not in busy
     }
-    asked = of_a_tick(graph, ledger, {output: verdict.bytes for output, (_, verdict) in free.items()}, now)
-    blocks = claimed(graph, ledger, asked, {output: item for output, (item, _) in free.items()}, now)
+    requested = of_a_tick(graph, ledger, {output: verdict.bytes for output, (_, verdict) in free.items()}, now)
+    blocks = claimed(graph, ledger, requested, {output: item for output, (item, _) in free.items()}, now)
     return [joint([_request(graph, *free[output], now) for output in block]) for block in blocks]
 
 
@@ -97,7 +101,7 @@ def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now:
 
     Requests for assets that are none of ours stay as they are: their functions may not support it. History is last.
     """
-    found, ours = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()
+    kept, groups = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()
     for each in requests:
         keys = frozenset(each.asset_selection or ())
         if keys and keys <= graph.by_key.keys():
@@ -105,12 +109,12 @@ def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now:
             output = node.partition(each.partition_key)
             is_old = is_history(graph, output, now)
             alike = is_old, keys, frozenset(each.asset_check_keys or ())
-            ours.setdefault(alike, {})[output] = _without_priority(each) if is_old else each
+            groups.setdefault(alike, {})[output] = _without_priority(each) if is_old else each
         else:
-            found.append(each)
-    blocks = [(those, block) for those in ours.values() for block in in_turn(graph, ledger, those, now)]
+            kept.append(each)
+    blocks = [(those, block) for those in groups.values() for block in in_turn(graph, ledger, those, now)]
     blocks.sort(key=lambda each: place(graph, each[1][0], now))
-    return [*found, *(joint([those[output] for output in block]) for those, block in blocks)]
+    return [*kept, *(joint([those[output] for output in block]) for those, block in blocks)]
 
 
 def _without_priority(request: dg.RunRequest) -> dg.RunRequest:

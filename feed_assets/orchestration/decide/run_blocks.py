@@ -37,12 +37,12 @@ def in_blocks(partitions_def: Partitions, paths: Collection[str], limit: int) ->
     """
     if len(paths) < 2 or limit == 1:
         return _singly(paths)
-    found = _singly(paths)
+    ranges = _singly(paths)
     # Errors have many Dagster and Python classes: a partition may have been removed since the decision.
     with suppress(Exception):
-        found = _cut(partitions_def, paths, limit)
+        ranges = _cut(partitions_def, paths, limit)
     order = {path: number for number, path in enumerate(paths)}
-    return sorted(found, key=lambda block: min(order[path] for path in block))
+    return sorted(ranges, key=lambda block: min(order[path] for path in block))
 
 
 def _singly(paths: Collection[str]) -> list[list[str]]:

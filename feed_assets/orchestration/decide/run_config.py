@@ -76,14 +76,16 @@ def run_spec_in(config: RunConfig) -> RunSpec:
     return RunSpec(slices, Plan(kind, config.plan_config), config.consumes)
 
 
-def _slice_of(number: int, given: SliceConfig) -> Slice:
+def _slice_of(number: int, config: SliceConfig) -> Slice:
     """Return a slice as a value. Raise InvalidDefinition, which names it, if it is none."""
     try:
-        piece = given.slice
+        piece = config.slice
     except (InvalidName, InvalidEvent, ValueError) as error:
-        raise InvalidDefinition(f"slices[{number}] of {given.table}: {error}") from error
+        raise InvalidDefinition(f"slices[{number}] of {config.table}: {error}") from error
     if (piece.start or "") > piece.end:
-        raise InvalidDefinition(f"slices[{number}] of {given.table}: after is {given.after}, which is later than upto.")
+        raise InvalidDefinition(
+            f"slices[{number}] of {config.table}: after is {config.after}, which is later than upto."
+        )
     return piece
 
 
@@ -93,14 +95,14 @@ def _kind(config: RunConfig) -> Kind:
             return "incremental"
         case "reload":
             return "reload"
-        case found:
-            raise InvalidDefinition(f"plan is {found!r}: expected 'reload' or 'incremental'.")
+        case other:
+            raise InvalidDefinition(f"plan is {other!r}: expected 'reload' or 'incremental'.")
 
 
 def parameters_of(config: RunConfig) -> str | None:
     """Return a run's configuration as JSON to be kept, without defaults; None if it has only defaults."""
-    told = config.model_dump(mode="json", exclude_defaults=True)
-    return shown(json.dumps(told, sort_keys=True)) if told else None
+    parameters = config.model_dump(mode="json", exclude_defaults=True)
+    return shown(json.dumps(parameters, sort_keys=True)) if parameters else None
 
 
 def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[str, Any]:

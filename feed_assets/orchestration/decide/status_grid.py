@@ -77,7 +77,7 @@ class Status:
     elsewhere: tuple[due_counts.Group, ...]
     """Partitions that are due and not shown, by dataset and verdict."""
     notes: tuple[str, ...]
-    asked: tuple[Feed, ...] = ()
+    requested: tuple[Feed, ...] = ()
     """The requested datasets; () means all."""
 
 
@@ -86,8 +86,8 @@ def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
 
     Raise InvalidName if no asset has one of the feeds.
     """
-    mine = [graph.node(feed) for feed in feeds] or graph.by_feed.values()
-    return [node for node in mine if not isinstance(node.declaration, Rejects)]
+    candidates = [graph.node(feed) for feed in feeds] or graph.by_feed.values()
+    return [node for node in candidates if not isinstance(node.declaration, Rejects)]
 
 
 def status_of(
@@ -107,23 +107,27 @@ def status_of(
     notes = dict[str, str]()
     due = due_counts.by_state(connection)
     count = PERIODS_OF_ONE if len(asked_for) == 1 else PERIODS
-    asked = extents_within(nodes, slots, notes) if slots else newest_extents(connection, nodes, due, now, count, notes)
-    mine = [node for node in nodes if node.feed in asked]
-    shown, unbuilt = _shown(connection, [(node, asked[node.feed]) for node in mine], now)
-    shown |= _decided(graph, connection, shown, now)
-    shown |= _missed(graph, (shown[at] for at in unbuilt), now)
-    shown |= _expected(connection, [shown[at] for at in unbuilt])
-    shown = _with_stopped(connection, mine, shown)
-    rows = [row for node in mine for row in _rows(node, asked[node.feed], shown)]
+    extents_by_feed = (
+        extents_within(nodes, slots, notes) if slots else newest_extents(connection, nodes, due, now, count, notes)
+    )
+    listed_nodes = [node for node in nodes if node.feed in extents_by_feed]
+    shown_by_partition, unbuilt = _shown_partitions(
+        connection, [(node, extents_by_feed[node.feed]) for node in listed_nodes], now
+    )
+    shown_by_partition |= _decided(graph, connection, shown_by_partition, now)
+    shown_by_partition |= _missed(graph, (shown_by_partition[at] for at in unbuilt), now)
+    shown_by_partition |= _expected(connection, [shown_by_partition[at] for at in unbuilt])
+    shown_by_partition = _with_stopped(connection, listed_nodes, shown_by_partition)
+    rows = [row for node in listed_nodes for row in _rows(node, extents_by_feed[node.feed], shown_by_partition)]
     if slots is None:
         rows.sort(key=lambda row: worst_first(row.shown))
     marked = tuple(_with_marks(connection, rows))
-    stale, in_all = status_facts.stale(connection, [node.feed for node in mine if _is_built(node)], STALE_SHOWN)
-    notes |= {str(feed): why for feed, why in pauses.paused(connection, [node.feed for node in mine]).items()}
-    said = tuple(f"{name}: {why}" for name, why in [*notes.items(), *_of_topics(connection, mine)])
-    elsewhere = tuple(_elsewhere(due, {node.feed for node in mine}, shown))
-    found = tuple(_holes(connection, marked))
-    return Status(now, slots, marked, found, tuple(stale), in_all, elsewhere, said, tuple(asked_for))
+    stale, in_all = status_facts.stale(connection, [node.feed for node in listed_nodes if _is_built(node)], STALE_SHOWN)
+    notes |= {str(feed): why for feed, why in pauses.paused(connection, [node.feed for node in listed_nodes]).items()}
+    remarks = tuple(f"{name}: {why}" for name, why in [*notes.items(), *_of_topics(connection, listed_nodes)])
+    elsewhere = tuple(_elsewhere(due, {node.feed for node in listed_nodes}, shown_by_partition))
+    row_holes = tuple(_holes(connection, marked))
+    return Status(now, slots, marked, row_holes, tuple(stale), in_all, elsewhere, remarks, tuple(asked_for))
 
 
 def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
@@ -135,12 +139,12 @@ def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed
     """Return what is wrong with topics and tables of warehouses, by table and check."""
     declared = [(node.feed, node.declaration) for node in nodes]
     tables = [feed for feed, each in declared if isinstance(each, EventTable) and (each.topic or each.loaded)]
-    known = quality.check_states(connection, [Partition(feed, "") for feed in tables]) if tables else {}
-    return {(at.feed, check): each.reason for (at, check), each in known.items() if each.reason}
+    states = quality.check_states(connection, [Partition(feed, "") for feed in tables]) if tables else {}
+    return {(at.feed, check): each.reason for (at, check), each in states.items() if each.reason}
 
 
 def _with_stopped(
-    connection: sa.Connection, nodes: Iterable[Node], shown: Mapping[Partition, Shown]
+    connection: sa.Connection, nodes: Iterable[Node], shown_by_partition: Mapping[Partition, Shown]
 ) -> dict[Partition, Shown]:
     """Show as an issue a table that has stopped or lacks rows; one that was never loaded only if that is late."""
     warned = _warned(connection, nodes)
@@ -151,7 +155,7 @@ def _with_stopped(
         at: replace(each, state=CellState.MISSING if at.feed in calm else CellState.ISSUE, why=stopped[at.feed])
         if at.feed in stopped and each.state in (CellState.COMPLETE, CellState.MISSING)
         else each
-        for at, each in shown.items()
+        for at, each in shown_by_partition.items()
     }
 
 
@@ -159,64 +163,71 @@ def _is_built(node: Node) -> bool:
     return isinstance(node.declaration, Dataset)
 
 
-def _shown(
-    connection: sa.Connection, asked: Sequence[tuple[Node, Mapping[Partition, Extent]]], now: datetime
+def _shown_partitions(
+    connection: sa.Connection, node_extents: Sequence[tuple[Node, Mapping[Partition, Extent]]], now: datetime
 ) -> tuple[dict[Partition, Shown], list[Partition]]:
     """Return the partitions as they are shown, and those of them that have no valid update."""
-    all_asked = [each for node, extents in asked for each in _asked(node, extents)]
-    known = status_facts.grid_facts(connection, all_asked)
-    found: dict[Partition, Shown] = {}
-    for _, extents in asked:
+    all_asked = [each for node, extents in node_extents for each in _queried(node, extents)]
+    facts = status_facts.grid_facts(connection, all_asked)
+    shown_by_partition: dict[Partition, Shown] = {}
+    for _, extents in node_extents:
         for at, extent in extents.items():
-            its = known[at]
+            its = facts[at]
             state, why = judge(its, is_over=extent.end is None or extent.end <= now)
-            found[at] = Shown(at, extent.start, extent.end, state, why, its.verdict, its.since)
-    return found, [at for at in found if not known[at].published]
+            shown_by_partition[at] = Shown(at, extent.start, extent.end, state, why, its.verdict, its.since)
+    return shown_by_partition, [at for at in shown_by_partition if not facts[at].published]
 
 
 def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Partition, Shown]:
     """Return partitions that missed a deadline, with it in the reason. Those that a person must mend keep their own."""
-    found: dict[Partition, Shown] = {}
+    late_partitions: dict[Partition, Shown] = {}
     for each in unbuilt:
         node = graph.by_feed[each.partition.feed]
         is_late = _is_built(node) and each.state in _COMES_BY_ITSELF
-        if is_late and (said := deadline_said(node, each.partition, now, only_missed=True)):
-            found[each.partition] = replace(each, why="; ".join(filter(None, [each.why, said])))
-    return found
+        if is_late and (deadline := deadline_said(node, each.partition, now, only_missed=True)):
+            late_partitions[each.partition] = replace(each, why="; ".join(filter(None, [each.why, deadline])))
+    return late_partitions
 
 
 def _expected(connection: sa.Connection, unbuilt: Sequence[Shown]) -> dict[Partition, Shown]:
     """Return partitions that are late by a cadence, with the text of the alert: since when they are expected."""
     by_itself = {each.partition: each for each in unbuilt if each.state in _COMES_BY_ITSELF}
-    said = expected_cursor.late(connection, by_itself)
+    reasons = expected_cursor.late(connection, by_itself)
     return {
-        at: replace(by_itself[at], why="; ".join(filter(None, [by_itself[at].why, why]))) for at, why in said.items()
+        at: replace(by_itself[at], why="; ".join(filter(None, [by_itself[at].why, why]))) for at, why in reasons.items()
     }
 
 
 def _decided(
-    graph: Graph, connection: sa.Connection, shown: Mapping[Partition, Shown], now: datetime
+    graph: Graph, connection: sa.Connection, shown_by_partition: Mapping[Partition, Shown], now: datetime
 ) -> dict[Partition, Shown]:
     """Return missing partitions of our datasets as they would be decided: what is not due has no verdict in the ledger.
 
     Only the newest ones are decided. The error of a mapping that raises is reported when there is something to decide.
     """
-    ours = {node.feed for node in graph.datasets()}
-    missing = [each for each in shown.values() if each.state is CellState.MISSING and each.partition.feed in ours]
+    own_feeds = {node.feed for node in graph.datasets()}
+    missing = [
+        each
+        for each in shown_by_partition.values()
+        if each.state is CellState.MISSING and each.partition.feed in own_feeds
+    ]
     missing.sort(key=lambda each: each.start or now, reverse=True)
     needs: list[Need] = []
     for each in missing[:DECISIONS]:
         with suppress(Exception):
             needs.append(graph.need(each.partition))
-    found: dict[Partition, Shown] = {}
+    decided: dict[Partition, Shown] = {}
     for verdict in decide_needs(connection, needs, now):
-        each, known = shown[verdict.output], PartitionFacts(verdict=verdict.state.value, reason=verdict.reason)
-        state = each.state if verdict.state is State.WAITS_FOR_INPUT else judge(known, is_over=True)[0]
-        found[verdict.output] = replace(each, state=state, verdict=verdict.state.value, why=verdict.reason)
-    return found
+        each, facts = (
+            shown_by_partition[verdict.output],
+            PartitionFacts(verdict=verdict.state.value, reason=verdict.reason),
+        )
+        state = each.state if verdict.state is State.WAITS_FOR_INPUT else judge(facts, is_over=True)[0]
+        decided[verdict.output] = replace(each, state=state, verdict=verdict.state.value, why=verdict.reason)
+    return decided
 
 
-def _asked(node: Node, extents: Mapping[Partition, Extent]) -> list[ShownPartition]:
+def _queried(node: Node, extents: Mapping[Partition, Extent]) -> list[ShownPartition]:
     is_table = isinstance(node.declaration, EventTable)
     grain = own_grain(node) if node.tracked else None
     return [
@@ -236,18 +247,20 @@ def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddre
     return tuple(WindowAddress(node.feed, sub_partition, each.grain, each.key) for each in filled)
 
 
-def _rows(node: Node, extents: Mapping[Partition, Extent], shown: Mapping[Partition, Shown]) -> list[GridRow]:
+def _rows(
+    node: Node, extents: Mapping[Partition, Extent], shown_by_partition: Mapping[Partition, Shown]
+) -> list[GridRow]:
     """Return one row for each key of the dimensions beside time, or one for all."""
     by_key: dict[str, list[Partition]] = {}
     for at in extents:
         by_key.setdefault(at.key.partition("/")[2] if times_of(node.partitions_def) else at.key, []).append(at)
     if len(by_key) > ROWS_EACH:
-        return [GridRow(node, f"{len(by_key)} keys", tuple(shown[at] for at in extents))]
-    found = [
-        GridRow(node, key, tuple(shown[at] for at in mine), line_of(node, extents[mine[0]]))
+        return [GridRow(node, f"{len(by_key)} keys", tuple(shown_by_partition[at] for at in extents))]
+    rows = [
+        GridRow(node, key, tuple(shown_by_partition[at] for at in mine), line_of(node, extents[mine[0]]))
         for key, mine in by_key.items()
     ]
-    return found or [GridRow(node, "", ())]
+    return rows or [GridRow(node, "", ())]
 
 
 def _with_marks(connection: sa.Connection, rows: Sequence[GridRow]) -> Iterable[GridRow]:
@@ -265,14 +278,14 @@ def _with_marks(connection: sa.Connection, rows: Sequence[GridRow]) -> Iterable[
 def _holes(connection: sa.Connection, rows: Iterable[GridRow]) -> Iterable[tuple[GridRow, Hole]]:
     """Yield the first hole of each line of the state store; of other rows, the holes among what is shown."""
     lines = {row.line: at for row in rows if (at := _hole_of(row))}
-    said, behind = status_facts.window_reasons(connection, lines.values()), next_done(connection, lines.values())
+    texts, behind = status_facts.window_reasons(connection, lines.values()), next_done(connection, lines.values())
     for row in rows:
         if row.line is None:
             yield from ((row, each) for each in holes(row.shown))
         elif row.line in lines and row.marks.latest:
             at = lines[row.line]
             end = _start(row, at, behind[at]) if at in behind else row.marks.latest
-            yield row, Hole(row.marks.contiguous, end, said[at])
+            yield row, Hole(row.marks.contiguous, end, texts[at])
 
 
 def _start(row: GridRow, at: WindowAddress, key: str) -> datetime:
@@ -293,13 +306,13 @@ def _hole_of(row: GridRow) -> WindowAddress | None:
 
 
 def _elsewhere(
-    due: Iterable[due_counts.Group], feeds: set[Feed], shown: Mapping[Partition, Shown]
+    due: Iterable[due_counts.Group], feeds: set[Feed], shown_by_partition: Mapping[Partition, Shown]
 ) -> Iterable[due_counts.Group]:
     counts: dict[tuple[Feed, str | None], int] = {}
-    for at, each in shown.items():
+    for at, each in shown_by_partition.items():
         counts[at.feed, each.verdict] = counts.get((at.feed, each.verdict), 0) + 1
     for group in due:
-        left = group.count - counts.get((group.feed, status_facts.verdict_of(group.state)), 0)
-        if group.feed in feeds and left > 0:
-            others = (each for each in group.examples if Partition(group.feed, each.key) not in shown)
-            yield replace(group, count=left, examples=tuple(others))
+        count = group.count - counts.get((group.feed, status_facts.verdict_of(group.state)), 0)
+        if group.feed in feeds and count > 0:
+            examples = (each for each in group.examples if Partition(group.feed, each.key) not in shown_by_partition)
+            yield replace(group, count=count, examples=tuple(examples))

@@ -47,13 +47,13 @@ def keys_of(node: Node, typed: Sequence[str], now: datetime) -> list[str]:
 
 def within(node: Node, typed: Sequence[str]) -> list[str]:
     """Return what was typed, with each year, month or day (`2024`, `2024-02`) replaced by the partitions in it."""
-    found = list[str]()
+    keys = list[str]()
     for each in typed:
         begins = re.fullmatch(r"\d{4}(-\d\d){0,2}", each) and not _is_key(node, each)
         begun = (f"{each}-", f"{each}/")  # A longer date, or keys of other dimensions.
         inside = [part.key for part in node.partitions if part.key.startswith(begun)] if begins else []
-        found += inside or [each]
-    return found
+        keys += inside or [each]
+    return keys
 
 
 def _is_key(node: Node, typed: str) -> bool:
@@ -106,13 +106,13 @@ def _expected(definition: Partitions, path: str) -> str:
     """Return a text that names what exists nearest to a path."""
     if definition is None:
         return "the dataset has no partitions. Leave it out"
-    found = _segments(definition, path)
-    if found is None:
+    segments = _segments(definition, path)
+    if segments is None:
         names = [*by_dimension(definition)]
         if len(names) == 1:
             return "expected a key without '/'"
         return f"expected {'/'.join(names)}, or {BAR.join(sorted(names))} as the UI writes it"
-    return "; ".join(_nearest(part, key) for part, key in found if not part.has_partition_key(key))
+    return "; ".join(_nearest(part, key) for part, key in segments if not part.has_partition_key(key))
 
 
 def _segments(definition: Partitions, path: str) -> list[tuple[dg.PartitionsDefinition[str], str]] | None:
@@ -125,8 +125,8 @@ def _nearest(definition: dg.PartitionsDefinition[str], key: str) -> str:
     """Return a text that names the existing keys most like `key`, or the first and the last in order of time."""
     if isinstance(definition, dg.TimeWindowPartitionsDefinition):
         first, last = definition.get_first_partition_key(), definition.get_last_partition_key()
-        said = f"expected {first} to {last} in place of {key!r}, or a range, FIRST...LAST"
-        return said if first else "none exists yet"
+        expected = f"expected {first} to {last} in place of {key!r}, or a range, FIRST...LAST"
+        return expected if first else "none exists yet"
     keys = definition.get_partition_keys()
     like = get_close_matches(key, keys, NEAREST)
     return f"expected {some(like or keys, NEAREST)} in place of {key!r}" if keys else "none exists yet"

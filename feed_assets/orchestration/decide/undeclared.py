@@ -24,9 +24,9 @@ NAMED = 3
 def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed, str]:
     """Return the feeds of the blackboard that no code location on this ledger declares, with the text of the alert."""
     declared = sorted(map(str, graph.by_feed))
-    found = [feed for feed in read.feeds(board) if feed not in graph.by_feed]
-    known = known_feeds(ledger, [*map(str, found)])
-    return {feed: _near(feed, declared) for feed in found if str(feed) not in known}
+    undeclared = [feed for feed in read.feeds(board) if feed not in graph.by_feed]
+    known_names = known_feeds(ledger, [*map(str, undeclared)])
+    return {feed: _near(feed, declared) for feed in undeclared if str(feed) not in known_names}
 
 
 def known_feeds(ledger: Ledger, feeds: Sequence[str]) -> set[str]:
@@ -45,11 +45,11 @@ def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[P
 
     A time window that is not over will be one later. A batch stands for the partition that holds it.
     """
-    found, bare = {*keys}, set[str]()
+    paths, bare = {*keys}, set[str]()
     if node.is_appendable:
-        bare = {key for key in found if len(key.split("/") if key else ()) == len(by_dimension(node.partitions_def))}
-        found = {key.rpartition("/")[0] for key in found - bare}
-    never = [key for key in sorted(found) if existence(node.partitions_def, key, now) is Existence.NEVER]
+        bare = {key for key in paths if len(key.split("/") if key else ()) == len(by_dimension(node.partitions_def))}
+        paths = {key.rpartition("/")[0] for key in paths - bare}
+    never = [key for key in sorted(paths) if existence(node.partitions_def, key, now) is Existence.NEVER]
     strange = {key: _expected(node, key, now) for key in never} | {key: _without_batch(key) for key in bare}
     return {Partition(node.feed, key): why for key, why in strange.items()}
 
@@ -71,12 +71,14 @@ def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
     Partitions before the first one are left out: a producer's history begins where it likes. So are feeds of intake,
     which checks what it publishes.
     """
-    found = {str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services.board, services.ledger).items()}
+    reasons = {
+        str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services.board, services.ledger).items()
+    }
     for node in (node for node in graph.foreign() if not node.by_intake):
         with services.ledger.read() as connection:
             keys = {*updates.published_keys(connection, node.feed)}
         strange = unknown_partitions(node, keys, now)
         late = [at for at in strange if not is_before_the_first(node.partitions_def, at.key)]
         if late:
-            found[str(node.feed)] = f"nobody reads {some([*map(str, late)], NAMED)}: {strange[late[0]]}"
-    return found
+            reasons[str(node.feed)] = f"nobody reads {some([*map(str, late)], NAMED)}: {strange[late[0]]}"
+    return reasons

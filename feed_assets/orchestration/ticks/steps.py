@@ -34,9 +34,9 @@ def _finish(tick: Tick, _: OutOfTime) -> None:
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
     """Record the new valid updates of foreign feeds, and missing ones of our own."""
-    found = discover(tick.services, tick.graph.polled(), out_of_time, tick.graph.appendable())
-    tick.is_complete &= found.is_complete
-    tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in found.failed.items()}
+    discovered = discover(tick.services, tick.graph.polled(), out_of_time, tick.graph.appendable())
+    tick.is_complete &= discovered.is_complete
+    tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in discovered.failed.items()}
     _verify(tick, out_of_time)
 
 
@@ -45,28 +45,28 @@ def _verify(tick: Tick, out_of_time: OutOfTime) -> None:
 
     Updates that cannot be checked now are in the log: an alert would end with the next tick, which checks others.
     """
-    found = verify(tick.services, tick.graph.own(), tick.graph.by_feed, out_of_time)
-    if found.is_other_blackboard:
-        tick.problems |= found.problems
+    verified = verify(tick.services, tick.graph.own(), tick.graph.by_feed, out_of_time)
+    if verified.is_other_blackboard:
+        tick.problems |= verified.problems
     else:
-        for feed, why in found.problems.items():
+        for feed, why in verified.problems.items():
             tick.context.log.warning(f"{feed}: {why}")
-    for feed in {gone.partition.feed for gone in found.gone}:
-        tick.problems[str(feed)] = some([str(gone) for gone in found.gone if gone.partition.feed == feed], NAMED)
+    for feed in {gone.partition.feed for gone in verified.gone}:
+        tick.problems[str(feed)] = some([str(gone) for gone in verified.gone if gone.partition.feed == feed], NAMED)
 
 
 def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
     """Record the new events of the source."""
     source = sources_of(tick.graph)[tick.source or ""]
-    found = ingest(tick.graph, tick.services, source, tick.now, out_of_time)
-    tick.is_complete &= found.is_complete
-    tick.problems |= found.problems
-    if source.parts and len(found.problems) == len(source.parts):
-        tick.unreadable = some([f"{part}: {why}" for part, why in found.problems.items()], NAMED)
-    for part, why in found.waits.items():
+    ingested = ingest(tick.graph, tick.services, source, tick.now, out_of_time)
+    tick.is_complete &= ingested.is_complete
+    tick.problems |= ingested.problems
+    if source.parts and len(ingested.problems) == len(source.parts):
+        tick.unreadable = some([f"{part}: {why}" for part, why in ingested.problems.items()], NAMED)
+    for part, why in ingested.waits.items():
         tick.context.log.warning(f"{part}: {why}")
-    if found.rejected:
-        tick.context.log.warning(f"{found.rejected} rows are no events: feed-assets events ls --rejected lists them")
+    if ingested.rejected:
+        tick.context.log.warning(f"{ingested.rejected} rows are no events: feed-assets events ls --rejected lists them")
 
 
 def _extend(tick: Tick, _: OutOfTime) -> None:
@@ -96,9 +96,9 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
     # This is read before: if an output is built meanwhile, its verdict is older and must not be requested.
     tick.busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
     decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time, tick.busy)
-    tick.decided += decided.found
+    tick.decided += decided.verdicts
     tick.is_complete &= decided.is_complete
-    for _, verdict in decided.found:
+    for _, verdict in decided.verdicts:
         if verdict.published and verdict.state in (State.WAITS_FOR_INPUT, State.WAITS_FOR_A_PERSON):
             tick.context.log.warning(f"{verdict.output} {verdict.state.value}: {verdict.reason}")
 
