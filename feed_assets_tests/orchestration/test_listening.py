@@ -97,7 +97,7 @@ def test_the_begin_and_end_of_runs_wake_no_tick():
     run = log.Change(Partition(Feed.parse(RAW), DAY), log.RUN, "a run", utc_now())
 
     def begin(tick: Tick, _: OutOfTime) -> None:
-        looks.append(tick.heard)
+        looks.append(tick.last_logged)
         with tick.ledger.change() as connection:
             log.append(connection, [run])
 

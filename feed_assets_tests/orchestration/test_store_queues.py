@@ -247,6 +247,6 @@ def test_who_waits_for_what_is_being_recorded_waits_no_longer_than_it_listens(cl
     listens = Listening(ends=0.05, recording=recording)
     with recording:
         listens.wait_for_all()
-        assert listens.left() > 0
+        assert listens.seconds_left() > 0
     listens.over.set()
     assert listens.is_over()

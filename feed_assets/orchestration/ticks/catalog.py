@@ -30,22 +30,22 @@ class Catalog:
         A None, too, moves the subscriber on: the log is kept as long as some subscriber has not read it.
         """
         with self.ledger.read() as connection:
-            found = log.after(connection, last, _EVERYTHING, limit)
-            mine = {each.partition for each in found if each.kind == log.UPDATE and self._table_of(each.partition)}
-            newest = updates.newest(connection, mine)
-        return [(each.sequence, self._registered(each.partition, newest, mine)) for each in found]
+            changes = log.after(connection, last, _EVERYTHING, limit)
+            batches = {each.partition for each in changes if each.kind == log.UPDATE and self._table_of(each.partition)}
+            newest = updates.newest(connection, batches)
+        return [(each.sequence, self._registered(each.partition, newest, batches)) for each in changes]
 
     def _registered(
-        self, batch: Partition, newest: dict[Partition, updates.UpdateRow], mine: set[Partition]
+        self, batch: Partition, newest: dict[Partition, updates.UpdateRow], batches: set[Partition]
     ) -> Registered | None:
-        table = self._table_of(batch) if batch in mine else None
+        table = self._table_of(batch) if batch in batches else None
         start = _start(self.graph.by_feed[batch.feed].partitions_def, batch) if table else None
         if table is None or start is None:
             return None
         _, *beside, name = batch.key.split("/")
-        said = {"date": f"{start:%Y-%m-%d}", "hour": f"{start:%H}", "batch": name}
-        said |= zip(_beside(self.graph.by_feed[batch.feed].partitions_def), beside, strict=True)
-        values, row = tuple(said[key] for key in table.keys), newest.get(batch)
+        value_by_key = {"date": f"{start:%Y-%m-%d}", "hour": f"{start:%H}", "batch": name}
+        value_by_key |= zip(_beside(self.graph.by_feed[batch.feed].partitions_def), beside, strict=True)
+        values, row = tuple(value_by_key[key] for key in table.keys), newest.get(batch)
         return Registered(table, values, f"{self.board}/{batch.path}/{row.id}/" if row else None)
 
     def _table_of(self, batch: Partition) -> GlueTable | None:

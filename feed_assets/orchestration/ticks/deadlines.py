@@ -43,13 +43,15 @@ def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], 
         batch_sets.newest(connection, watched).keys() | closures.closed(connection, watched).keys() if watched else ()
     )
     late = {feed: [at for at in mine if at not in built] for feed, mine in due_now.items()}
-    told = opened.difference(built).union(*(mine[-ALERTS:] for mine in late.values()))
-    more = {mine[-ALERTS]: len({*mine} - told) for mine in late.values() if {*mine} - told}
-    said = {each.partition: each for feed in {at.feed for at in told} for each in due.listed(connection, feed)}
+    reported = opened.difference(built).union(*(mine[-ALERTS:] for mine in late.values()))
+    older_counts = {mine[-ALERTS]: len({*mine} - reported) for mine in late.values() if {*mine} - reported}
+    listed_by_partition = {
+        each.partition: each for feed in {at.feed for at in reported} for each in due.listed(connection, feed)
+    }
     return {
-        name: f"{why}{f' {more[at]} older ones are late, too.' if at in more else ''}"
-        for at in sorted(told)
-        for name, why in _said(nodes[at.feed], at, said.get(at), now)
+        name: f"{why}{f' {older_counts[at]} older ones are late, too.' if at in older_counts else ''}"
+        for at in sorted(reported)
+        for name, why in _reasons(nodes[at.feed], at, listed_by_partition.get(at), now)
     }
 
 
@@ -58,8 +60,8 @@ def _wait_of(node: Node) -> Wait | None:
 
 
 def _partition_in(name: str) -> Partition | None:
-    kind, _, rest = name.partition(":")
-    path, _, _ = rest.rpartition("|")
+    kind, _, address = name.partition(":")
+    path, _, _ = address.rpartition("|")
     return _of(path) if kind == DEADLINE else None
 
 
@@ -76,8 +78,8 @@ def _watched(node: Node, since: datetime, now: datetime) -> list[Partition]:
     warn = wait.deadline if wait.warn is None else wait.warn
     first, last = max(now - LOOK_BACK, since) - wait.deadline, now - warn
     paths = paths_within(node.partitions_def, first, last, {}) if first < last else []
-    found = [Partition(node.feed, path) for path in paths]
-    return [at for at in found if _is_alarming(node, at, now)][-PARTITIONS_WATCHED:]
+    partitions = [Partition(node.feed, path) for path in paths]
+    return [at for at in partitions if _is_alarming(node, at, now)][-PARTITIONS_WATCHED:]
 
 
 def _is_alarming(node: Node, output: Partition, now: datetime) -> bool:
@@ -87,7 +89,7 @@ def _is_alarming(node: Node, output: Partition, now: datetime) -> bool:
     return first is not None and first <= now
 
 
-def _said(node: Node, output: Partition, listed: due.Listed | None, now: datetime) -> Iterator[tuple[str, str]]:
+def _reasons(node: Node, output: Partition, listed: due.Listed | None, now: datetime) -> Iterator[tuple[str, str]]:
     waits, name = waits_for(node, output), f"{output.feed}|{output.key}"
     if waits.deadline is None:
         return

@@ -67,9 +67,11 @@ class Naming:
 
     def unborn(self, events: Sequence[WriteEvent], now: datetime) -> set[str]:
         """Return the partitions of Kafka topics that Dagster does not have yet: only a tick adds them."""
-        found = {(event.table_name, event.partition_key) for event in events}
-        mine = [(self._nodes[table], key) for table, key in found if table in self._nodes]
-        absent = [(node, key) for node, key in mine if existence(node.partitions_def, key, now) is Existence.NOT_YET]
+        pairs = {(event.table_name, event.partition_key) for event in events}
+        own_pairs = [(self._nodes[table], key) for table, key in pairs if table in self._nodes]
+        absent = [
+            (node, key) for node, key in own_pairs if existence(node.partitions_def, key, now) is Existence.NOT_YET
+        ]
         return {f"{node.feed}/{key}" for node, key in absent if node.partitioned_as}
 
     @cached_property
@@ -134,10 +136,10 @@ def ingest_for(graph: Graph, services: Services, consumers: Sequence[Node], now:
 
 
 def _unread(graph: Graph, services: Services, source: EventSource, now: datetime) -> Iterator[Unread]:
-    found = ingest(graph, services, source, now, lambda: False)
+    ingested = ingest(graph, services, source, now, lambda: False)
     for number, _ in enumerate(source.parts):
         name, cursor = _names(source, number)
-        if why := found.problems.get(name) or found.waits.get(name):
+        if why := ingested.problems.get(name) or ingested.waits.get(name):
             with services.ledger.read() as connection:
                 last = get_cursor(connection, _read_at(cursor))
             yield Unread(name, why, datetime.fromisoformat(last) if last else None)

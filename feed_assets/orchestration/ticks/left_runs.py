@@ -34,12 +34,12 @@ CLOCK_SECONDS = 60
 
 def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[FinishedRun, ...]:
     """Finish the builds that ended without recording it, and fail Dagster's own runs whose process is gone."""
-    left = reconcile(services, has_ended=partial(has_ended, instance))
-    for finished in left:
+    finished_runs = reconcile(services, has_ended=partial(has_ended, instance))
+    for finished in finished_runs:
         if finished.run.dagster_run and is_dead(finished.run.process):
             fail(instance, finished.run.dagster_run, finished.run.process)
     fail_left_runs(instance)
-    return left
+    return finished_runs
 
 
 def fail_left_runs(instance: dg.DagsterInstance) -> None:
@@ -51,11 +51,11 @@ def fail_left_runs(instance: dg.DagsterInstance) -> None:
 
 def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
     """Fail a run whose process is gone, unless it ended since that was seen; cancel one that was to be canceled."""
-    found, why = instance.get_run_by_id(run_id), f"The process of this run is gone ({process})."
-    if found and found.status is dg.DagsterRunStatus.CANCELING:
-        instance.report_run_canceled(found, why)
-    elif found and not found.is_finished:
-        instance.report_run_failed(found, why)
+    run, why = instance.get_run_by_id(run_id), f"The process of this run is gone ({process})."
+    if run and run.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, why)
+    elif run and not run.is_finished:
+        instance.report_run_failed(run, why)
 
 
 def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
@@ -97,9 +97,9 @@ def _named(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float
     return None
 
 
-def _out_of_time(pid: int, seen: float) -> bool:
+def _out_of_time(pid: int, seen_at: float) -> bool:
     try:
         process = psutil.Process(pid)
-        return process.status() == psutil.STATUS_ZOMBIE or process.create_time() > seen + CLOCK_SECONDS
+        return process.status() == psutil.STATUS_ZOMBIE or process.create_time() > seen_at + CLOCK_SECONDS
     except psutil.NoSuchProcess:
         return True

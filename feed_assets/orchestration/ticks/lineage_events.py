@@ -60,7 +60,7 @@ class RunEvents:
     graph: Graph
     board: str
     jobs: Mapping[str, str]
-    others: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
+    foreign_boards: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
     """URLs of others' blackboards by feeds that are on them."""
 
     def event(self, each: RunChange) -> RunEvent:
@@ -76,7 +76,7 @@ class RunEvents:
 
     def _run_facets(self, each: RunChange) -> dict[str, Any]:
         extent, parent = self._extent(each.run.output), each.run.dagster_run or ""
-        own = [_test(found) for found in each.output_findings]
+        own = [_test(finding) for finding in each.output_findings]
         facets = {
             "nominalTime": extent
             and extent.start
@@ -168,7 +168,7 @@ class RunEvents:
         """Return namespace and name of a dataset, as OpenLineage names places."""
         if not on_board:
             return TABLES, str(feed)
-        namespace, prefix = _place(self.others.get(feed, self.board))
+        namespace, prefix = _place(self.foreign_boards.get(feed, self.board))
         return namespace, "/".join(part for part in (prefix, str(feed)) if part)
 
 
@@ -184,21 +184,21 @@ def _place(url: str) -> tuple[str, str]:
 _JOB_TYPE = job_type_job.JobTypeJobFacet("BATCH", "FEED_ASSETS", "DATASET")
 
 
-def _test(found: Finding) -> test_run.TestExecution:
+def _test(finding: Finding) -> test_run.TestExecution:
     """Return a check of what the run wrote itself."""
-    is_good = found.state == quality.PASSED
+    is_good = finding.state == quality.PASSED
     return test_run.TestExecution(
-        found.check, "pass" if is_good else "fail", _severity(found), description=found.reason
+        finding.check, "pass" if is_good else "fail", _severity(finding), description=finding.reason
     )
 
 
-def _assertion(found: Finding) -> data_quality_assertions_dataset.Assertion:
+def _assertion(finding: Finding) -> data_quality_assertions_dataset.Assertion:
     """Return a check of what the run read."""
-    is_good = found.state == quality.PASSED
+    is_good = finding.state == quality.PASSED
     return data_quality_assertions_dataset.Assertion(
-        found.check, is_good, severity=_severity(found), name=found.check, description=found.reason
+        finding.check, is_good, severity=_severity(finding), name=finding.check, description=finding.reason
     )
 
 
-def _severity(found: Finding) -> str:
-    return "warn" if found.state == quality.WARNED else "error"
+def _severity(finding: Finding) -> str:
+    return "warn" if finding.state == quality.WARNED else "error"

@@ -61,14 +61,14 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     for done in swept.done:
         context.log.info(str(done))
     pruned = _prune(services.ledger, now, lambda: monotonic() > deadline)
-    ours = Ours(graph, services.ledger, now)
-    alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now, ours.has)
-    left = sweep_scratch(settings().spark_conf.get_secret_value())
-    rotten = _look_for_bit_rot(services, graph, ours)
+    own_alerts = Ours(graph, services.ledger, now)
+    alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now, own_alerts.has)
+    scratch = sweep_scratch(settings().spark_conf.get_secret_value())
+    rotten = _look_for_bit_rot(services, graph, own_alerts)
     for line in rotten.problems.values() if rotten else ():
         context.log.warning(line)
     _put_cursors(services.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
-    return dg.SkipReason(_message(swept, pruned, rotten, left))
+    return dg.SkipReason(_message(swept, pruned, rotten, scratch))
 
 
 orphans_sensor = dg.SensorDefinition(
@@ -92,8 +92,8 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
     After a kill before the cursors move, the next tick reads once more what stays.
     """
     with ledger.read() as connection:
-        known = get_cursors(connection, [_PRUNED, _PRUNED_UPTO])
-    after, done = known.get(_PRUNED_UPTO, ""), known.get(_PRUNED)
+        cursors = get_cursors(connection, [_PRUNED, _PRUNED_UPTO])
+    after, done = cursors.get(_PRUNED_UPTO, ""), cursors.get(_PRUNED)
     if done and not after and now < datetime.fromisoformat(done) + PRUNE_PAUSE:
         return None
     days = settings().log_days
@@ -103,22 +103,24 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
     return pruned
 
 
-def _look_for_bit_rot(services: Services, graph: Graph, ours: Ours) -> "Rotten | None":
+def _look_for_bit_rot(services: Services, graph: Graph, own_alerts: Ours) -> "Rotten | None":
     """Read some newest updates, within time of its own: otherwise slow ones would have no turn at all."""
     from feed_assets.runs.bit_rot import look_in_turn  # With pyarrow and numpy, a third of importing feed_assets.
 
     with services.ledger.read() as connection:
-        known = {alert.name: alert.reason for alert in alerts.open_alerts(connection)}
-    names = {name.removeprefix(f"{DAMAGED}:"): why for name, why in known.items() if name.startswith(f"{DAMAGED}:")}
-    mine = {name: why for name, why in names.items() if ours.has_feed(name.partition("|")[0])}
+        reason_by_alert = {alert.name: alert.reason for alert in alerts.open_alerts(connection)}
+    names = {
+        name.removeprefix(f"{DAMAGED}:"): why for name, why in reason_by_alert.items() if name.startswith(f"{DAMAGED}:")
+    }
+    own_names = {name: why for name, why in names.items() if own_alerts.has_feed(name.partition("|")[0])}
     deadline = monotonic() + settings().tick_seconds / 2
-    rotten = look_in_turn(services, graph.own(), mine, ours.now, lambda: monotonic() > deadline)
+    rotten = look_in_turn(services, graph.own(), own_names, own_alerts.now, lambda: monotonic() > deadline)
     if rotten:
-        alerts.keep(services.ledger, DAMAGED, rotten.damaged, ours.now, ours.has_feed)
+        alerts.keep(services.ledger, DAMAGED, rotten.damaged, own_alerts.now, own_alerts.has_feed)
     return rotten
 
 
-def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None", left: Sequence[Path]) -> str:
+def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None", scratch: Sequence[Path]) -> str:
     lines = [str(each) for each in swept.done[:LINES_PER_MESSAGE]]
     if len(swept.done) > LINES_PER_MESSAGE:
         lines.append(f"and {len(swept.done) - LINES_PER_MESSAGE} more, see the log")
@@ -128,7 +130,7 @@ def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None", le
         lines.append(f"{swept.claims} old claims removed")
     if pruned and pruned.total:
         lines.append(f"{pruned.total} old rows of the ledger removed")
-    lines += [f"removed {each}: scratch files of a Spark that was killed" for each in left]
+    lines += [f"removed {each}: scratch files of a Spark that was killed" for each in scratch]
     if swept.stopped:
         lines.append("the time was over: the next tick goes on")
     return "\n".join(lines) or "No orphans."

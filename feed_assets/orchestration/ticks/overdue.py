@@ -86,7 +86,7 @@ class _FeedCheck:
     due: datetime
 
     @property
-    def asked(self) -> list[ShownPartition]:
+    def queried(self) -> list[ShownPartition]:
         """Return the partitions as the ledger is queried for them."""
         is_table = isinstance(self.node.declaration, EventTable)
         return [
@@ -103,19 +103,19 @@ def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, st
         if not watched:
             return {}
         before, last = expected_cursor.last_results(connection, watched), log.last(connection)
-        known = {at: before.get(at) or begin(cadence, now, last) for at, (_, cadence) in watched.items()}
-        changes, upto = _changes(connection, min(each.position for each in known.values()), last)
+        expectations = {at: before.get(at) or begin(cadence, now, last) for at, (_, cadence) in watched.items()}
+        changes, upto = _changes(connection, min(each.position for each in expectations.values()), last)
         looks = [
-            _look(graph, node, cadence, known[feed], changes.get(feed, ()), now)
+            _look(graph, node, cadence, expectations[feed], changes.get(feed, ()), now)
             for feed, (node, cadence) in watched.items()
         ]
-        there = _there(connection, looks)
-    found = {look.node.feed: _found(look, there, max(upto, look.expected.position)) for look in looks}
-    if changed := {feed: each for feed, each in found.items() if before.get(feed) != each}:
+        existing = _existing_partitions(connection, looks)
+    updated = {look.node.feed: _updated(look, existing, max(upto, look.expected.position)) for look in looks}
+    if changed := {feed: each for feed, each in updated.items() if before.get(feed) != each}:
         with ledger.write() as connection:
             expected_cursor.keep(connection, changed)
-    told = [(str(look.node.feed), found[look.node.feed], look.reached == look.due) for look in looks]
-    return {feed: not_there(feed, each, is_all=is_all) for feed, each, is_all in told if each.missing}
+    results = [(str(look.node.feed), updated[look.node.feed], look.reached == look.due) for look in looks]
+    return {feed: not_there(feed, each, is_all=is_all) for feed, each, is_all in results if each.missing}
 
 
 def _of_partitions(node: Node) -> Cadence | None:
@@ -125,30 +125,30 @@ def _of_partitions(node: Node) -> Cadence | None:
 def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[Feed, list[log.Numbered]], int]:
     """Return changes after a position that may add or remove partitions, by feed, and the position they reach."""
     changes = log.after(connection, position, last, CHANGES_PER_LOOK) if position < last else ()
-    found: dict[Feed, list[log.Numbered]] = {}
+    changes_by_feed: dict[Feed, list[log.Numbered]] = {}
     for change in changes:
         if change.kind in (log.UPDATE, log.EVENT, log.CLOSED) and change.after not in (log.PRUNED, "closed"):
-            found.setdefault(change.partition.feed, []).append(change)
-    return found, changes[-1].sequence if len(changes) == CHANGES_PER_LOOK else last
+            changes_by_feed.setdefault(change.partition.feed, []).append(change)
+    return changes_by_feed, changes[-1].sequence if len(changes) == CHANGES_PER_LOOK else last
 
 
 def _look(
-    graph: Graph, node: Node, cadence: Cadence, known: Expected, changes: Iterable[log.Numbered], now: datetime
+    graph: Graph, node: Node, cadence: Cadence, expected: Expected, changes: Iterable[log.Numbered], now: datetime
 ) -> _FeedCheck:
     again: dict[str, datetime] = {}
     for change in changes:
         key = graph.parent_partition(change.partition).key
-        if change.sequence <= known.position or not (time := _time_of(node, key)):
+        if change.sequence <= expected.position or not (time := _time_of(node, key)):
             continue
         if change.after in (log.INVALIDATED, "open"):
-            again |= {key: time[1]} if known.since < time[1] <= known.upto else {}
+            again |= {key: time[1]} if expected.since < time[1] <= expected.upto else {}
         elif cadence.cron is None:
-            known = has_come(known, *time, now)
-    due, room = due_upto(cadence, known, now), MISSING_AT_MOST - len(known.missing)
-    new, reached = ended_within(node.partitions_def, known.upto, due, room) if room > 0 else ({}, known.upto)
-    still = still_partitions(node.partitions_def, {**known.missing, **again})
+            expected = has_come(expected, *time, now)
+    due, room = due_upto(cadence, expected, now), MISSING_AT_MOST - len(expected.missing)
+    new, reached = ended_within(node.partitions_def, expected.upto, due, room) if room > 0 else ({}, expected.upto)
+    still = still_partitions(node.partitions_def, {**expected.missing, **again})
     ends = {key: time[1] for key in still if (time := _time_of(node, key))}
-    return _FeedCheck(node, cadence, known, ends | new, reached, due)
+    return _FeedCheck(node, cadence, expected, ends | new, reached, due)
 
 
 def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
@@ -159,20 +159,22 @@ def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
     return None
 
 
-def _there(connection: sa.Connection, looks: Iterable[_FeedCheck]) -> Collection[Partition]:
+def _existing_partitions(connection: sa.Connection, looks: Iterable[_FeedCheck]) -> Collection[Partition]:
     """Return the partitions that exist, or are not expected any more because somebody closed them."""
-    asked = [each for look in looks for each in look.asked]
-    if not asked:
+    queried = [each for look in looks for each in look.queried]
+    if not queried:
         return ()
     return (
-        status_facts.existing(connection, asked)
-        | closures.closed(connection, [each.partition for each in asked]).keys()
+        status_facts.existing(connection, queried)
+        | closures.closed(connection, [each.partition for each in queried]).keys()
     )
 
 
-def _found(look: _FeedCheck, there: Collection[Partition], position: int) -> Expected:
-    feed, known = look.node.feed, look.expected
-    not_in = [key for key in look.ends if Partition(feed, key) not in there]
-    since = {key: expected_since(look.cadence, known, look.ends[key]) for key in not_in if key not in known.missing}
-    kept = {key: known.missing[key] for key in not_in if key in known.missing}
-    return looked(known, max(known.upto, look.reached), position, kept | since)
+def _updated(look: _FeedCheck, existing: Collection[Partition], position: int) -> Expected:
+    feed, expected = look.node.feed, look.expected
+    not_in = [key for key in look.ends if Partition(feed, key) not in existing]
+    since = {
+        key: expected_since(look.cadence, expected, look.ends[key]) for key in not_in if key not in expected.missing
+    }
+    kept = {key: expected.missing[key] for key in not_in if key in expected.missing}
+    return looked(expected, max(expected.upto, look.reached), position, kept | since)

@@ -91,12 +91,14 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
 
     def after(last: int) -> list[tuple[int, Any]]:
         with services.ledger.read() as connection:
-            found = run_changes(connection, last, CHANGES_PER_WRITE)
-        asked = [each.run.dagster_run for each in found if each.run.dagster_run]
-        jobs = {run.run_id: run.job_name for run in instance.get_runs(dg.RunsFilter(run_ids=asked))} if asked else {}
-        others = {feed: settings().place(name).url for feed, name in graph.elsewhere.items()}
-        lineage = RunEvents(graph, services.board.url, jobs, others)
-        return [(each.sequence, lineage.event(each)) for each in found]
+            changes = run_changes(connection, last, CHANGES_PER_WRITE)
+        run_ids = [each.run.dagster_run for each in changes if each.run.dagster_run]
+        jobs = (
+            {run.run_id: run.job_name for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids))} if run_ids else {}
+        )
+        url_by_feed = {feed: settings().place(name).url for feed, name in graph.elsewhere.items()}
+        lineage = RunEvents(graph, services.board.url, jobs, url_by_feed)
+        return [(each.sequence, lineage.event(each)) for each in changes]
 
     return _Outlet(_name(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)
 
@@ -132,14 +134,14 @@ def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[
 
     It is searched for before, too: between two numbers of ours it would not be found afterwards.
     """
-    found = _strangers(services, outlet)
+    foreign_files = _strangers(services, outlet)
     published = 0
-    while count := _publish_some(services, outlet, found):
+    while count := _publish_some(services, outlet, foreign_files):
         published += count
         if count < outlet.limit or out_of_time():
             break
     after = _strangers(services, outlet) if published else ()  # Otherwise it would be the same search again.
-    return sorted({*found, *after})
+    return sorted({*foreign_files, *after})
 
 
 def _strangers(services: Services, outlet: _Outlet[_Event]) -> list[str]:
@@ -148,16 +150,16 @@ def _strangers(services: Services, outlet: _Outlet[_Event]) -> list[str]:
     return [*outlet.sink.strangers(last, lambda: {number for number, _ in outlet.after(last)})]
 
 
-def _publish_some(services: Services, outlet: _Outlet[_Event], taken: list[str]) -> int:
+def _publish_some(services: Services, outlet: _Outlet[_Event], foreign_files: list[str]) -> int:
     """Publish some events, and return how many. The cursor moves last: a sink drops what a kill repeats."""
     with services.ledger.read() as connection:
         last = subscriptions.position(connection, outlet.name)
-    found = outlet.after(last)
-    if found:
-        taken += outlet.sink.publish(found)
+    events = outlet.after(last)
+    if events:
+        foreign_files += outlet.sink.publish(events)
         with services.ledger.write() as connection:
-            subscriptions.advance(connection, outlet.name, found[-1][0])
-    return len(found)
+            subscriptions.advance(connection, outlet.name, events[-1][0])
+    return len(events)
 
 
 def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
@@ -176,7 +178,7 @@ def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
 def _as_event(transition: Transition) -> WriteEvent:
     """Return a transition as an event of its dataset: it wrote no data, and its context has both states."""
     at, bounds = transition.address, {"start": transition.start, "end": transition.end}
-    said = {name: getattr(transition, name) for name in ("why", "who") if getattr(transition, name)}
+    causes = {name: getattr(transition, name) for name in ("why", "who") if getattr(transition, name)}
     states = {"grain": at.grain, "sub_partition": at.sub_partition, "from": transition.before, "to": transition.after}
     times = {name: moment.isoformat() for name, moment in bounds.items()}
     return WriteEvent(
@@ -186,7 +188,7 @@ def _as_event(transition: Transition) -> WriteEvent:
         f"{at.partition.path}#{transition.sequence}",
         Operation.UPDATE,
         at.partition.key,
-        {NO_NEW_DATA: True, "transition": {**states, **times, **said}},
+        {NO_NEW_DATA: True, "transition": {**states, **times, **causes}},
     )
 
 

@@ -37,8 +37,8 @@ def pull_files(tick: Tick, out_of_time: OutOfTime) -> None:
     with tick.ledger.read() as connection:
         wrong = intake_files.wrong(connection, since)
     for feed, files in wrong.items():
-        said = some([f"{each.file.key}: {each.reason}" for each in files], NAMED)
-        tick.problems.setdefault(str(feed), f"not pulled: {said}. Ask the partner.")
+        reasons = some([f"{each.file.key}: {each.reason}" for each in files], NAMED)
+        tick.problems.setdefault(str(feed), f"not pulled: {reasons}. Ask the partner.")
 
 
 def _pull_due(tick: Tick, sources: Iterable[PullSource], out_of_time: OutOfTime) -> None:
@@ -52,10 +52,10 @@ def _pull_due(tick: Tick, sources: Iterable[PullSource], out_of_time: OutOfTime)
 
 def pulled(graph: Graph, now: datetime) -> list[PullSource]:
     """Return the sources that are pulled into the feeds of a code location."""
-    found = [(node, node.declaration) for node in graph.foreign()]
+    declarations = [(node, node.declaration) for node in graph.foreign()]
     return [
         PullSource(node.feed, declared.intake, partial(_key_of, node, now=now))
-        for node, declared in found
+        for node, declared in declarations
         if isinstance(declared, Foreign) and isinstance(declared.intake, Pull)
     ]
 

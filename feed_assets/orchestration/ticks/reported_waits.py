@@ -16,13 +16,13 @@ def tell_waits(tick: Tick, _: OutOfTime) -> None:
     if tick.raised:
         return
     nodes, most = {node.feed: node for node in tick.graph.datasets_of(tick.source)}, min(TOLD, tick.budget.reports)
-    found = to_tell(tick.ledger, nodes.keys(), most)
-    tick.told += found
-    tick.reports = [*tick.reports, *(_observation(nodes[each.partition.feed], each) for each in found)]
-    tick.is_complete &= len(found) < most
+    changed = to_tell(tick.ledger, nodes.keys(), most)
+    tick.reported_waits += changed
+    tick.reports = [*tick.reports, *(_observation(nodes[each.partition.feed], each) for each in changed)]
+    tick.is_complete &= len(changed) < most
 
 
 def _observation(node: Node, item: Listed) -> dg.AssetObservation:
     state, why = item.state or "", item.reason or ""
-    told = {"verdict": state, "why": why, "since": dg.MetadataValue.timestamp(item.since)}
-    return dg.AssetObservation(node.key, f"{state}: {why}", told, node.key_of(item.partition))
+    metadata = {"verdict": state, "why": why, "since": dg.MetadataValue.timestamp(item.since)}
+    return dg.AssetObservation(node.key, f"{state}: {why}", metadata, node.key_of(item.partition))

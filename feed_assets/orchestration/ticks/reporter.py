@@ -110,10 +110,10 @@ def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
         changes = [*log.newest_of(connection, start.waiting), *new]
         fates = _fates(tick, connection, changes)
         ready = [each for each in changes if fates[each] == "report"]
-        told = {each: each.kind == log.WINDOW for each in ready[:limit]}
+        is_window = {each: each.kind == log.WINDOW for each in ready[:limit]}
         tick.reports = [
-            *_REPORTS_OF[kind](tick.graph, connection, [each for each in told if not told[each]]),
-            *of_windows(tick.graph, connection, [each for each in told if told[each]]),
+            *_REPORTS_OF[kind](tick.graph, connection, [each for each in is_window if not is_window[each]]),
+            *of_windows(tick.graph, connection, [each for each in is_window if is_window[each]]),
         ]
     waiting = [each.sequence for each in changes if fates[each] == "wait"] + [each.sequence for each in ready[limit:]]
     reached = new[-1].sequence if len(new) == limit else upto
@@ -132,14 +132,14 @@ def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
 def _confirmed(tick: Tick, last: int) -> LogPosition:
     """Return the last position whose reports this instance has stored; the beginning if the log is a new one."""
     storage, key = tick.context.instance.daemon_cursor_storage, f"{REPORTED}/{tick.context.sensor_name}"
-    known = storage.get_cursor_values({key}).get(key)
-    given, _, _ = (tick.context.cursor or "").partition("/")
-    both = LogPosition.parse(known or ""), LogPosition.parse(given)
-    found = max(both, key=lambda each: (each.sequence, -len(each.waiting)))
-    found = found if found.sequence <= last else LogPosition()
-    if str(found) != known:
-        storage.set_cursor_values({key: str(found)})
-    return found
+    stored = storage.get_cursor_values({key}).get(key)
+    tick_position, _, _ = (tick.context.cursor or "").partition("/")
+    both = LogPosition.parse(stored or ""), LogPosition.parse(tick_position)
+    position = max(both, key=lambda each: (each.sequence, -len(each.waiting)))
+    position = position if position.sequence <= last else LogPosition()
+    if str(position) != stored:
+        storage.set_cursor_values({key: str(position)})
+    return position
 
 
 Fate = Literal["report", "wait", "drop"]
@@ -148,18 +148,20 @@ Fate = Literal["report", "wait", "drop"]
 def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -> dict[Numbered, Fate]:
     newest = updates.newest(connection, [each.partition for each in changes if each.kind == log.UPDATE])
     by_run = runs.in_dagster(connection, [row.run for row in newest.values() if row.run])
-    found: dict[Numbered, Fate | None] = {each: _fate(tick, each) for each in changes}
-    found |= dict.fromkeys(unsaid(tick.graph, connection, changes), "drop")
-    open_ones = [each for each in changes if found[each] is None]
+    fates: dict[Numbered, Fate | None] = {each: _fate(tick, each) for each in changes}
+    fates |= dict.fromkeys(unsaid(tick.graph, connection, changes), "drop")
+    open_ones = [each for each in changes if fates[each] is None]
     rows = {each: newest[each.partition] for each in open_ones if _is_as_made(each, newest)}
     made_by = {each: by_run[row.run] for each, row in rows.items() if row.run in by_run}
     of_id = {run_id: tick.context.instance.get_run_by_id(run_id) for run_id in {*made_by.values()}}
-    told = _told(tick, made_by)  # read last: of a run that was over by then, Dagster has all that it ever will
+    stored = _stored_reports(
+        tick, made_by
+    )  # read last: of a run that was over by then, Dagster has all that it ever will
     for each in open_ones:
         run = of_id.get(made_by.get(each, ""))
-        is_told = run is not None and (_place(tick, each), run.run_id, rows[each].id) in told
-        found[each] = _fate_of_made(run, is_told)
-    return {each: fate or "report" for each, fate in found.items()}
+        is_told = run is not None and (_place(tick, each), run.run_id, rows[each].id) in stored
+        fates[each] = _fate_of_made(run, is_told)
+    return {each: fate or "report" for each, fate in fates.items()}
 
 
 def _is_as_made(change: Numbered, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
@@ -203,21 +205,21 @@ def _fate_of_made(run: dg.DagsterRun | None, has_told: bool) -> Fate:
 _Place = tuple[dg.AssetKey, str | None]
 
 
-def _told(tick: Tick, made: Iterable[Numbered]) -> set[tuple[_Place, str, str]]:
+def _stored_reports(tick: Tick, changes: Iterable[Numbered]) -> set[tuple[_Place, str, str]]:
     """Return what Dagster has of these, by its index of assets: place, run, and the update that this run reported.
 
     A run's own log may have more, as Dagster writes the one after the other. A report that many others followed is left
     out, and made once more.
     """
     keys = dict[dg.AssetKey, set[str | None]]()
-    for asset, key in (_place(tick, each) for each in made):
+    for asset, key in (_place(tick, each) for each in changes):
         keys.setdefault(asset, set()).add(key)
-    found = set[tuple[_Place, str, str]]()
+    reports = set[tuple[_Place, str, str]]()
     for asset, partitions in keys.items():
-        wanted = dg.AssetRecordsFilter(asset, asset_partitions=sorted(filter(None, partitions)) or None)
-        records = tick.context.instance.fetch_materializations(wanted, limit=NEWEST * len(partitions)).records
-        found |= {((asset, record.partition_key), record.run_id, _update_id(record)) for record in records}
-    return found
+        record_filter = dg.AssetRecordsFilter(asset, asset_partitions=sorted(filter(None, partitions)) or None)
+        records = tick.context.instance.fetch_materializations(record_filter, limit=NEWEST * len(partitions)).records
+        reports |= {((asset, record.partition_key), record.run_id, _update_id(record)) for record in records}
+    return reports
 
 
 def _place(tick: Tick, change: Numbered) -> _Place:
@@ -226,8 +228,8 @@ def _place(tick: Tick, change: Numbered) -> _Place:
 
 
 def _update_id(record: dg.EventLogRecord) -> str:
-    told = record.asset_materialization.metadata.get(UPDATE_ID) if record.asset_materialization else None
-    return str(told.value) if told else ""
+    entry = record.asset_materialization.metadata.get(UPDATE_ID) if record.asset_materialization else None
+    return str(entry.value) if entry else ""
 
 
 def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
@@ -304,15 +306,17 @@ def _columns(graph: Graph, node: Node, event: Recorded) -> Mapping[str, Any]:
     columns = event.context.get(COLUMNS)
     if not isinstance(node.declaration, EventTable) or not node.declaration.loaded or not columns:
         return {}
-    found = [
+    table_columns = [
         dg.TableColumn(each["name"], each["type"], each["description"], dg.TableColumnConstraints(each["nullable"]))
         for each in columns
     ]
     loaded = node.declaration.loaded
     source = graph.by_feed[loaded.dataset].key if isinstance(loaded, LoadedDataset) else None
-    deps = {each.name: [dg.TableColumnDep(source, each.name)] for each in found if source and each.name[0] != "_"}
+    deps = {
+        each.name: [dg.TableColumnDep(source, each.name)] for each in table_columns if source and each.name[0] != "_"
+    }
     lineage = {"dagster/column_lineage": dg.TableColumnLineage(deps)} if deps else {}
-    return {"dagster/column_schema": dg.TableSchema(found), **lineage}
+    return {"dagster/column_schema": dg.TableSchema(table_columns), **lineage}
 
 
 _REPORTS_OF: dict[str, Callable[[Graph, sa.Connection, Sequence[Numbered]], list[Report]]] = {

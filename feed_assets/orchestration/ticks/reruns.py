@@ -27,12 +27,14 @@ def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """
     with ledger.read() as connection:
         noted = [each for each in replaced_updates.unreported(connection) if each.partition.feed in graph.by_feed]
-        taken = sorted(noted[:UPDATES_PER_TICK])
-        found = [effect(connection, each.partition, each.update) for each in taken if _is_told(graph, each.partition)]
-    late = [each for each in found if each and each.inputs]
+        reported = sorted(noted[:UPDATES_PER_TICK])
+        effects = [
+            effect(connection, each.partition, each.update) for each in reported if _is_told(graph, each.partition)
+        ]
+    late = [each for each in effects if each and each.inputs]
     reports = [_report(graph, feed, [*mine]) for feed, mine in groupby(late, lambda each: each.partition.feed)]
-    if taken:
-        replaced_updates.report(ledger, taken, reports, now)
+    if reported:
+        replaced_updates.report(ledger, reported, reports, now)
 
 
 def _is_told(graph: Graph, partition: Partition) -> bool:
@@ -42,11 +44,11 @@ def _is_told(graph: Graph, partition: Partition) -> bool:
 
 def _report(graph: Graph, dataset: Feed, effects: Sequence[Effect]) -> RerunReport:
     owners = {owner for each in effects for read in each.inputs for owner in _owners(graph, read.feed)}
-    said = [str(each) for each in effects[:TOLD]]
-    if left := len(effects) - len(said):
-        said.append(f"and {left} more: see `feed-assets late report {dataset} PARTITION`")
+    lines = [str(each) for each in effects[:TOLD]]
+    if omitted := len(effects) - len(lines):
+        lines.append(f"and {omitted} more: see `feed-assets late report {dataset} PARTITION`")
     newest = max(effects, key=lambda each: (each.after.id, each.partition))
-    return RerunReport(dataset, f"{newest.partition.key} {newest.after.id}", "\n".join(said), tuple(sorted(owners)))
+    return RerunReport(dataset, f"{newest.partition.key} {newest.after.id}", "\n".join(lines), tuple(sorted(owners)))
 
 
 def _owners(graph: Graph, feed: Feed) -> tuple[str, ...]:

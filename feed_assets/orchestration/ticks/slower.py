@@ -23,7 +23,7 @@ UPDATES_LOOKED_AT = 100
 """Number of newest updates of a dataset that are compared: once all are of the new code, its time is the norm."""
 
 
-def keep_slower(graph: Graph, ledger: Ledger, now: datetime, ours: Ours) -> None:
+def keep_slower(graph: Graph, ledger: Ledger, now: datetime, own_alerts: Ours) -> None:
     """Open and resolve these alerts: only datasets with an event since the last check are checked, all at once.
 
     Open alerts of the others stay. The cursors move last: a kill before that repeats the check.
@@ -33,13 +33,13 @@ def keep_slower(graph: Graph, ledger: Ledger, now: datetime, ours: Ours) -> None
     with ledger.read() as connection:
         newest = event_store.newest_of(connection, pairs)
         last = {_cursor(feed): f"{each.sequence} {factor}" for feed, each in newest.items()}
-        known = get_cursors(connection, last.keys())
-        new = {feed: firsts for feed, firsts in pairs.items() if last.get(_cursor(feed)) != known.get(_cursor(feed))}
-        found = durations_of(connection, new, UPDATES_LOOKED_AT) if new and factor else {}
+        cursors = get_cursors(connection, last.keys())
+        new = {feed: firsts for feed, firsts in pairs.items() if last.get(_cursor(feed)) != cursors.get(_cursor(feed))}
+        durations_by_pair = durations_of(connection, new, UPDATES_LOOKED_AT) if new and factor else {}
         opened = alerts.open_alerts(connection)
     kept = {key: why for feed, key, why in _open(opened) if feed in pairs.keys() - new.keys()}
-    alerts.keep(ledger, SLOWER, kept | _slower(found, factor), now, ours.has_feed)
-    if moved := {name: value for name, value in last.items() if known.get(name) != value}:
+    alerts.keep(ledger, SLOWER, kept | _slower(durations_by_pair, factor), now, own_alerts.has_feed)
+    if moved := {name: value for name, value in last.items() if cursors.get(name) != value}:
         with ledger.write() as connection:
             put_cursors(connection, moved)
 
@@ -56,14 +56,14 @@ def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
             yield Feed.parse(key.partition("|")[0]), key, each.reason
 
 
-def _slower(found: Mapping[tuple[Feed, Feed], Iterable[Duration]], factor: float) -> dict[str, str]:
+def _slower(durations_by_pair: Mapping[tuple[Feed, Feed], Iterable[Duration]], factor: float) -> dict[str, str]:
     """Return the reasons of open alerts by the rest of their names."""
     reasons: dict[str, str] = {}
-    for (first, last), durations in found.items():
-        seen = compared(trend(durations))
-        if seen and seen.times > factor:
+    for (first, last), durations in durations_by_pair.items():
+        comparison = compared(trend(durations))
+        if comparison and comparison.times > factor:
             reasons[f"{last}|{first}"] = (
-                f"{last} is slower since its code has changed: from {first} {seen}; more than {factor:g} times is an "
-                f"alert. See `feed-assets events stats {first} {last}`, and FEED_ASSETS_SLOWER_FACTOR."
+                f"{last} is slower since its code has changed: from {first} {comparison}; more than {factor:g} times "
+                f"is an alert. See `feed-assets events stats {first} {last}`, and FEED_ASSETS_SLOWER_FACTOR."
             )
     return reasons

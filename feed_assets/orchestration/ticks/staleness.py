@@ -22,7 +22,7 @@ ROWS = 100
 def stale_states(
     connection: sa.Connection,
     feeds: Sequence[Feed],
-    known: Mapping[tuple[Partition, str], CheckState],
+    recorded: Mapping[tuple[Partition, str], CheckState],
 ) -> dict[tuple[Partition, str], CheckState]:
     """Return the state of the check of each dataset that is out of date, or was when the check was judged last.
 
@@ -31,23 +31,23 @@ def stale_states(
     by_feed: dict[Feed, list[Stale]] = {}
     for each in stale(connection, feeds)[0]:
         by_feed.setdefault(each.partition.feed, []).append(each)
-    found = {(Partition(feed, ""), STALE): _state(mine) for feed, mine in by_feed.items()}
-    passed = {key: CheckState(quality.PASSED, None) for key in known if key[1] == STALE}
-    return passed | found
+    states = {(Partition(feed, ""), STALE): _state(mine) for feed, mine in by_feed.items()}
+    passed = {key: CheckState(quality.PASSED, None) for key in recorded if key[1] == STALE}
+    return passed | states
 
 
-def _state(mine: Sequence[Stale]) -> CheckState:
+def _state(partitions: Sequence[Stale]) -> CheckState:
     """Return the state by names alone: it is reported again when they change, not when a figure of a reason does."""
-    named = some([each.partition.key or "it" for each in mine], NAMED)
-    feed, is_one = mine[0].partition.feed, len(mine) == 1
-    what = f"{len(mine)} partition{'s' * (not is_one)} {'is' if is_one else 'are'} out of date"
-    return CheckState(quality.WARNED, f"{what}: {named}. See `feed-assets status --stale --dataset {feed}`.")
+    named = some([each.partition.key or "it" for each in partitions], NAMED)
+    feed, is_one = partitions[0].partition.feed, len(partitions) == 1
+    summary = f"{len(partitions)} partition{'s' * (not is_one)} {'is' if is_one else 'are'} out of date"
+    return CheckState(quality.WARNED, f"{summary}: {named}. See `feed-assets status --stale --dataset {feed}`.")
 
 
 def stale_metadata(connection: sa.Connection, feed: Feed) -> dict[str, dg.MetadataValue]:
     """Return what is out of date of a dataset, as a table; {} if all of it is up to date."""
-    found, in_all = stale(connection, [feed], ROWS)
-    if not found:
+    partitions, in_all = stale(connection, [feed], ROWS)
+    if not partitions:
         return {}
     rows = [
         {
@@ -56,7 +56,7 @@ def stale_metadata(connection: sa.Connection, feed: Feed) -> dict[str, dg.Metada
             "since": f"{each.since:%Y-%m-%d %H:%M}",
             "why": each.why,
         }
-        for each in found
+        for each in partitions
     ]
     table = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])
     return {"stale": dg.MetadataValue.int(in_all), "partitions": table}

@@ -41,8 +41,8 @@ def _listen(notified: "Notified", queue: "Queue", listening: Listening) -> None:
     from feed_assets.runs.notified_partitions import received
 
     try:
-        while (left := listening.left()) > 0:
-            messages, _ = received(queue, listening.is_over, ceil(left))
+        while (seconds := listening.seconds_left()) > 0:
+            messages, _ = received(queue, listening.is_over, ceil(seconds))
             with listening.recording:
                 notified.look(queue, messages, lambda: False)  # A few at most, which else would be hidden for a while.
     except FeedAssetsError as error:  # The next tick tries again, and reports it.

@@ -74,8 +74,8 @@ class Budget:
     @property
     def reports(self) -> int:
         """Return how many reports Dagster can store in the time that is left."""
-        left = self.started + self.seconds - monotonic()
-        return min(REPORTS, max(FEWEST_REPORTS, int(left / REPORT_SECONDS)))
+        seconds = self.started + self.seconds - monotonic()
+        return min(REPORTS, max(FEWEST_REPORTS, int(seconds / REPORT_SECONDS)))
 
 
 @dataclass(frozen=True)
@@ -89,17 +89,17 @@ class Listening:
     recording: Lock = field(default_factory=Lock)
     over: Event = field(default_factory=Event)
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds for which it still listens; 0 once it has ended."""
         return 0 if self.over.is_set() else max(self.ends - monotonic(), 0)
 
     def is_over(self) -> bool:
         """Return whether it listens no longer."""
-        return not self.left()
+        return not self.seconds_left()
 
     def wait_for_all(self) -> None:
         """Wait until nobody records, or the time is over."""
-        if self.recording.acquire(timeout=self.left()):
+        if self.recording.acquire(timeout=self.seconds_left()):
             self.recording.release()
 
 
@@ -119,7 +119,7 @@ class Tick:
     """Outputs that were in progress when it was decided."""
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
-    told: list[Listed] = field(default_factory=list[Listed])
+    reported_waits: list[Listed] = field(default_factory=list[Listed])
     """Waiting outputs among the reports; they count as unreported if the tick fails."""
     partitions: Sequence[dg.AddDynamicPartitionsRequest] = ()
     """Partitions that Dagster is to add once the tick is over."""
@@ -131,7 +131,7 @@ class Tick:
     """True if no step has left something to the next tick."""
     raised: Exception | None = None
     """The error of the first step that failed as a whole."""
-    heard: int = 0
+    last_logged: int = 0
     """The number of the last change before this check of the log."""
     beside: list[Callable[[Listening], None]] = field(default_factory=list[Callable[[Listening], None]])
     """Functions that run while the tick listens, each in a thread of its own."""
@@ -201,7 +201,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
     tick = _look(Tick(context, graph, ledger, utc_now(), Budget(settings().tick_seconds), source), steps)
     tick = _listened(tick, [each for each in steps if each.hears])
     if tick.raised:
-        forget(ledger, tick.told)
+        forget(ledger, tick.reported_waits)
         raise tick.raised
     if tick.unreadable and tick.is_complete and not tick.has_effect:
         raise SourceUnavailable(f"the event source {source}: {tick.unreadable}")
@@ -218,7 +218,7 @@ def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
     """Take these steps at one moment, which is Dagster's own, too, and report their problems."""
     with dg.partition_loading_context(dynamic_partitions_store=tick.context.instance) as loading:
         with tick.ledger.read() as connection:
-            tick = replace(tick, now=loading.effective_dt, heard=log.last(connection))
+            tick = replace(tick, now=loading.effective_dt, last_logged=log.last(connection))
         for step in steps:
             _take(step, tick)
         _tell_problems(tick)
@@ -248,9 +248,9 @@ def _has_heard(tick: Tick, listening: Listening) -> bool:
     """
     try:
         sleep(REST_SECONDS)
-        while listening.left():
+        while listening.seconds_left():
             with tick.ledger.read() as connection:
-                if log.has_after(connection, tick.heard):
+                if log.has_after(connection, tick.last_logged):
                     listening.wait_for_all()
                     return True
             sleep(1 / LOOKS_PER_SECOND)
@@ -272,5 +272,5 @@ def _tell_problems(tick: Tick) -> None:
     """Log the problems of a tick, and keep their alerts. It tries everything of its sensor, so former ones are over."""
     for whom, problem in tick.problems.items():
         tick.context.log.warning(f"{whom}: {problem}", extra={PROBLEM: whom})
-    ours = Ours(tick.graph, tick.ledger, tick.now)
-    alerts.keep(tick.ledger, f"{FAILING}:{tick.context.sensor_name}", tick.problems, tick.now, ours.has)
+    own_alerts = Ours(tick.graph, tick.ledger, tick.now)
+    alerts.keep(tick.ledger, f"{FAILING}:{tick.context.sensor_name}", tick.problems, tick.now, own_alerts.has)

@@ -46,8 +46,8 @@ def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
     check_installed()
     from feed_assets.sources.signal_events import partitions_of
 
-    there = {*parts.get_partition_keys()}
-    new = [each for each in partitions_of(topic, ANSWER_SECONDS) if each not in there]
+    present = {*parts.get_partition_keys()}
+    new = [each for each in partitions_of(topic, ANSWER_SECONDS) if each not in present]
     return [parts.build_add_request(new)] if new else []
 
 
@@ -61,19 +61,21 @@ def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
     tables, states_of = followers_of(tick.graph), _states_once()
     with tick.ledger.read() as connection:
         opened = alerts.open_alerts(connection)
-    known = {each.name: each.reason for each in opened if each.name.partition(":")[0] in KINDS}
-    if not tables and not known:
+    opened_reasons = {each.name: each.reason for each in opened if each.name.partition(":")[0] in KINDS}
+    if not tables and not opened_reasons:
         return
-    found = {alert: known[alert] for table in tables for alert in _alerts_of(table) if alert in known}
+    reasons = {
+        alert: opened_reasons[alert] for table in tables for alert in _alerts_of(table) if alert in opened_reasons
+    }
     for table in tables:
         if out_of_time():
             break
         with failing_alone(tick.problems, str(table.feed)), suppress(SourceBusy):  # Its sensor says if that lasts.
-            _look(tick.ledger, table, states_of, known, found)
-    ours = Ours(tick.graph, tick.ledger, tick.now)
+            _look(tick.ledger, table, states_of, opened_reasons, reasons)
+    own_alerts = Ours(tick.graph, tick.ledger, tick.now)
     for kind in KINDS:
-        mine = {name.removeprefix(f"{kind}:"): why for name, why in found.items() if name.startswith(f"{kind}:")}
-        alerts.keep(tick.ledger, kind, {key: why for key, why in mine.items() if why}, tick.now, ours.has_feed)
+        of_kind = {name.removeprefix(f"{kind}:"): why for name, why in reasons.items() if name.startswith(f"{kind}:")}
+        alerts.keep(tick.ledger, kind, {key: why for key, why in of_kind.items() if why}, tick.now, own_alerts.has_feed)
 
 
 def followers_of(graph: Graph) -> list[EventTable]:
@@ -88,20 +90,20 @@ def _alerts_of(table: EventTable) -> list[str]:
 
 
 def _look(
-    ledger: Ledger, table: EventTable, states_of: StatesOf, known: Mapping[str, str], found: dict[str, str]
+    ledger: Ledger, table: EventTable, states_of: StatesOf, opened_reasons: Mapping[str, str], reasons: dict[str, str]
 ) -> None:
-    """Put what is wrong with a topic or a table into `found`, by the names of alerts; '' if nothing is."""
+    """Put what is wrong with a topic or a table into `reasons`, by the names of alerts; '' if nothing is."""
     if not isinstance(table.loaded, LoadedDataset):
         check_installed()
     if table.loaded:
-        found[f"{NOT_LOADED}:{table.feed}"] = _not_loaded(table.loaded, states_of)
+        reasons[f"{NOT_LOADED}:{table.feed}"] = _not_loaded(table.loaded, states_of)
     else:
-        found[f"{DEAD_LETTERS}:{table.feed}"] = _dead(ledger, table.table_name)
+        reasons[f"{DEAD_LETTERS}:{table.feed}"] = _dead(ledger, table.table_name)
     if table.lag is not None:
         alert = f"{BEHIND}:{table.feed}"
         loaded = table.loaded if isinstance(table.loaded, LoadedTopic) else None
         why = _unloaded(loaded, table.lag, states_of) if loaded else _behind(table.table_name, table.lag)
-        found[alert] = (known.get(alert) or why) if why else ""  # Its numbers are those of when it began.
+        reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # Its numbers are those of when it began.
 
 
 def _states_once() -> StatesOf:
@@ -125,12 +127,12 @@ def _states_once() -> StatesOf:
 
 def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str:
     """Return why nothing is loaded yet, why a table has stopped, or how many rows its warehouse could not hold."""
-    mine = [each for each in states_of(loaded.warehouse) if each.topic == loaded.name]
-    if not mine:
+    states = [each for each in states_of(loaded.warehouse) if each.topic == loaded.name]
+    if not states:
         return f"{NOT_YET}{_why_nothing(loaded)}"
-    if mine[0].problem:
-        return f"{loaded.name} is not loaded into {loaded.warehouse} any more: {mine[0].problem}"
-    if not (refused := sum(each.refused for each in mine)):
+    if states[0].problem:
+        return f"{loaded.name} is not loaded into {loaded.warehouse} any more: {states[0].problem}"
+    if not (refused := sum(each.refused for each in states)):
         return ""
     return (
         f"{refused:,} rows of {loaded.name} are none that {loaded.warehouse} can hold. Its table feed_assets.refused "
@@ -155,14 +157,14 @@ def _unloaded(loaded: LoadedTopic, most: int, states_of: StatesOf) -> str:
     from feed_assets.sources.topic_events import clients_for, translated
 
     with translated():
-        found = ends(clients_for(loaded.topic), loaded.topic)
+        end_offsets = ends(clients_for(loaded.topic), loaded.topic)
     nexts = {each.partition: each.next_offset for each in states_of(loaded.warehouse) if each.topic == loaded.topic}
-    behind = {each: end - (nexts.get(each) or 0) for each, end in sorted(found.items())}
-    said = [f"{loaded.topic}/{each} {count:,}" for each, count in behind.items() if count > most]
-    if not said:
+    behind = {each: end - (nexts.get(each) or 0) for each, end in sorted(end_offsets.items())}
+    lagging = [f"{loaded.topic}/{each} {count:,}" for each, count in behind.items() if count > most]
+    if not lagging:
         return ""
     return (
-        f"messages without a row: {some(said, NAMED)}. Expected at most {most:,} of a partition (lag). Look whether "
+        f"messages without a row: {some(lagging, NAMED)}. Expected at most {most:,} of a partition (lag). Look whether "
         f"`feed-assets warehouse load {loaded.warehouse}` runs; `feed-assets warehouse state {loaded.warehouse}` says "
         "how far it is."
     )
@@ -174,12 +176,12 @@ def _behind(name: str, most: int) -> str:
 
     with translated():
         late = [each for each in lag(clients_for(name), name) if each.behind > most]
-    said = [f"{name}/{each.partition} {each.behind:,} since {each.since:%Y-%m-%d %H:%M:%S} UTC" for each in late]
-    if not said:
+    lagging = [f"{name}/{each.partition} {each.behind:,} since {each.since:%Y-%m-%d %H:%M:%S} UTC" for each in late]
+    if not lagging:
         return ""
     return (
-        f"messages without a chunk: {some(said, NAMED)}. Expected at most {most:,} of a partition (lag). Look whether "
-        f"`feed-assets connector run` runs; `feed-assets kafka lag {name}` says how far it is."
+        f"messages without a chunk: {some(lagging, NAMED)}. Expected at most {most:,} of a partition (lag). Look "
+        f"whether `feed-assets connector run` runs; `feed-assets kafka lag {name}` says how far it is."
     )
 
 
@@ -191,16 +193,16 @@ def _dead(ledger: Ledger, name: str) -> str:
     cursor, adapter = f"dead letters of {name}", TypeAdapter(Open)
     with ledger.read() as connection:
         kept = get_cursor(connection, cursor)
-    known = adapter.validate_json(kept) if kept else Open({})
+    recorded = adapter.validate_json(kept) if kept else Open({})
     with translated():
-        found = opened(clients_for(name), name, known, LETTERS_PER_TICK, ANSWER_SECONDS)
-    if found != known:
+        counted = opened(clients_for(name), name, recorded, LETTERS_PER_TICK, ANSWER_SECONDS)
+    if counted != recorded:
         with ledger.write() as connection:
             if get_cursor(connection, cursor) == kept:  # Else another process has counted.
-                put_cursors(connection, {cursor: adapter.dump_json(found).decode()})
-    if found.count <= 0:
+                put_cursors(connection, {cursor: adapter.dump_json(counted).decode()})
+    if counted.count <= 0:
         return ""
     return (
-        f"{found.count:,} messages of {name} are no records, the last one {found.last}. "
+        f"{counted.count:,} messages of {name} are no records, the last one {counted.last}. "
         f"`feed-assets kafka dead-letters {name}` lists them; with --replay or --drop they are dealt with."
     )

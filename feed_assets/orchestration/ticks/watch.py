@@ -53,21 +53,21 @@ Reasons = Mapping[str, str]
 def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
     """Open and resolve alerts as of now, deliver what is not delivered yet, and return what of that failed."""
     _first_seen(graph, ledger, now)
-    ours = Ours(graph, ledger, now)
+    own_alerts = Ours(graph, ledger, now)
     with ledger.read() as connection:
         since = _since(connection, [*by_events_alone(graph), *with_deadlines(graph)], now)
-    alerts.keep(ledger, LATE, late(graph, ledger, since, now), now, ours.has_feed)
-    found = _on_their_way(graph, ledger, now)
-    alerts.keep(ledger, UNDECIDED, found.undecided, now, ours.has_feed)
-    alerts.keep(ledger, STUCK, found.stuck, now, ours.has_feed)
-    alerts.keep(ledger, UNREACHABLE, found.unreachable, now, ours.has_feed)
+    alerts.keep(ledger, LATE, late(graph, ledger, since, now), now, own_alerts.has_feed)
+    problems = _on_their_way(graph, ledger, now)
+    alerts.keep(ledger, UNDECIDED, problems.undecided, now, own_alerts.has_feed)
+    alerts.keep(ledger, STUCK, problems.stuck, now, own_alerts.has_feed)
+    alerts.keep(ledger, UNREACHABLE, problems.unreachable, now, own_alerts.has_feed)
     with ledger.read() as connection:
         refused, waits = _refused(graph, connection), _waits_for_a_person(graph, connection)
         of_deadlines = missed(graph, connection, since, now)
-    alerts.keep(ledger, AUDIT, refused, now, ours.has_feed)
-    alerts.keep(ledger, PERSON, waits, now, ours.has_feed)
-    alerts.keep(ledger, DEADLINE, of_deadlines, now, ours.has_feed)
-    keep_slower(graph, ledger, now, ours)
+    alerts.keep(ledger, AUDIT, refused, now, own_alerts.has_feed)
+    alerts.keep(ledger, PERSON, waits, now, own_alerts.has_feed)
+    alerts.keep(ledger, DEADLINE, of_deadlines, now, own_alerts.has_feed)
+    keep_slower(graph, ledger, now, own_alerts)
     _judge(graph, ledger, now)
     report_reruns(graph, ledger, now)
     return _deliver(ledger, now, out_of_time)
@@ -76,49 +76,50 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
 def _refused(graph: Graph, connection: sa.Connection) -> Reasons:
     """Return texts by dataset of partitions that their own audit refused, until they are published or current again."""
     groups = [each for each in due_counts.refused(connection) if each.feed in graph.by_feed]
-    return {str(each.feed): _told("refused by the audit", each) for each in groups}
+    return {str(each.feed): _reason("refused by the audit", each) for each in groups}
 
 
 def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
     """Return texts by dataset of partitions that no tick starts any more, except those that somebody has paused."""
     groups = [each for each in due_counts.by_state(connection) if each.state == State.WAITS_FOR_A_PERSON]
-    mine = [each for each in groups if each.feed in graph.by_feed]
-    paused = pauses.paused(connection, [each.feed for each in mine])
-    return {str(each.feed): _told("waiting for a person", each) for each in mine if each.feed not in paused}
+    own_groups = [each for each in groups if each.feed in graph.by_feed]
+    paused = pauses.paused(connection, [each.feed for each in own_groups])
+    return {str(each.feed): _reason("waiting for a person", each) for each in own_groups if each.feed not in paused}
 
 
-def _told(what: str, group: due_counts.Group) -> str:
+def _reason(state: str, group: due_counts.Group) -> str:
     """Return one reason for a dataset, however many partitions it concerns."""
     named = "; ".join(f"{each.key} ({first_line(each.reason)})".lstrip() for each in group.examples)
-    left = group.count - len(group.examples)
+    omitted = group.count - len(group.examples)
     partitions = f"{group.count} partition{'s' * (group.count > 1)}"
-    return f"{partitions} {what}: {named}{f' and {left} more' * (left > 0)}. See `feed-assets explain {group.feed}`."
+    ending = f" and {omitted} more" * (omitted > 0)
+    return f"{partitions} {state}: {named}{ending}. See `feed-assets explain {group.feed}`."
 
 
 def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
     """Deliver alerts, or return wrong settings, which are logged at each tick; checks show the alerts anyway."""
     try:
-        found = channels.channels(settings())
+        configured = channels.channels(settings())
     except InvalidSetting as error:
         return {"delivery": f"alerts are not delivered: {error}"}
-    channels.deliver(ledger, found, now, out_of_time)
+    channels.deliver(ledger, configured, now, out_of_time)
     return {}
 
 
-def _seen(feed: Feed) -> str:
+def _cursor_name(feed: Feed) -> str:
     return f"watched since {feed}"
 
 
 def _since(connection: sa.Connection, nodes: Iterable[Node], now: datetime) -> dict[str, datetime]:
     """Return since when each feed is watched."""
-    names = {str(node.feed): _seen(node.feed) for node in nodes}
-    known = get_cursors(connection, names.values())
-    return {feed: datetime.fromisoformat(known[name]) if name in known else now for feed, name in names.items()}
+    names = {str(node.feed): _cursor_name(node.feed) for node in nodes}
+    cursors = get_cursors(connection, names.values())
+    return {feed: datetime.fromisoformat(cursors[name]) if name in cursors else now for feed, name in names.items()}
 
 
 def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """Record the start of the watch of new feeds: one that is declared now is not late for earlier times."""
-    names = {_seen(node.feed) for node in [*by_events_alone(graph), *with_deadlines(graph)]}
+    names = {_cursor_name(node.feed) for node in [*by_events_alone(graph), *with_deadlines(graph)]}
     with ledger.read() as connection:
         new = names - get_cursors(connection, names).keys()
     if new:
@@ -137,7 +138,7 @@ class _OnTheirWay:
 
 def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> _OnTheirWay:
     """Return the problems of consumers that something waits for. If one cannot be checked, its open alerts stay."""
-    found, datasets = _OnTheirWay(), {node.feed: node for node in graph.datasets()}
+    problems, datasets = _OnTheirWay(), {node.feed: node for node in graph.datasets()}
     failed: dict[str, str] = {}
     with ledger.read() as connection:
         undecided = due.undecided(connection)
@@ -145,44 +146,44 @@ def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> _OnTheirWay:
         incomplete = _incomplete(due_of(graph, connection, datasets.values(), now, failed))
         missing_of = {table for mine in incomplete.values() for each in mine for table in each.missing}
         last = {table: event.at for table, event in event_store.newest_of(connection, missing_of).items()}
-    found.undecided |= {str(feed): reason for feed, reason in undecided.items() if feed in datasets} | failed
+    problems.undecided |= {str(feed): reason for feed, reason in undecided.items() if feed in datasets} | failed
     for feed in failed:
-        found.stuck |= _open_of(opened, STUCK, feed)
-        found.unreachable |= _open_of(opened, UNREACHABLE, feed)
-    for feed, mine in incomplete.items():
-        _look_at(datasets[feed], mine, last, now, found)
-    return found
+        problems.stuck |= _open_of(opened, STUCK, feed)
+        problems.unreachable |= _open_of(opened, UNREACHABLE, feed)
+    for feed, propagations in incomplete.items():
+        _look_at(datasets[feed], propagations, last, now, problems)
+    return problems
 
 
 def _open_of(opened: Iterable[alerts.Alert], kind: str, feed: str) -> dict[str, str]:
-    mine = [each for each in opened if each.name.startswith(f"{kind}:{feed}|")]
-    return {each.name.removeprefix(f"{kind}:"): each.reason for each in mine}
+    matching = [each for each in opened if each.name.startswith(f"{kind}:{feed}|")]
+    return {each.name.removeprefix(f"{kind}:"): each.reason for each in matching}
 
 
 def _look_at(
-    node: Node, incomplete: Sequence[Propagation], last: Mapping[Feed, datetime], now: datetime, found: _OnTheirWay
+    node: Node, incomplete: Sequence[Propagation], last: Mapping[Feed, datetime], now: datetime, problems: _OnTheirWay
 ) -> None:
     limit = node.by_events.stuck_after if node.by_events else None
     for each in incomplete:
         if limit and now - each.since > limit:
             key = f"{node.feed}|{each.pipeline}|{each.correlation}|{each.partition_key}"
-            found.stuck[key] = f"{node.feed} waits since {each.since:%Y-%m-%d %H:%M} UTC: update {each}."
+            problems.stuck[key] = f"{node.feed} waits since {each.since:%Y-%m-%d %H:%M} UTC: update {each}."
     for each in unreachable(incomplete, last):
-        found.unreachable[f"{node.feed}|{each.pipeline}|{each.table}"] = f"{node.feed}: {each}"
+        problems.unreachable[f"{node.feed}|{each.pipeline}|{each.table}"] = f"{node.feed}: {each}"
 
 
 def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
     """Return, by consumer, each incomplete propagation once, however many outputs it concerns."""
-    found: dict[Feed, dict[tuple[str, str, str], Propagation]] = {}
-    for output, taken in due.items():
-        mine = {(each.pipeline, each.correlation, each.partition_key): each for each in taken.incomplete}
-        found.setdefault(output.feed, {}).update(mine)
-    return {feed: [*mine.values()] for feed, mine in found.items()}
+    by_consumer: dict[Feed, dict[tuple[str, str, str], Propagation]] = {}
+    for output, output_due in due.items():
+        propagations = {(each.pipeline, each.correlation, each.partition_key): each for each in output_due.incomplete}
+        by_consumer.setdefault(output.feed, {}).update(propagations)
+    return {feed: [*mine.values()] for feed, mine in by_consumer.items()}
 
 
 def watch_checks(specs: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition]:
     """Return the unpartitioned checks of tables and datasets, whose results a sensor reports."""
-    declared = [(spec.key, found) for spec in specs if (found := declaration_of(spec))]
+    declared = [(spec.key, declaration) for spec in specs if (declaration := declaration_of(spec))]
     keys, declarations = {each.feed: key for key, each in declared}, [each for _, each in declared]
     expected = [each for each in declarations if not isinstance(each, Rejects | StateTable) and _is_expected(each)]
     datasets = [each for each in declarations if isinstance(each, Dataset)]
@@ -213,12 +214,12 @@ def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
     datasets = [node.feed for node in graph.datasets()]
     with ledger.read() as connection:
         opened = alerts.open_alerts(connection)
-        known = quality.check_states(
+        recorded = quality.check_states(
             connection, {Partition(feed, "") for feed in (*datasets, *(feed for feed, _ in checks))}
         )
-        found = stale_states(connection, datasets, known)
-    found |= {(Partition(feed, ""), check): _state(_reasons(opened, feed, check)) for feed, check in checks}
-    changed = {key: state for key, state in found.items() if known.get(key) != state}
+        states = stale_states(connection, datasets, recorded)
+    states |= {(Partition(feed, ""), check): _state(_reasons(opened, feed, check)) for feed, check in checks}
+    changed = {key: state for key, state in states.items() if recorded.get(key) != state}
     for (table, check), state in changed.items():
         with ledger.change() as connection:
             quality.report(connection, table, check, state.state, state.reason, quality.WATCH, now)
@@ -242,11 +243,11 @@ def _check(key: dg.AssetKey, feed: Feed, name: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(asset=key, name=name, description=_SAID[name])
     def check() -> dg.AssetCheckResult:
         with open_ledger(settings().ledger).read() as connection:
-            known = quality.check_states(connection, [Partition(feed, "")]).get((Partition(feed, ""), name))
+            state = quality.check_states(connection, [Partition(feed, "")]).get((Partition(feed, ""), name))
         return dg.AssetCheckResult(
-            passed=known is None or known.state == quality.PASSED,
+            passed=state is None or state.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,
-            description=known.reason if known else "The sensor 'watch' has found nothing yet.",
+            description=state.reason if state else "The sensor 'watch' has found nothing yet.",
         )
 
     return check

@@ -39,14 +39,14 @@ def unsaid(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered])
 
     Windows of tables are reported, as tables have nothing else to report.
     """
-    who = {each.who for each in changes if each.who and each.kind == log.QUALITY}
-    ours = runs.in_dagster(connection, sorted(who))
-    return {each for each in changes if _is_unsaid(graph, each, ours)}
+    reporters = {each.who for each in changes if each.who and each.kind == log.QUALITY}
+    dagster_runs = runs.in_dagster(connection, sorted(reporters))
+    return {each for each in changes if _is_unsaid(graph, each, dagster_runs)}
 
 
-def _is_unsaid(graph: Graph, change: Numbered, ours: Mapping[str, str]) -> bool:
+def _is_unsaid(graph: Graph, change: Numbered, dagster_runs: Mapping[str, str]) -> bool:
     if change.kind == log.QUALITY:
-        return change.who in ours
+        return change.who in dagster_runs
     node = graph.by_feed.get(change.partition.feed)
     is_of_feed = change.kind == log.WINDOW and node is not None and not isinstance(node.declaration, StateTable)
     return is_of_feed and {change.before, change.after} <= _ORDINARY
@@ -75,43 +75,43 @@ def _window(
 
     A window of a feed is observed: its materializations are its updates.
     """
-    told = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
-    told |= {"why": change.why or "", "who": change.who or ""}
+    metadata = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
+    metadata |= {"why": change.why or "", "who": change.who or ""}
     state = "open again" if change.after == WindowState.OPEN else (change.after or "").replace("_", " ")
-    said = f"{state}: {change.why}" if change.why else state
+    description = f"{state}: {change.why}" if change.why else state
     if change.after not in DONE or not isinstance(node.declaration, StateTable):
-        return dg.AssetObservation(node.key, said, told, node.key_of(at))
+        return dg.AssetObservation(node.key, description, metadata, node.key_of(at))
     return dg.AssetMaterialization(
-        node.key, said, told, node.key_of(at), {DATA_VERSION_TAG: str(data or change.sequence)}
+        node.key, description, metadata, node.key_of(at), {DATA_VERSION_TAG: str(data or change.sequence)}
     )
 
 
 def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
     """Return the newest result of each asset check, and an observation for each other check, mark and waiver."""
-    known = quality.check_states(connection, [each.partition for each in changes if each.subject in WATCHED])
+    states = quality.check_states(connection, [each.partition for each in changes if each.subject in WATCHED])
     results = [
         dg.AssetCheckEvaluation(
             asset_key=graph.node(partition.feed).key,
             check_name=check,
-            passed=found.state == quality.PASSED,
+            passed=state.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,
-            description=found.reason,
+            description=state.reason,
             metadata=stale_metadata(connection, partition.feed) if check == STALE else {},
         )
-        for (partition, check), found in known.items()
+        for (partition, check), state in states.items()
         if check in WATCHED
     ]
     return [*results, *_observations(graph, (each for each in changes if each.subject not in WATCHED))]
 
 
 def _observations(graph: Graph, changes: Iterable[Numbered]) -> list[dg.AssetObservation]:
-    found = [(each, at) for each in changes if (at := partition_of(graph, each))]
-    return [_observation(graph.node(at.feed), each, at) for each, at in found]
+    pairs = [(each, at) for each in changes if (at := partition_of(graph, each))]
+    return [_observation(graph.node(at.feed), each, at) for each, at in pairs]
 
 
 def _observation(node: Node, change: Numbered, at: Partition) -> dg.AssetObservation:
     state = (change.after or "over").replace("_", " ")
-    said = f"{change.subject} {state}: {change.why}" if change.why else f"{change.subject} {state}"
-    told = {"check": change.subject, "state": state, "why": change.why or "", "who": change.who or ""}
-    told |= {"window": change.partition.key} if address_of(change.partition) else {}
-    return dg.AssetObservation(node.key, said, told, node.key_of(at))
+    description = f"{change.subject} {state}: {change.why}" if change.why else f"{change.subject} {state}"
+    metadata = {"check": change.subject, "state": state, "why": change.why or "", "who": change.who or ""}
+    metadata |= {"window": change.partition.key} if address_of(change.partition) else {}
+    return dg.AssetObservation(node.key, description, metadata, node.key_of(at))
