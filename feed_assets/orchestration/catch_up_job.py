@@ -60,8 +60,8 @@ def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
     def take_lag(context: dg.OpExecutionContext, config: CatchUp) -> None:
         """Make the chunks of what the topic has now."""
         if config.topic not in topics:
-            there = ", ".join(sorted(topics))
-            raise dg.Failure(f"there is no topic {config.topic!r}: expected one of {there}.", allow_retries=False)
+            expected = ", ".join(sorted(topics))
+            raise dg.Failure(f"there is no topic {config.topic!r}: expected one of {expected}.", allow_retries=False)
         for line in catch_up(config.topic, topics[config.topic]):
             context.log.info(line)
 
@@ -87,8 +87,8 @@ def catch_up(name: str, topic: Topic) -> list[str]:
     config = settings()
     chunking = chunking_of(config)
     with closing(chunking.schemas):
-        found = take(chunking, name, topic, Executors(lambda: session(config), partial(chunking_of, config)))
-    return [f"{name}/{each.partition} {each.first_offset} to {each.last_offset}: {each.path}" for each in found]
+        chunks = take(chunking, name, topic, Executors(lambda: session(config), partial(chunking_of, config)))
+    return [f"{name}/{each.partition} {each.first_offset} to {each.last_offset}: {each.path}" for each in chunks]
 
 
 def _sensor(topics: Mapping[str, Topic]) -> dg.SensorDefinition:
@@ -114,11 +114,11 @@ def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> d
     for name, topic in sorted(topics.items()):
         with failing_alone(problems, name):
             requests += _requests(context.instance, name, topic, now)
-    said = [f"{name}: {problem}" for name, problem in problems.items()]
-    for each in said:
+    messages = [f"{name}: {problem}" for name, problem in problems.items()]
+    for each in messages:
         context.log.warning(each)
     if len(problems) == len(topics):
-        raise dg.Failure("; ".join(said))
+        raise dg.Failure("; ".join(messages))
     return dg.SensorResult(run_requests=requests)
 
 
@@ -134,10 +134,10 @@ def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: dateti
     in_progress = dg.RunsFilter(job_name=CATCH_UP, tags={TOPIC: name}, statuses=UNFINISHED)
     if instance.get_runs(in_progress, limit=1):
         return []
-    found = lag(clients_for(name), name)
-    if not any(is_due(each, topic, now) for each in found):
+    lags = lag(clients_for(name), name)
+    if not any(is_due(each, topic, now) for each in lags):
         return []
-    at = ",".join(str(each.signalled) for each in found)
+    at = ",".join(str(each.signalled) for each in lags)
     key = f"{name}|{at}|{int(now.timestamp()) // AGAIN_SECONDS}"
     config = dg.RunConfig(ops={"take_lag": CatchUp(topic=name)})
     return [dg.RunRequest(run_key=key, job_name=CATCH_UP, run_config=config, tags={TOPIC: name})]

@@ -44,8 +44,8 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
         """Evaluate a tick of Dagster's, without the lines that it would log every five seconds, with our message."""
         context.log.addFilter(lambda record: "prefetching asset records" not in record.getMessage().lower())
-        found = super().evaluate_tick(context)
-        return found if found.run_requests else _records.copy(found, skip_message=NOTHING_LATE)
+        result = super().evaluate_tick(context)
+        return result if result.run_requests else _records.copy(result, skip_message=NOTHING_LATE)
 
     def resolve_run_requests(
         self,
@@ -93,9 +93,9 @@ def _late_data_sensors(definitions: dg.Definitions) -> list[dg.SensorDefinition]
 
     The first has whatever no other has, so that assets which are added to the definitions later have one, too.
     """
-    others = [dg.AssetSelection.assets(*keys) for keys in _beyond_the_first(definitions)]
-    first = reduce(sub, others, dg.AssetSelection.all())
-    return [_late_data_sensor(number, target) for number, target in enumerate([first, *others], 1)]
+    further = [dg.AssetSelection.assets(*keys) for keys in _beyond_the_first(definitions)]
+    first = reduce(sub, further, dg.AssetSelection.all())
+    return [_late_data_sensor(number, target) for number, target in enumerate([first, *further], 1)]
 
 
 def _late_data_sensor(number: int, target: dg.AssetSelection) -> dg.SensorDefinition:

@@ -23,8 +23,10 @@ class Prune(dg.Config):
 
 def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
     """Return the job `prune` for the feeds that declare a retention; [] if none does."""
-    found = {each.feed: each.retention for each in declarations if not isinstance(each, EventTable | StateTable)}
-    policies = {feed: policy for feed, policy in sorted(found.items()) if policy}
+    retention_by_feed = {
+        each.feed: each.retention for each in declarations if not isinstance(each, EventTable | StateTable)
+    }
+    policies = {feed: policy for feed, policy in sorted(retention_by_feed.items()) if policy}
     return [_job(policies)] if policies else []
 
 

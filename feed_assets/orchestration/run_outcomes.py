@@ -65,14 +65,14 @@ def _numbers(run_id: str) -> Numbers:
 
 def numbers_of(run: runs.Run, written: Mapping[tuple[str, str], int | None]) -> Numbers:
     """Return the numbers of one build, by what builds have written; what was not published has no rows."""
-    mine = {feed: count for (build, feed), count in written.items() if build == run.id and run.is_well}
-    rows = mine.pop(str(run.output.feed), None)
-    return rows, _sum(mine.values()), (run.ended - run.started).total_seconds() if run.ended else None
+    own_counts = {feed: count for (build, feed), count in written.items() if build == run.id and run.is_well}
+    rows = own_counts.pop(str(run.output.feed), None)
+    return rows, _sum(own_counts.values()), (run.ended - run.started).total_seconds() if run.ended else None
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if numbers else None
 
 
 def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
@@ -86,17 +86,17 @@ def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
         yield Ended(names(selected & {*node.outputs}), node.key_of(run.output), run.is_well, run.reason, *numbers)
     by_step = {node.key.to_python_identifier(): node for node in graph.datasets()}
     failed = [event for event in result.all_events if event.is_step_failure and event.step_key in by_step]
-    known = {run.output for run in begun}
+    begun_outputs = {run.output for run in begun}
     for event in failed:
-        node, left = by_step[event.step_key or ""], _not_built(event)
-        lost = {key: why for key, why in left.items() if node.partition(key) not in known}
+        node, reasons = by_step[event.step_key or ""], _not_built(event)
+        lost = {key: why for key, why in reasons.items() if node.partition(key) not in begun_outputs}
         yield from (Ended(names(selected & {*node.outputs}), key, False, why) for key, why in lost.items())
 
 
 def _not_built(failure: dg.DagsterEvent) -> dict[str, str]:
-    said = failure.step_failure_data.user_failure_data
-    found = said.metadata.get(NOT_BUILT) if said else None
-    return cast("dict[str, str]", found.value) if found else {}
+    details = failure.step_failure_data.user_failure_data
+    reasons = details.metadata.get(NOT_BUILT) if details else None
+    return cast("dict[str, str]", reasons.value) if reasons else {}
 
 
 def why_failed(result: dg.ExecuteInProcessResult) -> str | None:

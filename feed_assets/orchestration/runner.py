@@ -113,8 +113,8 @@ class Runner:
         """Return what is ready, and was requested and not built, each with the reason."""
         own = Graph(self.definitions.resolve_asset_graph()).by_feed
         with open_ledger(settings().ledger).read() as connection:
-            left = [each for each in due.not_begun(connection) if each.partition.feed in own]
-            return {each.partition: _why_in_vain(runs.last(connection, each.partition)) for each in left}
+            not_begun = [each for each in due.not_begun(connection) if each.partition.feed in own]
+            return {each.partition: _why_in_vain(runs.last(connection, each.partition)) for each in not_begun}
 
     def failing(self) -> dict[str, str]:
         """Return what the last ticks could not do, with the reasons, by sensor and subject."""
@@ -124,12 +124,12 @@ class Runner:
         ledger, prefixes = open_ledger(settings().ledger), [f"{FAILING}:{sensor}:" for sensor in sensors]
         with ledger.read() as connection:
             opened = alerts.open_alerts(connection)
-        found = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
-        if not found:  # This is usual after a tick, and a graph costs more than a query.
+        failing = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
+        if not failing:  # This is usual after a tick, and a graph costs more than a query.
             return {}
-        ours = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
-        mine = [each for each, prefix in found if ours.has(each.name.removeprefix(prefix))]
-        return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in mine}
+        own_alerts = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
+        own_failing = [each for each, prefix in failing if own_alerts.has(each.name.removeprefix(prefix))]
+        return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in own_failing}
 
     def undecided(self) -> dict[Feed, str]:
         """Return the datasets of which something could not be decided about in the last tick, each with the reason."""
@@ -201,15 +201,15 @@ class Runner:
         """Evaluate the condition, a level that needs no cursor, and run its requests: neighbours are one run."""
         self.on_step(f"tick {self._steps['tick']}: late data")
         with without_dagsters_notes():
-            found = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
+            evaluation = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
         graph = Graph(self.definitions.resolve_asset_graph())
-        wanted = [
+        requests = [
             dg.RunRequest(partition_key=partition, asset_selection=node.outputs, tags=BY_CONDITION)
             for node in graph.by_feed.values()
             if node.role == "dataset"
-            for partition in sorted(found.get_requested_partitions(node.key), key=str)
+            for partition in sorted(evaluation.get_requested_partitions(node.key), key=str)
         ]
-        return self._run_all(joined(graph, open_ledger(settings().ledger), wanted, self.now()), LATE_DATA)
+        return self._run_all(joined(graph, open_ledger(settings().ledger), requests, self.now()), LATE_DATA)
 
     def _run_all(self, requests: Iterable[dg.RunRequest], sensor: str) -> int:
         """Run some requests, one after the other, and return how many runs that were."""
@@ -228,8 +228,8 @@ class Runner:
         tags = {SENSOR: sensor}
         if request.run_key:
             tags[RUN_KEY] = request.run_key
-            seen = dg.RunsFilter(tags={RUN_KEY: request.run_key, SENSOR: sensor})
-            if self.instance.get_runs(seen, limit=1):
+            same_key = dg.RunsFilter(tags={RUN_KEY: request.run_key, SENSOR: sensor})
+            if self.instance.get_runs(same_key, limit=1):
                 return self._leave_out()
         result = self.execute(request, tags)
         self._in_vain[whose] += not result.success and self._is_in_vain(result.run_id)
@@ -257,14 +257,16 @@ class Runner:
     @cached_property
     def _job(self) -> dg.JobDefinition:
         """Return the job that makes assets, without checks of sensors: in a run that fails these would fail, too."""
-        known = self.definitions
-        made = [each for each in known.asset_checks or () if not {key.name for key in each.check_keys} & {*WATCHED}]
+        definitions = self.definitions
+        run_checks = [
+            each for each in definitions.asset_checks or () if not {key.name for key in each.check_keys} & {*WATCHED}
+        ]
         return dg.Definitions(
-            assets=known.assets,
-            asset_checks=made,
-            resources=known.resources,
-            executor=known.executor,
-            loggers=known.loggers,
+            assets=definitions.assets,
+            asset_checks=run_checks,
+            resources=definitions.resources,
+            executor=definitions.executor,
+            loggers=definitions.loggers,
         ).resolve_implicit_global_asset_job_def()
 
     def execute(self, request: dg.RunRequest, tags: Mapping[str, str] = NO_TAGS) -> dg.ExecuteInProcessResult:

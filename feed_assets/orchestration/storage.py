@@ -80,10 +80,10 @@ class KeptFiles:
 def _file(path: str) -> _File:
     """Return a file's identity: one made anew at its path is another, as the kept one still holds its number."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except FileNotFoundError:
         return path, 0, 0
-    return path, found.st_dev, found.st_ino
+    return path, status.st_dev, status.st_ino
 
 
 def _opened(path: str) -> sa.Engine:
@@ -161,10 +161,10 @@ class KeptEventLogStorage(SqliteEventLogStorage):
         template = Path(self._base_dir, f"empty.{dg.__version__}")
         if not template.exists():
             with TemporaryDirectory(dir=self._base_dir) as folder:
-                engine = _opened(str(made := Path(folder, "made")))
+                engine = _opened(str(new_file := Path(folder, "made")))
                 self._initdb(engine)
                 engine.dispose()
-                shutil.move(made, template)
+                shutil.move(new_file, template)
         return template
 
     def has_table(self, table_name: str) -> bool:
