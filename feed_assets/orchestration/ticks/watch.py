@@ -92,8 +92,10 @@ def _reason(state: str, group: due_counts.Group) -> str:
     named = "; ".join(f"{each.key} ({first_line(each.reason)})".lstrip() for each in group.examples)
     omitted = group.count - len(group.examples)
     partitions = f"{group.count} partition{'s' * (group.count > 1)}"
-    ending = f" and {omitted} more" * (omitted > 0)
-    return f"{partitions} {state}: {named}{ending}. See `feed-assets explain {group.feed}`."
+    return (
+        f"{partitions} {state}: {named}{f' and {omitted} more' * (omitted > 0)}. "
+        f"See `feed-assets explain {group.feed}`."
+    )
 
 
 def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
