@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from feed_assets.warehouse.dataset_state import LoadedUpdate
     from feed_assets.warehouse.engines import Engine
     from feed_assets.warehouse.load_state import TableState
-    from feed_assets.warehouse.loader import Wanted
+    from feed_assets.warehouse.loader import TableSources
     from feed_assets.warehouse.target import Target
 
 app = typer.Typer(help="Chunks of Kafka topics, and datasets, become tables of a warehouse.", no_args_is_help=True)
@@ -198,7 +198,7 @@ _OF_UPDATES = ("update_id", "records", "loaded_at")
 _GONE = "its row in feed_assets.tables is gone: the next load makes the table anew, with all partitions"
 
 
-def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":
+def _wanted(module: str | None, warehouse: str, names: list[str]) -> "TableSources":
     """Return the topics and datasets with a table in a warehouse, or the named ones. Raise InvalidName for others."""
     from feed_assets.orchestration.declare.declarations import LoadedDataset
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
@@ -217,7 +217,7 @@ def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":
     wanted = [known[name] for name in names or known]
     datasets = [each.dataset for each in wanted if isinstance(each, LoadedDataset)]
     topics = [each.name for each in wanted if not isinstance(each, LoadedDataset)]
-    found: Wanted = {**wanted_topics(graph, topics)} if topics else {}
+    found: TableSources = {**wanted_topics(graph, topics)} if topics else {}
     if datasets:
         services = open_services(graph, makes=False)
         found |= {str(feed): DatasetUpdates(feed, services.ledger, services.board_of(feed)) for feed in datasets}
@@ -240,17 +240,17 @@ def _refusal(table: str, error: FeedAssetsError) -> ChangeView:
     return ChangeView(topic=table, schema_id=None, problem=str(error))
 
 
-def _changes(target: "Target", wanted: "Wanted", table: str) -> Iterator[ChangeView]:
+def _changes(target: "Target", wanted: "TableSources", table: str) -> Iterator[ChangeView]:
     from feed_assets.warehouse.loader import follower
 
     with nullcontext() if target.engine.absence() else target.engine.open() as connection:
         found = follower(connection, target, "", table, wanted[table])
     for each in found.plan():
-        yield ChangeView(topic=table, schema_id=each.known.schema_id, statements=each.statements)
+        yield ChangeView(topic=table, schema_id=each.state.schema_id, statements=each.statements)
 
 
 @contextmanager
-def _target(name: str, wanted: "Wanted") -> "Generator[Target]":
+def _target(name: str, wanted: "TableSources") -> "Generator[Target]":
     """Yield the warehouse of this name, and if a topic is wanted, where its chunks are."""
     from feed_assets.core.topics import Topic
     from feed_assets.kafka import check_installed

@@ -44,7 +44,7 @@ class DatasetUpdates:
     board: Blackboard
 
 
-class _Wanted(NamedTuple):
+class _DueUpdate(NamedTuple):
     """A partition, the update whose rows it has, and the one whose rows it is to have."""
 
     partition: Partition
@@ -55,7 +55,7 @@ class _Wanted(NamedTuple):
 class _ChangePage(NamedTuple):
     """Partitions to load after some changes of the log, and where these changes end."""
 
-    wanted: Sequence[_Wanted]
+    due_updates: Sequence[_DueUpdate]
     end: Mark
     is_new: bool
     is_last: bool
@@ -67,14 +67,14 @@ class DatasetTable:
     Raises InvalidSetting for a warehouse that reads chunks alone.
     """
 
-    def __init__(self, target: Target, holder: str, of: DatasetUpdates, known: TopicState, mark: Mark) -> None:
+    def __init__(self, target: Target, holder: str, of: DatasetUpdates, state: TopicState, mark: Mark) -> None:
         if target.engine.reads_chunks:
             raise InvalidSetting(
                 f"{of.feed} is a dataset, and {target.name} is a warehouse that reads chunks of topics alone: expected "
                 "PostgreSQL or DuckDB. Remove its warehouse_table, or name the topics that are to be loaded."
             )
-        self._target, self._of, self._known, self._kept = target, of, known, mark
-        self._mark = mark if known.shape else Mark()  # Without a shape nothing is loaded, whatever the mark says.
+        self._target, self._of, self._state, self._kept = target, of, state, mark
+        self._mark = mark if state.shape else Mark()  # Without a shape nothing is loaded, whatever the mark says.
         self._place = LoadContext(target.engine, of.board, holder, target.warehouse.deleted_days)
         self._missing: dict[Partition, float] = {}
         self.name = str(of.feed)
@@ -101,18 +101,18 @@ class DatasetTable:
         is_done = False
         while not is_done:
             page = self._page(0)
-            for update in filter(None, map(self._update, page.wanted)):
-                found = planned(self._place, self.name, self._known, update)
-                self._known = found.known
-                if found.statements:
-                    yield found
+            for update in filter(None, map(self._update, page.due_updates)):
+                table_change = planned(self._place, self.name, self._state, update)
+                self._state = table_change.state
+                if table_change.statements:
+                    yield table_change
             self._mark, is_done = page.end, page.is_last
 
     def _follow(self, now: float) -> bool:
         """Load what some changes made new. Return whether there are no more."""
         page = self._page(now)
-        for wanted in page.wanted:
-            self._load(wanted, now)
+        for due_update in page.due_updates:
+            self._load(due_update, now)
         if not self._missing and (page.is_new or _is_aged(self._kept, page.end)):
             self._keep(page.end)  # If some are missing, a later session begins before them.
         self._mark = page.end
@@ -137,10 +137,9 @@ class DatasetTable:
         held = self._held(due)
         for each in due:
             self._missing.pop(each, None)
-        found = [_Wanted(each, held.get(each.key), newest.get(each)) for each in due]
-        return _ChangePage(
-            [each for each in found if each.held != (each.row.id if each.row else None)], end, bool(changed), is_last
-        )
+        due_updates = [_DueUpdate(each, held.get(each.key), newest.get(each)) for each in due]
+        due_updates = [each for each in due_updates if each.held != (each.row.id if each.row else None)]
+        return _ChangePage(due_updates, end, bool(changed), is_last)
 
     def _held(self, due: Collection[Partition]) -> Mapping[str, str]:
         if not due or self._target.engine.absence():
@@ -154,26 +153,26 @@ class DatasetTable:
         if _mark_at(connection, self._mark.sequence) != self._mark:
             self._mark = Mark()
         upto = log.last(connection)
-        found = log.newest(connection, log.UPDATE, self._mark.sequence, upto, CHANGES, [self._of.feed])
-        is_complete = len(found) < CHANGES
-        end = upto if is_complete else found[-1].sequence
-        return _mark_at(connection, end), dict.fromkeys(each.partition for each in found), is_complete
+        changes = log.newest(connection, log.UPDATE, self._mark.sequence, upto, CHANGES, [self._of.feed])
+        is_complete = len(changes) < CHANGES
+        end = upto if is_complete else changes[-1].sequence
+        return _mark_at(connection, end), dict.fromkeys(each.partition for each in changes), is_complete
 
-    def _load(self, wanted: _Wanted, now: float) -> None:
+    def _load(self, due_update: _DueUpdate, now: float) -> None:
         from feed_assets.warehouse.replace import Exchange, replace
 
         try:
-            update, row = self._update(wanted), wanted.row
-            exchange = Exchange(wanted.partition.key, wanted.held, update, row.data_version if row else None)
-            self._known = replace(self._place, self.name, self._known, exchange)
+            update, row = self._update(due_update), due_update.row
+            exchange = Exchange(due_update.partition.key, due_update.held, update, row.data_version if row else None)
+            self._state = replace(self._place, self.name, self._state, exchange)
             self.loads += 1
         except (NoValidUpdate, UpdateChanged) as error:
             say(f"warehouse {self._target.name}: {error} Its rows stay until the ledger has heard of that.")
-            self._missing[wanted.partition] = now + AGAIN_SECONDS
+            self._missing[due_update.partition] = now + AGAIN_SECONDS
 
-    def _update(self, wanted: _Wanted) -> Update | None:
+    def _update(self, due_update: _DueUpdate) -> Update | None:
         """Return the ledger's newest update, as it lies there; None if there is none. Raise NoValidUpdate."""
-        return read.named(self._of.board, wanted.partition, wanted.row.id) if wanted.row else None
+        return read.named(self._of.board, due_update.partition, due_update.row.id) if due_update.row else None
 
 
 def _mark_at(connection: sa.Connection, sequence: int) -> Mark:

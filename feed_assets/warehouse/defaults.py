@@ -31,13 +31,13 @@ def _value(schema: Any, default: Any, named: Mapping[str, Any]) -> object:
         return None
     if isinstance(schema, list):
         return _value(next(each for each in cast(list[Any], schema) if each != "null"), default, named)
-    found = written_out(schema, named)
-    name = found["type"]
+    definition = written_out(schema, named)
+    name = definition["type"]
     if not isinstance(name, str):
         return _value(name, default, named)
     if (read := _NESTED.get(name)) is not None:
-        return read(found, default, named)
-    return _LOGICAL.get((name, str(found.get("logicalType", ""))), lambda value: value)(default)
+        return read(definition, default, named)
+    return _LOGICAL.get((name, str(definition.get("logicalType", ""))), lambda value: value)(default)
 
 
 def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -48,8 +48,8 @@ def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _record(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> object:
-    given = {**{each["name"]: each.get("default") for each in schema["fields"]}, **default}
-    return {each["name"]: _value(each["type"], given[each["name"]], named) for each in schema["fields"]}
+    values = {**{each["name"]: each.get("default") for each in schema["fields"]}, **default}
+    return {each["name"]: _value(each["type"], values[each["name"]], named) for each in schema["fields"]}
 
 
 def _array(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> object:

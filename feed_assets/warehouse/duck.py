@@ -160,12 +160,12 @@ class _DuckConnection:
         self.execute(f"INSERT INTO {table} ({names}, {PARTITION}) SELECT *, {batch.partition} FROM {rows}")
 
 
-def lines(copies: Sequence[Copy], columns: Mapping[str, str], more: str = "") -> str:
+def lines(copies: Sequence[Copy], columns: Mapping[str, str], options: str = "") -> str:
     """Return the lines of copies as a table in a statement, with columns of these types."""
     longest = max(_LINE_BYTES, *(each.path.stat().st_size for each in copies))
     paths = ", ".join(literal(str(each.path)) for each in copies)
     types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
-    return f"read_csv([{paths}], {_DIALECT}, max_line_size={longest}, columns={{{types}}}{more})"
+    return f"read_csv([{paths}], {_DIALECT}, max_line_size={longest}, columns={{{types}}}{options})"
 
 
 @contextmanager
@@ -174,22 +174,22 @@ def translated(path: Path | None = None) -> Generator[None]:
     try:
         yield
     except _MAY_BE_OVER as error:
-        said = " ".join(str(error).split())
-        kind = WarehouseBusy if _LOCKED in said else WarehouseUnavailable
-        raise kind(f"DuckDB does not do it: {said}. {_advice(said, path)}") from error
+        message = " ".join(str(error).split())
+        kind = WarehouseBusy if _LOCKED in message else WarehouseUnavailable
+        raise kind(f"DuckDB does not do it: {message}. {_advice(message, path)}") from error
     except duckdb.Error as error:
-        said, more = " ".join(str(error).split()), f". {IS_ANOTHERS}" if "already exists" in str(error) else ""
-        raise LoadFailed(f"DuckDB refuses: {said}{more}") from error
+        message, advice = " ".join(str(error).split()), f". {IS_ANOTHERS}" if "already exists" in str(error) else ""
+        raise LoadFailed(f"DuckDB refuses: {message}{advice}") from error
 
 
-def _advice(said: str, path: Path | None) -> str:
+def _advice(message: str, path: Path | None) -> str:
     """Return what to do about a file that cannot be opened; `path` is None if it is open."""
     if path and path.is_dir():
         return f"{path} is a folder: name a file in it."
     if path and not path.parent.is_dir():
         return f"Make the folder {path.parent}, or correct the url in FEED_ASSETS_WAREHOUSES."
-    if "not a valid DuckDB database" in said:
+    if "not a valid DuckDB database" in message:
         return "Name another file in FEED_ASSETS_WAREHOUSES: this one is none of DuckDB."
-    if said.startswith("Out of Memory"):
+    if message.startswith("Out of Memory"):
         return f"It takes {_MEMORY} at most: load fewer chunks at once (`chunks`), or publish shorter values."
-    return "Look who else has the file open." if _LOCKED in said else "Check the disk, and its rights."
+    return "Look who else has the file open." if _LOCKED in message else "Check the disk, and its rights."

@@ -30,8 +30,8 @@ def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes:
     with translated(), opened_at(":memory:") as opened:
         for columns, group in groupby(sorted(copies, key=lambda each: each.columns), lambda each: each.columns):
             chunks, measures = [*group], _measures(columns, longest_text, longest_line, of_bytes)
-            found = _lengths(opened, chunks, measures)
-            for each, (longest, length) in zip(measures, found, strict=True):
+            measured = _lengths(opened, chunks, measures)
+            for each, (longest, length) in zip(measures, measured, strict=True):
                 lengths[each.name] = max(length, lengths.get(each.name, 0))
                 if longest > each.most:
                     for copy, row in _refused(opened, chunks, each):
@@ -57,11 +57,11 @@ def _lengths(
     opened: duckdb.DuckDBPyConnection, chunks: Sequence[Copy], measures: Sequence[_Measure]
 ) -> list[tuple[int, int]]:
     """Return for each measure the most bytes, and the most that are within its limit."""
-    asked = [
+    expressions = [
         f"coalesce(max({size}), 0), coalesce(max({size}) FILTER ({size} <= {most}), 0)" for _, size, most in measures
     ]
-    [found] = opened.execute(f"SELECT {', '.join(asked)} FROM {_lines(chunks)}").fetchall()
-    return [*zip(found[::2], found[1::2], strict=True)]
+    [row] = opened.execute(f"SELECT {', '.join(expressions)} FROM {_lines(chunks)}").fetchall()
+    return [*zip(row[::2], row[1::2], strict=True)]
 
 
 def _refused(
@@ -71,13 +71,13 @@ def _refused(
     by_path: Mapping[str, Copy] = {str(each.path): each for each in chunks}
     offset = f"CAST(c{chunks[0].columns.index(OFFSET)} AS bigint)"
     rows = f"SELECT filename, {offset}, {size} FROM {_lines(chunks, ', filename=true')} WHERE {size} > {most}"
-    for path, at, found in opened.execute(rows).fetchall():
+    for path, at, byte_count in opened.execute(rows).fetchall():
         copy = by_path[path]
-        yield copy, RefusedRow(copy.partition, at, f"{name} has {found} bytes: expected at most {most}")
+        yield copy, RefusedRow(copy.partition, at, f"{name} has {byte_count} bytes: expected at most {most}")
 
 
-def _lines(chunks: Sequence[Copy], more: str = "") -> str:
-    return lines(chunks, {f"c{number}": "varchar" for number in range(len(chunks[0].columns))}, more)
+def _lines(chunks: Sequence[Copy], options: str = "") -> str:
+    return lines(chunks, {f"c{number}": "varchar" for number in range(len(chunks[0].columns))}, options)
 
 
 def _each_once(rows: Sequence[RefusedRow]) -> list[RefusedRow]:

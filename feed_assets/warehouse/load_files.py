@@ -66,19 +66,19 @@ def room() -> Generator[Path]:
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             yield Path(folder)
     except OSError as error:
-        said = f"cannot keep the copies of a load on this machine: {error.strerror or error}"
-        more = "It needs room for all that is loaded at once: make some, set TMPDIR, or let fewer chunks be loaded"
-        raise DiskFull(f"{said}. {more}.") from error
+        problem = f"cannot keep the copies of a load on this machine: {error.strerror or error}"
+        advice = "It needs room for all that is loaded at once: make some, set TMPDIR, or let fewer chunks be loaded"
+        raise DiskFull(f"{problem}. {advice}.") from error
 
 
 def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[ChunkGroup]:
     """Write a manifest for each statement of a load, under a key that no other has."""
-    found = list[ChunkGroup]()
+    chunk_groups = list[ChunkGroup]()
     for (partition, columns, _), group in groupby(copies, lambda each: (each.partition, each.columns, each.is_packed)):
         chunks, key = tuple(group), f"{FOLDER}/{topic}/{uuid4().hex}.json"
         board.put(key, manifest(board, chunks))
-        found.append(ChunkGroup(partition, columns, chunks, f"{board.url}/{key}"))
-    return found
+        chunk_groups.append(ChunkGroup(partition, columns, chunks, f"{board.url}/{key}"))
+    return chunk_groups
 
 
 def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
@@ -115,12 +115,12 @@ def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
     The warehouse has read it since: only if it is the same before and after, the content that was read is known.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = [*pool.map(board.file, [each.file.key for each in copies])]
-    for was, now in zip([each.file for each in copies], found, strict=True):
+        files = [*pool.map(board.file, [each.file.key for each in copies])]
+    for was, now in zip([each.file for each in copies], files, strict=True):
         if now != was:
-            told = "is not there any more" if now is None else f"has {now.size} bytes and the ETag {now.etag}"
+            problem = "is not there any more" if now is None else f"has {now.size} bytes and the ETag {now.etag}"
             expected = f"expected {was.size} and {was.etag}, as before the load"
-            raise ChunkBroken(f"{board.url}/{was.key} {told}: {expected}. Put it back as it was.")
+            raise ChunkBroken(f"{board.url}/{was.key} {problem}: {expected}. Put it back as it was.")
 
 
 def _ending(copy: Copy) -> str:
@@ -143,8 +143,8 @@ def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
     """Return the first line, and what else is in the part in which it ends."""
     head = b""
     for part in parts:
-        more, end, begin = part.partition(b"\n")
-        head += more
+        line_part, end, begin = part.partition(b"\n")
+        head += line_part
         if end:
             return head, begin
     return head, b""
@@ -169,6 +169,8 @@ def _checked(signal: "Signal", parts: Iterable[bytes]) -> Iterator[bytes]:
         size += len(part)
         digest.update(part)
         yield part
-    if (found := digest.hexdigest()) != signal.sha256 or size != signal.size:
+    if (hex_digest := digest.hexdigest()) != signal.sha256 or size != signal.size:
         expected = f"expected {signal.size} and {signal.sha256}, as signalled"
-        raise ChunkBroken(f"{signal.path} has {size} bytes and the digest {found}: {expected}. Put it back as it was.")
+        raise ChunkBroken(
+            f"{signal.path} has {size} bytes and the digest {hex_digest}: {expected}. Put it back as it was."
+        )

@@ -29,20 +29,20 @@ class LoadGroup(NamedTuple):
 
 def runs(signals: Iterable[Signalled]) -> Iterator[LoadGroup]:
     """Cut signals where the schema of their partition changes, the oldest first; those without one join any run."""
-    left: dict[int, deque[Signalled]] = {}
+    queues: dict[int, deque[Signalled]] = {}
     for each in signals:
-        left.setdefault(each.signal.partition, deque()).append(each)
-    while any(left.values()):
-        found = [_first_schema(queue) for queue in left.values()]
-        schema_id = min((each for each in found if each is not None), default=None)
-        yield LoadGroup(schema_id, tuple(each for queue in left.values() for each in _taken(queue, schema_id)))
+        queues.setdefault(each.signal.partition, deque()).append(each)
+    while any(queues.values()):
+        first_schema_ids = [_first_schema(queue) for queue in queues.values()]
+        schema_id = min((each for each in first_schema_ids if each is not None), default=None)
+        yield LoadGroup(schema_id, tuple(each for queue in queues.values() for each in _popped(queue, schema_id)))
 
 
 def _first_schema(queue: Iterable[Signalled]) -> int | None:
     return next((each.signal.schema_id for each in queue if each.signal.schema_id is not None), None)
 
 
-def _taken(queue: deque[Signalled], schema_id: int | None) -> Iterator[Signalled]:
+def _popped(queue: deque[Signalled], schema_id: int | None) -> Iterator[Signalled]:
     while queue and queue[0].signal.schema_id in (None, schema_id):
         yield queue.popleft()
 
@@ -71,5 +71,5 @@ class Buffer:
         """Return the runs to load now, in this order: everything, if it is full or its time is over."""
         if not self.signals or (self.room and now < self.opened + self.seconds):
             return []
-        taken, self.signals = self.signals, []
-        return [*runs(taken)]
+        signals, self.signals = self.signals, []
+        return [*runs(signals)]

@@ -102,11 +102,11 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
         f"WHERE holder IN ({literal(holder)}, {literal(_NOBODY)}) "
         f"OR seen_at < {engine.now} - INTERVAL '{seconds:f} seconds'"
     )
-    [(found, seen_at)] = connection.execute(f"SELECT holder, seen_at FROM {STATE}.lease")
-    if found != holder:
+    [(current_holder, seen_at)] = connection.execute(f"SELECT holder, seen_at FROM {STATE}.lease")
+    if current_holder != holder:
         raise WarehouseTaken(
-            f"{found} loads this warehouse, and was seen at {seen_at:%Y-%m-%d %H:%M:%S%z}. One loader is all that it "
-            f"needs: end this one, or the other; {seconds:g} s after its last sign of life the warehouse is free."
+            f"{current_holder} loads this warehouse, and was seen at {seen_at:%Y-%m-%d %H:%M:%S%z}. One loader is "
+            f"all that it needs: end this one, or the other; {seconds:g} s after its last sign of life the warehouse is free."
         )
 
 
@@ -118,9 +118,9 @@ def _lease_of_nobody(engine: Engine) -> str:
 
 def renew(connection: Connection, engine: Engine, holder: str) -> None:
     """Renew the lease; others wait for its row until our transaction ends. Raise WarehouseTaken if we lost it."""
-    ours = f"WHERE holder = {literal(holder)}"
-    connection.execute(f"UPDATE {STATE}.lease SET seen_at = {engine.now} {ours}")
-    if not connection.execute(f"SELECT 1 FROM {STATE}.lease {ours}"):
+    condition = f"WHERE holder = {literal(holder)}"
+    connection.execute(f"UPDATE {STATE}.lease SET seen_at = {engine.now} {condition}")
+    if not connection.execute(f"SELECT 1 FROM {STATE}.lease {condition}"):
         raise WarehouseTaken(
             "another loader has taken this warehouse over, as it had not heard of this one for too long. What it has "
             "loaded is whole. End one of the two."
@@ -142,14 +142,14 @@ def read(connection: Connection, topic: str) -> TopicState:
     return TopicState(schema_id, Shape.model_validate_json(shape) if shape else None, positions, topic_id)
 
 
-def write(connection: Connection, engine: Engine, topic: str, before: TopicState, known: TopicState) -> None:
+def write(connection: Connection, engine: Engine, topic: str, before: TopicState, state: TopicState) -> None:
     """Store the known state of a topic, of positions those that moved; it has no problem any more."""
-    schema_id = "NULL" if known.schema_id is None else known.schema_id
-    shape = "NULL" if known.shape is None else literal(known.shape.model_dump_json())
-    topic_id = "NULL" if known.topic_id is None else literal(known.topic_id)
+    schema_id = "NULL" if state.schema_id is None else state.schema_id
+    shape = "NULL" if state.shape is None else literal(state.shape.model_dump_json())
+    topic_id = "NULL" if state.topic_id is None else literal(state.topic_id)
     connection.execute(f"DELETE FROM {STATE}.tables WHERE topic = {literal(topic)}")
     connection.execute(f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, {schema_id}, {shape}, NULL, {topic_id})")
-    moved = {number: each for number, each in known.positions.items() if each != before.positions.get(number)}
+    moved = {number: each for number, each in state.positions.items() if each != before.positions.get(number)}
     if moved:
         where = f"topic = {literal(topic)} AND topic_partition IN ({', '.join(map(str, moved))})"
         rows = [
@@ -162,16 +162,16 @@ def write(connection: Connection, engine: Engine, topic: str, before: TopicState
 def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[RefusedRow]) -> None:
     """Keep the places of rows that the warehouse could not hold, with their reasons."""
     for at in range(0, len(rows), _REFUSED_AT_ONCE):
-        some = rows[at : at + _REFUSED_AT_ONCE]
-        for partition in {each.partition for each in some}:
-            offsets = ", ".join(str(each.offset) for each in some if each.partition == partition)
+        page = rows[at : at + _REFUSED_AT_ONCE]
+        for partition in {each.partition for each in page}:
+            offsets = ", ".join(str(each.offset) for each in page if each.partition == partition)
             connection.execute(
                 f"DELETE FROM {STATE}.refused WHERE topic = {literal(topic)} AND topic_partition = {partition} "
                 f"AND topic_offset IN ({offsets})"
             )
         values = [
             f"({literal(topic)}, {each.partition}, {each.offset}, {literal(each.reason)}, {engine.now})"
-            for each in some
+            for each in page
         ]
         connection.execute(f"INSERT INTO {STATE}.refused VALUES {', '.join(values)}")
 

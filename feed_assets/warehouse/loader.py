@@ -45,7 +45,7 @@ PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, then twice as long each time, up to the other number."""
 
 
-Wanted = Mapping[str, Topic | DatasetUpdates]
+TableSources = Mapping[str, Topic | DatasetUpdates]
 """Topics and datasets to load, by the names of the tables."""
 
 
@@ -75,23 +75,23 @@ class Follower(Protocol):
 
 
 def follower(
-    connection: Connection | None, loading: Target, holder: str, name: str, wanted: Topic | DatasetUpdates
+    connection: Connection | None, loading: Target, holder: str, name: str, source: Topic | DatasetUpdates
 ) -> Follower:
     """Return a table, from its state in the state tables on; without a connection there is no warehouse yet."""
-    known = load_state.read(connection, name) if connection and load_state.exists(connection) else TopicState()
-    if isinstance(wanted, DatasetUpdates):
+    state = load_state.read(connection, name) if connection and load_state.exists(connection) else TopicState()
+    if isinstance(source, DatasetUpdates):
         mark = dataset_state.mark(connection, name) if connection else Mark()
-        return DatasetTable(loading, holder, wanted, known, mark)
+        return DatasetTable(loading, holder, source, state, mark)
     from feed_assets.warehouse.table import Loading, TopicTable  # Needs Kafka's packages: a dataset does without them.
 
     if not isinstance(loading, Loading):
         raise TypeError(f"{name} is a topic: expected a Loading, which says where its chunks are.")
-    return TopicTable(loading, holder, name, wanted.key, known)
+    return TopicTable(loading, holder, name, source.key, state)
 
 
 def run(
     loading: Target,
-    wanted: Wanted,
+    sources: TableSources,
     stopping: Event,
     pauses: tuple[float, float] = PAUSES,
     clock: Callable[[], float] = monotonic,
@@ -101,10 +101,10 @@ def run(
     All waiting is `stopping.wait`, and `clock` returns seconds: with both of its own, a test decides how time passes.
     Raise WarehouseTaken, and once no table can continue the error that stopped the first one.
     """
-    mine, pause = holder(), pauses[0]
-    say(f"warehouse {loading.name}: loads {counted(len(wanted), 'table')}: {some([*wanted], _NAMED)}")
+    lease_holder, pause = holder(), pauses[0]
+    say(f"warehouse {loading.name}: loads {counted(len(sources), 'table')}: {some([*sources], _NAMED)}")
     while not stopping.is_set():
-        session = LoaderSession(loading, wanted, mine, clock)
+        session = LoaderSession(loading, sources, lease_holder, clock)
         try:
             session.run(stopping)
         except ServiceUnavailable as error:
@@ -116,7 +116,7 @@ def run(
 
 def once(
     loading: Target,
-    wanted: Wanted,
+    sources: TableSources,
     pauses: tuple[float, float] = PAUSES,
     clock: Callable[[], float] = monotonic,
     wait: Callable[[float], None] = sleep,
@@ -127,9 +127,9 @@ def once(
 
     Raise the error that stopped a table, after the others are loaded, ServiceUnavailable and WarehouseTaken.
     """
-    mine, pause, loads, until = holder(), pauses[0], 0, clock() + BUSY_SECONDS
+    lease_holder, pause, loads, until = holder(), pauses[0], 0, clock() + BUSY_SECONDS
     while True:
-        session = LoaderSession(loading, wanted, mine)
+        session = LoaderSession(loading, sources, lease_holder)
         try:
             session.once()
         except WarehouseBusy as error:
@@ -142,9 +142,9 @@ def once(
             return loads + session.loads
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Return a number of something in words."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def holder() -> str:
@@ -155,12 +155,14 @@ def holder() -> str:
 class LoaderSession:
     """A loader from its beginning to its end."""
 
-    def __init__(self, loading: Target, wanted: Wanted, holder: str, clock: Callable[[], float] = monotonic) -> None:
-        self._loading, self._wanted, self._holder, self._clock = loading, wanted, holder, clock
+    def __init__(
+        self, loading: Target, sources: TableSources, holder: str, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._loading, self._sources, self._holder, self._clock = loading, sources, holder, clock
         self._tables: dict[str, Follower] = {}
         self._stopped: dict[str, FeedAssetsError] = {}
-        self._renewed = self._said = 0.0
-        self._loads_said = 0
+        self._renewed = self._reported = 0.0
+        self._reported_loads = 0
 
     @property
     def loads(self) -> int:
@@ -170,7 +172,7 @@ class LoaderSession:
     def run(self, stopping: Event) -> None:
         """Load until `stopping` is set. Raise the error that ends it earlier."""
         with self._begun():
-            while len(self._stopped) < len(self._wanted) and not stopping.is_set():
+            while len(self._stopped) < len(self._sources) and not stopping.is_set():
                 is_behind = self._look()
                 self._say(self._clock())
                 if not is_behind:
@@ -207,7 +209,7 @@ class LoaderSession:
             load_state.prepare(connection, engine)
             load_state.take(connection, engine, self._holder, LEASE_SECONDS)
         try:
-            self._renewed = self._said = self._clock()
+            self._renewed = self._reported = self._clock()
             self._each(self._begin)
             yield
         finally:
@@ -215,10 +217,10 @@ class LoaderSession:
 
     def _begin(self, name: str) -> None:
         """Open a table, from its state in the state tables on."""
-        wanted, engine = self._wanted[name], self._loading.engine
+        source, engine = self._sources[name], self._loading.engine
         with engine.open() as connection:
-            self._tables[name] = follower(connection, self._loading, self._holder, name, wanted)
-            if isinstance(wanted, DatasetUpdates):
+            self._tables[name] = follower(connection, self._loading, self._holder, name, source)
+            if isinstance(source, DatasetUpdates):
                 dataset_state.prepare(connection, engine)
 
     def _release(self) -> None:
@@ -231,7 +233,7 @@ class LoaderSession:
 
     def _each(self, work: Callable[[str], None]) -> None:
         """Do something for each table that has not stopped."""
-        for name in [each for each in self._wanted if each not in self._stopped]:
+        for name in [each for each in self._sources if each not in self._stopped]:
             try:
                 work(name)
             except (ServiceUnavailable, WarehouseTaken):
@@ -254,14 +256,14 @@ class LoaderSession:
             say(f"warehouse {self._loading.name}: its state tables do not have why {name} has stopped: {refused}")
 
     def _say(self, now: float) -> None:
-        if now < self._said + SAY_SECONDS:
+        if now < self._reported + SAY_SECONDS:
             return
-        seconds, loads, waiting = now - self._said, self.loads, sum(each.waiting for each in self._tables.values())
+        seconds, loads, waiting = now - self._reported, self.loads, sum(each.waiting for each in self._tables.values())
         say(
-            f"warehouse {self._loading.name}: {counted(len(self._wanted), 'table')}, in {seconds:.0f} s "
-            f"{counted(loads - self._loads_said, 'load')}; {waiting:,} chunks wait for their time"
+            f"warehouse {self._loading.name}: {counted(len(self._sources), 'table')}, in {seconds:.0f} s "
+            f"{counted(loads - self._reported_loads, 'load')}; {waiting:,} chunks wait for their time"
         )
-        self._said, self._loads_said = now, loads
+        self._reported, self._reported_loads = now, loads
         for error in self._stopped.values():
             say(f"warehouse {self._loading.name}: a table has stopped: {error}")
 

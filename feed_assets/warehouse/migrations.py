@@ -105,8 +105,8 @@ def loosened(table: Shape, older: Shape) -> Migration:
     """
     sources = _sources(older, table)
     columns = [_loosened(each, sources.get(each.name), table.key) for each in table.columns]
-    known = {each.name for each in sources.values()} | {*table.dropped}
-    added = [_added(each) for each in older.columns if each.name not in known]
+    existing_names = {each.name for each in sources.values()} | {*table.dropped}
+    added = [_added(each) for each in older.columns if each.name not in existing_names]
     changed = [step for old, new in zip(table.columns, columns, strict=True) for step in _changes(old, new)]
     steps = (*map(AddColumn, added), *changed)
     return Migration(steps, table.model_copy(update={"columns": (*columns, *added)}))
@@ -127,19 +127,21 @@ def places(table: Shape, older: Shape) -> dict[str, str]:
     Raise NotMigratable if the table cannot hold the values of one.
     """
     _check_key(table, older)
-    found = {source.name: name for name, source in _sources(older, table).items()}
+    column_by_field = {source.name: name for name, source in _sources(older, table).items()}
     kinds = {each.name: each.kind for each in table.columns}
     for each in older.columns:
-        if each.name in found and not widens(each.kind, kinds[found[each.name]]):
-            raise _refused(f"{each.name} is {each.kind}, which {kinds[found[each.name]]} does not hold", table, older)
-    return found
+        if each.name in column_by_field and not widens(each.kind, kinds[column_by_field[each.name]]):
+            raise _refused(
+                f"{each.name} is {each.kind}, which {kinds[column_by_field[each.name]]} does not hold", table, older
+            )
+    return column_by_field
 
 
 def grown(table: Shape, other: Shape) -> Shape:
     """Return a table's shape whose texts are as long as those of a newer or an older schema's shape, or longer."""
     lengths = [(name, source.kind.length) for name, source in _sources(other, table).items()]
-    here = {each.name: each.kind.length for each in other.columns}
-    lengths += [(source.name, here[name]) for name, source in _sources(table, other).items()]
+    length_by_field = {each.name: each.kind.length for each in other.columns}
+    lengths += [(source.name, length_by_field[name]) for name, source in _sources(table, other).items()]
     most = {name: max(length for other, length in lengths if other == name) for name, _ in lengths}
     return table.model_copy(update={"columns": tuple(_longer(each, most.get(each.name, 0)) for each in table.columns)})
 
@@ -161,24 +163,26 @@ def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
 
     If names move on (b was a, c was b) the columns do, too: c comes first, so it can be renamed before b is.
     """
-    there, fields = ({each.name: each for each in shape.columns} for shape in (table, newer))
-    found: dict[str, Column] = {}
-    for name in [each for each in fields if each not in there]:
-        moved = _moved(name, there, fields, {each.name for each in found.values()})
-        found |= {each: there[alias] for each, alias in moved.items()}
-    taken = {each.name for each in found.values()}
-    return found | {name: there[name] for name in fields if name in there.keys() - found.keys() - taken}
+    columns, fields = ({each.name: each for each in shape.columns} for shape in (table, newer))
+    sources: dict[str, Column] = {}
+    for name in [each for each in fields if each not in columns]:
+        moved = _moved(name, columns, fields, {each.name for each in sources.values()})
+        sources |= {each: columns[alias] for each, alias in moved.items()}
+    used_names = {each.name for each in sources.values()}
+    return sources | {name: columns[name] for name in fields if name in columns.keys() - sources.keys() - used_names}
 
 
-def _moved(name: str, there: Mapping[str, Column], fields: Mapping[str, Column], taken: set[str]) -> dict[str, str]:
+def _moved(
+    name: str, columns: Mapping[str, Column], fields: Mapping[str, Column], used_names: set[str]
+) -> dict[str, str]:
     """Return the alias whose column a field takes, and whatever the field of that name takes in its place."""
     for alias in fields[name].aliases:
-        if alias not in there or alias in taken:
+        if alias not in columns or alias in used_names:
             continue
         if alias not in fields:
             return {name: alias}
-        if rest := _moved(alias, there, fields, {*taken, alias}):
-            return {name: alias, **rest}
+        if further_moves := _moved(alias, columns, fields, {*used_names, alias}):
+            return {name: alias, **further_moves}
     return {}
 
 
@@ -210,8 +214,8 @@ def _changes(old: Column, new: Column) -> Iterator[Step]:
 
 
 def _refused(why: str, table: Shape, other: Shape) -> NotMigratable:
-    what = "topic" if table.key else "dataset"
+    noun = "topic" if table.key else "dataset"
     return NotMigratable(
-        f"{why}. The table is {table}, the schema {other}. Give the {what} a schema that the table's can become, or "
+        f"{why}. The table is {table}, the schema {other}. Give the {noun} a schema that the table's can become, or "
         "have the table made anew by `feed-assets warehouse reset`: docs/warehouse.md says from where, at Made anew."
     )

@@ -59,15 +59,17 @@ class Rows:
     def types(self) -> "dict[str, DuckDBPyType]":
         """Return the type of each column, in order. Raise UnreadableUpdate."""
         with _reading() as connection:
-            found = connection.sql(f"FROM {self._rows}")
-            return dict(zip(found.columns, found.types, strict=True))
+            relation = connection.sql(f"FROM {self._rows}")
+            return dict(zip(relation.columns, relation.types, strict=True))
 
     @property
     def shape(self) -> Shape:
         """Return the shape of a table of them; all columns may be null. Raise UnreadableUpdate and InvalidShape."""
         types = self.types
-        if taken := types.keys() & TAKEN:
-            raise InvalidShape(f"there is a column {min(taken)}: that is one of every table. Rename it in the dataset.")
+        if reserved := types.keys() & TAKEN:
+            raise InvalidShape(
+                f"there is a column {min(reserved)}: that is one of every table. Rename it in the dataset."
+            )
         return Shape(columns=tuple(Column(name=name, kind=_kind(name, each)) for name, each in types.items()), key=())
 
     def write(self, names: Sequence[str], folder: Path) -> tuple[int, tuple[Path, ...]]:
@@ -84,12 +86,14 @@ class Rows:
         return count, tuple(sorted(folder.iterdir()))
 
 
-def _kind(name: str, found: "DuckDBPyType") -> Kind:
-    if found.id == "decimal":
-        return Kind(name="decimal", **cast(Mapping[str, int], dict(found.children)))
-    if found.id not in _KINDS:
-        raise InvalidShape(f"the column {name} is {found}, which no table has: expected a type of Spark's. Cast it.")
-    return _KINDS[found.id]
+def _kind(name: str, column_type: "DuckDBPyType") -> Kind:
+    if column_type.id == "decimal":
+        return Kind(name="decimal", **cast(Mapping[str, int], dict(column_type.children)))
+    if column_type.id not in _KINDS:
+        raise InvalidShape(
+            f"the column {name} is {column_type}, which no table has: expected a type of Spark's. Cast it."
+        )
+    return _KINDS[column_type.id]
 
 
 def _text(value: str, kind: "DuckDBPyType") -> str:
@@ -133,8 +137,8 @@ def _reading() -> Generator[duckdb.DuckDBPyConnection]:
         with opened_at(":memory:") as connection:
             yield connection
     except duckdb.IOException as error:
-        more = "Make some room for the rows of an update, or set TMPDIR"
-        raise DiskFull(f"the copy of an update cannot be kept: {' '.join(str(error).split())}. {more}.") from error
+        advice = "Make some room for the rows of an update, or set TMPDIR"
+        raise DiskFull(f"the copy of an update cannot be kept: {' '.join(str(error).split())}. {advice}.") from error
     except duckdb.Error as error:
-        said = " ".join(str(error).split())
-        raise UnreadableUpdate(f"it cannot be read as Parquet: {said}. Have it published again.") from error
+        message = " ".join(str(error).split())
+        raise UnreadableUpdate(f"it cannot be read as Parquet: {message}. Have it published again.") from error

@@ -95,9 +95,11 @@ class PostgreSQL(Engine):
         """Yield the condition of a key that the index cannot hold."""
         texts = [each for each in shape.key_columns if self.staged(each.kind) == "text"]
         if texts:
-            others = _OTHER_BYTES * (len(shape.key) - len(texts))
-            taken = " + ".join(f"octet_length({quoted(each.name)}){_DIGITS.get(each.kind.name, '')}" for each in texts)
-            yield f"{taken} > {_LONGEST_KEY - others}", f"the key has more than {_LONGEST_KEY} bytes"
+            other_bytes = _OTHER_BYTES * (len(shape.key) - len(texts))
+            text_bytes = " + ".join(
+                f"octet_length({quoted(each.name)}){_DIGITS.get(each.kind.name, '')}" for each in texts
+            )
+            yield f"{text_bytes} > {_LONGEST_KEY - other_bytes}", f"the key has more than {_LONGEST_KEY} bytes"
 
     def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape also for names that PostgreSQL would cut off, or has itself."""
@@ -112,10 +114,10 @@ class PostgreSQL(Engine):
 def _refuse_old(version: int) -> None:
     """Raise InvalidSetting for a server that cannot check whether a text is a value of a type."""
     if version < _OLDEST:
-        found, oldest = f"{version // 10_000}.{version % 10_000}", _OLDEST // 10_000
+        server_version, oldest = f"{version // 10_000}.{version % 10_000}", _OLDEST // 10_000
         raise InvalidSetting(
-            f"the warehouse is PostgreSQL {found}: expected {oldest} or newer, which can be asked whether a text is a "
-            "number or JSON. Upgrade it, or name another one."
+            f"the warehouse is PostgreSQL {server_version}: expected {oldest} or newer, which can be asked whether a "
+            "text is a number or JSON. Upgrade it, or name another one."
         )
 
 
@@ -147,20 +149,20 @@ def translated(url: str) -> Generator[None]:
     except _NEVER as error:
         raise LoadFailed(f"the warehouse cannot hold it: {shown(' '.join(str(error).split()), url)}") from None
     except _MAY_BE_OVER as error:
-        said = shown(" ".join(str(error).split()), url)
-        advice = next((each for part, each in _ADVICE.items() if part in said), "Check that it answers")
-        raise WarehouseUnavailable(f"the warehouse does not do it: {said}. {advice}.") from None
+        message = shown(" ".join(str(error).split()), url)
+        advice = next((each for part, each in _ADVICE.items() if part in message), "Check that it answers")
+        raise WarehouseUnavailable(f"the warehouse does not do it: {message}. {advice}.") from None
     except psycopg.Error as error:
-        said = shown(" ".join(str(error).split()), url)
-        raise LoadFailed(f"the warehouse refuses: {said}{_what_to_do(error, url)}") from None
+        message = shown(" ".join(str(error).split()), url)
+        raise LoadFailed(f"the warehouse refuses: {message}{_what_to_do(error, url)}") from None
 
 
 def _what_to_do(error: psycopg.Error, url: str) -> str:
     if isinstance(error, psycopg.errors.DuplicateTable):
         return f". {IS_ANOTHERS}"
-    found = re.search(r"permission denied for (database|schema|table) (\S+)", str(error))
-    if not found:
+    match = re.search(r"permission denied for (database|schema|table) (\S+)", str(error))
+    if not match:
         return ""
-    kind, name = found.groups()
+    kind, name = match.groups()
     user = unquote(urlsplit(url).username or "") or "USER"
     return f". Have its owner say: GRANT {_RIGHTS[kind]} ON {kind.upper()} {name} TO {quoted(user)};"

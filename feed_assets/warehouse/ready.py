@@ -20,44 +20,46 @@ from feed_assets.warehouse.shapes import Shape
 class Ready(NamedTuple):
     """Input of a load: the table's known state once its texts are long enough, the rows' shape, and their batches."""
 
-    known: TopicState
+    state: TopicState
     shape: Shape | None
     batches: Sequence[ChunkGroup]
     refused: Sequence[RefusedRow]
 
 
 def readied(
-    engine: Engine, board: Blackboard, topic: str, known: TopicState, shape: Shape | None, copies: Sequence[Copy]
+    engine: Engine, board: Blackboard, topic: str, state: TopicState, shape: Shape | None, copies: Sequence[Copy]
 ) -> Ready:
     """Search the copies of chunks for rows that the warehouse cannot hold, and write the manifests of the others."""
-    found = engine.look(copies, shape or known.shape)
-    longer, fitted = _fitted(engine, known, shape, found)
-    batches = load_files.batches(board, topic, _held(board, topic, copies, found))
-    return Ready(longer, fitted, batches, [*chain(*found.refused.values())])
+    findings = engine.look(copies, shape or state.shape)
+    longer, fitted = _fitted(engine, state, shape, findings)
+    batches = load_files.batches(board, topic, _held(board, topic, copies, findings))
+    return Ready(longer, fitted, batches, [*chain(*findings.refused.values())])
 
 
-def grow(engine: Engine, connection: Connection, topic: str, known: TopicState, longer: TopicState) -> None:
+def grow(engine: Engine, connection: Connection, topic: str, state: TopicState, longer: TopicState) -> None:
     """Let texts of a table be longer, where this cannot be done in a transaction.
 
     It may be killed at any moment: the state tables have the new lengths with the next load only, so each statement is
     run only if its query finds it needed; and a column that could hold more is no different to anybody.
     """
-    if known.shape is None or longer.shape is None:
+    if state.shape is None or longer.shape is None:
         return
-    for each in statements.grow(engine, topic, known.shape, longer.shape):
+    for each in statements.grow(engine, topic, state.shape, longer.shape):
         if connection.execute(each.needed):
             connection.execute(each.statement)
 
 
-def _fitted(engine: Engine, known: TopicState, shape: Shape | None, found: Findings) -> tuple[TopicState, Shape | None]:
-    fitted = engine.fitted(shape, found.lengths) if shape else None
-    if known.shape is None:
-        return known, fitted
-    other = fitted or engine.fitted(known.shape, found.lengths)  # Tombstones alone: by the names of the key.
-    return replace(known, shape=grown(known.shape, other)), fitted
+def _fitted(
+    engine: Engine, state: TopicState, shape: Shape | None, findings: Findings
+) -> tuple[TopicState, Shape | None]:
+    fitted = engine.fitted(shape, findings.lengths) if shape else None
+    if state.shape is None:
+        return state, fitted
+    other = fitted or engine.fitted(state.shape, findings.lengths)  # Tombstones alone: by the names of the key.
+    return replace(state, shape=grown(state.shape, other)), fitted
 
 
-def _held(board: Blackboard, topic: str, copies: Sequence[Copy], found: Findings) -> list[Copy]:
+def _held(board: Blackboard, topic: str, copies: Sequence[Copy], findings: Findings) -> list[Copy]:
     """Return the chunks without the rows that the warehouse cannot hold."""
-    offsets = {each: {row.offset for row in rows} for each, rows in found.refused.items()}
+    offsets = {each: {row.offset for row in rows} for each, rows in findings.refused.items()}
     return [load_files.without(board, topic, each, offsets[each]) if each in offsets else each for each in copies]

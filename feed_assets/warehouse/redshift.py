@@ -70,9 +70,9 @@ class Redshift(Engine):
 
     def connection(self, opened: Any) -> "_RedshiftConnection":
         """Return a connection that uses one of the driver."""
-        made = _RedshiftConnection(opened, self._url, self._iam_role)
-        made.execute("SET timezone TO 'UTC'")
-        return made
+        connection = _RedshiftConnection(opened, self._url, self._iam_role)
+        connection.execute("SET timezone TO 'UTC'")
+        return connection
 
     def bytes_of(self, text: str) -> str:
         """Return the bytes by FROM_HEX."""
@@ -129,10 +129,12 @@ class Redshift(Engine):
         """Yield an ALTER COLUMN TYPE, which Redshift refuses inside a transaction. It is for texts alone."""
         schema, _, name = ("", "", table) if table.startswith('"') else table.partition(".")
         where = f"table_schema = {literal(schema)}" if schema else "table_schema = CURRENT_SCHEMA()"
-        found = f"table_name = {literal(_folded(name))} AND column_name = {literal(_folded(quoted(column.name)))}"
+        column_condition = (
+            f"table_name = {literal(_folded(name))} AND column_name = {literal(_folded(quoted(column.name)))}"
+        )
         shorter = f"character_maximum_length < {column.kind.length}"
         yield ColumnGrowth(
-            f"SELECT 1 FROM information_schema.columns WHERE {where} AND {found} AND {shorter}",
+            f"SELECT 1 FROM information_schema.columns WHERE {where} AND {column_condition} AND {shorter}",
             f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE {self.type_of(column.kind)}",
         )
 
@@ -212,11 +214,13 @@ def translated(url: str) -> Generator[None]:
     try:
         yield
     except (driver.InterfaceError, driver.OperationalError, OSError) as error:
-        raise WarehouseUnavailable(f"Redshift does not answer: {_said(error, url)}. Check that it is there.") from None
+        raise WarehouseUnavailable(
+            f"Redshift does not answer: {_message(error, url)}. Check that it is there."
+        ) from None
     except driver.Error as error:
         if _may_be_over(error):
-            raise WarehouseUnavailable(f"Redshift does not do it now: {_said(error, url)}.") from None
-        raise LoadFailed(f"Redshift refuses: {_said(error, url)}") from None
+            raise WarehouseUnavailable(f"Redshift does not do it now: {_message(error, url)}.") from None
+        raise LoadFailed(f"Redshift refuses: {_message(error, url)}") from None
 
 
 def _may_be_over(error: driver.Error) -> bool:
@@ -227,10 +231,10 @@ def _may_be_over(error: driver.Error) -> bool:
 
 def _facts(error: Exception) -> Mapping[str, Any]:
     """Return the server's error by its letters: C has the SQLSTATE, M the message, D more of it."""
-    told: Any = error.args[0] if error.args else None
-    return cast(Mapping[str, Any], told) if isinstance(told, dict) else {"M": str(error)}
+    details: Any = error.args[0] if error.args else None
+    return cast(Mapping[str, Any], details) if isinstance(details, dict) else {"M": str(error)}
 
 
-def _said(error: Exception, url: str) -> str:
+def _message(error: Exception, url: str) -> str:
     facts = _facts(error)
     return shown(" ".join(" ".join(str(facts[each]) for each in "MD" if each in facts).split()), url)

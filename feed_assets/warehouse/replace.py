@@ -39,7 +39,7 @@ class _Lines(NamedTuple):
     paths: tuple[Path, ...]
 
 
-def replace(place: LoadContext, table: str, known: TopicState, wanted: Exchange) -> TopicState:
+def replace(place: LoadContext, table: str, state: TopicState, exchange: Exchange) -> TopicState:
     """Load the rows of an update, or none, in place of those of its partition. Return the table's known state then.
 
     Raise UpdateChanged if it is not as it was listed, WarehouseUnavailable if the table is not in its known state,
@@ -47,37 +47,37 @@ def replace(place: LoadContext, table: str, known: TopicState, wanted: Exchange)
     """
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
-            rows = _fetched(place, wanted.update, folder / "update") if wanted.update else None
+            rows = _fetched(place, exchange.update, folder / "update") if exchange.update else None
             shape = rows.shape if rows else None
-            changed = _changed(place.engine, table, known, wanted.update, shape)
-            lines = _lines(rows, shape, changed.known.shape, folder) if rows and shape and changed.known.shape else None
+            changed = _changed(place.engine, table, state, exchange.update, shape)
+            lines = _lines(rows, shape, changed.state.shape, folder) if rows and shape and changed.state.shape else None
         with place.engine.open() as connection:
-            _exchange(connection, place, table, known, changed, wanted, lines)
-    return changed.known
+            _exchange(connection, place, table, state, changed, exchange, lines)
+    return changed.state
 
 
-def planned(place: LoadContext, table: str, known: TopicState, update: Update) -> TableChange:
+def planned(place: LoadContext, table: str, state: TopicState, update: Update) -> TableChange:
     """Return the change that `replace` would make to the table for an update. Raise the same errors."""
     with load_files.room() as folder:
         rows = _fetched(place, update, folder / "update")
-        return _changed(place.engine, table, known, update, rows.shape if rows else None)
+        return _changed(place.engine, table, state, update, rows.shape if rows else None)
 
 
-def _changed(engine: Engine, table: str, known: TopicState, update: Update | None, shape: Shape | None) -> TableChange:
+def _changed(engine: Engine, table: str, state: TopicState, update: Update | None, shape: Shape | None) -> TableChange:
     """Return the change for the rows of an update, older or newer: no column is dropped that other partitions have."""
     if update is None or shape is None:
-        return TableChange((), known)
+        return TableChange((), state)
     number = int(update.id.replace(".", ""))
-    if known.shape is None:
-        return change(engine, table, known, number, shape)
-    found = change(engine, table, with_(known, schema_id=number - 1), number, _both(known.shape, shape))
-    return found if found.statements else TableChange((), known)
+    if state.shape is None:
+        return change(engine, table, state, number, shape)
+    table_change = change(engine, table, with_(state, schema_id=number - 1), number, _both(state.shape, shape))
+    return table_change if table_change.statements else TableChange((), state)
 
 
 def _both(table: Shape, update: Shape) -> Shape:
     """Return the columns of a table, as an update has them if it does, then those that only the update has."""
-    theirs, ours = ({each.name: each for each in shape.columns} for shape in (update, table))
-    return Shape(columns=tuple((ours | theirs).values()), key=())
+    update_columns, table_columns = ({each.name: each for each in shape.columns} for shape in (update, table))
+    return Shape(columns=tuple((table_columns | update_columns).values()), key=())
 
 
 def _fetched(place: LoadContext, update: Update, folder: Path) -> Rows | None:
@@ -97,35 +97,35 @@ def _exchange(
     connection: Connection,
     place: LoadContext,
     table: str,
-    known: TopicState,
+    state: TopicState,
     changed: TableChange,
-    wanted: Exchange,
+    exchange: Exchange,
     lines: _Lines | None,
 ) -> None:
     """Run the transaction."""
-    engine, shape, update = place.engine, changed.known.shape, wanted.update
+    engine, shape, update = place.engine, changed.state.shape, exchange.update
     connection.execute("BEGIN")
     load_state.renew(connection, engine, place.holder)
-    _refuse_moved(connection, table, known, wanted)
-    if known.shape is None and shape is not None:  # Its row in `tables` may have been deleted alone.
+    _refuse_moved(connection, table, state, exchange)
+    if state.shape is None and shape is not None:  # Its row in `tables` may have been deleted alone.
         dataset_state.forget(connection, table)
     for each in changed.statements:
         connection.execute(each)
     if shape is not None:
-        connection.execute(statements.remove(table, wanted.key))
+        connection.execute(statements.remove(table, exchange.key))
         if lines and lines.number:
-            _insert(connection, engine, table, shape, wanted.key, lines)
+            _insert(connection, engine, table, shape, exchange.key, lines)
     count = lines.number if lines else 0
-    dataset_state.keep(connection, engine, table, wanted.key, update.id if update else None, wanted.version, count)
-    load_state.write(connection, engine, table, known, changed.known)
+    dataset_state.keep(connection, engine, table, exchange.key, update.id if update else None, exchange.version, count)
+    load_state.write(connection, engine, table, state, changed.state)
     load_state.renew(connection, engine, place.holder)
     connection.execute("COMMIT")
 
 
-def _refuse_moved(connection: Connection, table: str, known: TopicState, wanted: Exchange) -> None:
+def _refuse_moved(connection: Connection, table: str, state: TopicState, exchange: Exchange) -> None:
     """Raise WarehouseUnavailable if a transaction of an earlier session was still running as this one began."""
-    there = dataset_state.held(connection, table, [wanted.key]).get(wanted.key)
-    if there != wanted.held or load_state.read(connection, table) != known:
+    held_update = dataset_state.held(connection, table, [exchange.key]).get(exchange.key)
+    if held_update != exchange.held or load_state.read(connection, table) != state:
         raise WarehouseUnavailable(f"{table} was loaded by another process meanwhile. It is read where it is.")
 
 

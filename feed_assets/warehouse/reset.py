@@ -28,16 +28,16 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
     if table not in names:
         expected = f"expected one of {', '.join(names)}" if names else "nothing was loaded into it yet"
         raise InvalidName(f"the warehouse knows no table {table!r}: {expected}. Correct the name.")
-    known = load_state.read(connection, table)
-    is_dataset = known.shape is not None and not known.shape.key
+    state = load_state.read(connection, table)
+    is_dataset = state.shape is not None and not state.shape.key
     if is_dataset and begin is not None:
         raise InvalidName(f"{table} is a dataset, which has no offsets: leave out --from.")
-    return [*_dropped(table, known), *_forgotten(connection, table), *_positions(table, begin)]
+    return [*_dropped(table, state), *_forgotten(connection, table), *_positions(table, begin)]
 
 
-def _dropped(table: str, known: TopicState) -> Iterator[str]:
+def _dropped(table: str, state: TopicState) -> Iterator[str]:
     """Drop what a load has made: without a shape there was no load, and a table of that name is somebody else's."""
-    if known.shape is not None:
+    if state.shape is not None:
         yield f"DROP TABLE IF EXISTS {quoted(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"
 

@@ -88,8 +88,8 @@ class Shape(BaseModel):
     @property
     def key_columns(self) -> tuple[Column, ...]:
         """Return the columns of the key, in its order."""
-        found = {each.name: each for each in self.columns}
-        return tuple(found[name] for name in self.key)
+        column_by_name = {each.name: each for each in self.columns}
+        return tuple(column_by_name[name] for name in self.key)
 
 
 TEXT = Kind(name="text")
@@ -134,8 +134,10 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
         raise InvalidShape("the schema is no record: expected one, or a union of null and one.")
     named: Schema = record.get("__named_schemas", {})
     fields = {str(each["name"]): each for each in record["fields"]}
-    if taken := fields.keys() & TAKEN:
-        raise InvalidShape(f"the schema has a field {min(taken)}: that is a column of every table. Rename the field.")
+    if reserved := fields.keys() & TAKEN:
+        raise InvalidShape(
+            f"the schema has a field {min(reserved)}: that is a column of every table. Rename the field."
+        )
     if DELETED_AT in key:
         raise InvalidShape(f"the key has a field {DELETED_AT}, which is ours where deleted keys are. Rename the field.")
     absent = [Column(name=name, kind=TEXT, is_nullable=False) for name in key if name not in fields]
@@ -147,8 +149,8 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
 
 def _owners(record: Schema) -> tuple[str, ...]:
     """Return the owners; none if the attribute is no list of texts: Avro does not define it, so it may be anything."""
-    found: Any = record.get("owners")
-    owners = cast(list[Any], found) if isinstance(found, list) else []
+    attribute: Any = record.get("owners")
+    owners = cast(list[Any], attribute) if isinstance(attribute, list) else []
     return tuple(owners) if all(isinstance(each, str) for each in owners) else ()
 
 
@@ -180,12 +182,12 @@ def kind_of(schema: Any, named: Schema) -> Kind:
 
 def _kinds(schema: Any, named: Schema) -> Iterator[Kind]:
     for each in _branches(schema):
-        found = written_out(each, named)
-        name = found["type"]
+        definition = written_out(each, named)
+        name = definition["type"]
         if not isinstance(name, str):
             yield from _kinds(name, named)
         elif name != "null":
-            yield _kind(name, found)
+            yield _kind(name, definition)
 
 
 def _kind(name: str, schema: Schema) -> Kind:

@@ -37,23 +37,25 @@ def deleted_of(table: str) -> str:
 
 def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
     """Make a table, and for one with a key the one that remembers its deleted keys."""
-    ours = (
+    position_columns = (
         [f"{PARTITION} integer NOT NULL", f"{OFFSET} bigint NOT NULL"] if shape.key else [f"{PARTITION} text NOT NULL"]
     )
     key = [f"PRIMARY KEY ({_names(shape.key)})"] if engine.has_keys and shape.key else []
     columns = [engine.column(each) for each in shape.columns]
-    yield f"CREATE TABLE {quoted(table)} ({', '.join([*columns, *ours, *key])}){engine.layout}"
+    yield f"CREATE TABLE {quoted(table)} ({', '.join([*columns, *position_columns, *key])}){engine.layout}"
     for each in shape.columns:
         yield from comment(quoted(table), each)
     if shape.key:
-        yield from _create_deleted(engine, table, shape, ours, key)
+        yield from _create_deleted(engine, table, shape, position_columns, key)
     elif engine.has_keys:
         yield f"CREATE INDEX ON {quoted(table)} ({PARTITION})"
 
 
-def _create_deleted(engine: Engine, table: str, shape: Shape, ours: Iterable[str], key: Iterable[str]) -> Iterator[str]:
+def _create_deleted(
+    engine: Engine, table: str, shape: Shape, position_columns: Iterable[str], key: Iterable[str]
+) -> Iterator[str]:
     keys = [engine.column(each) for each in shape.key_columns]
-    remembered = [*keys, *ours, f"{DELETED_AT} timestamptz NOT NULL", *key]
+    remembered = [*keys, *position_columns, f"{DELETED_AT} timestamptz NOT NULL", *key]
     yield f"CREATE TABLE {deleted_of(table)} ({', '.join(remembered)}){engine.layout}"
     if engine.has_keys:
         yield f"CREATE INDEX ON {deleted_of(table)} ({DELETED_AT})"
@@ -108,9 +110,9 @@ def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
     columns = [
         f"{quoted(each.name)} {engine.staged(each.kind)}{_staged_default(engine, each)}" for each in shape.columns
     ]
-    ours = [f"{OPERATION} {engine.text}", f"{PARTITION} integer", f"{OFFSET} bigint"]
-    more = [f"{quoted(each)} {engine.text}" for each in ignored]
-    return f"CREATE TEMP TABLE {STAGING} ({', '.join([*ours, *columns, *more])})"
+    load_columns = [f"{OPERATION} {engine.text}", f"{PARTITION} integer", f"{OFFSET} bigint"]
+    ignored_columns = [f"{quoted(each)} {engine.text}" for each in ignored]
+    return f"CREATE TEMP TABLE {STAGING} ({', '.join([*load_columns, *columns, *ignored_columns])})"
 
 
 def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
@@ -135,7 +137,7 @@ def strays_among(shape: Shape) -> str:
     )
 
 
-def obstacle(there: str, shape: Shape) -> str:
+def obstacle(quoted_table: str, shape: Shape) -> str:
     """Select a key that is there from another partition, else one that is there with a newer row.
 
     Select its values and the two partitions, which are the same in the second case. The large table is searched once.
@@ -143,43 +145,44 @@ def obstacle(there: str, shape: Shape) -> str:
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_stray = f"t.{PARTITION} <> s.{PARTITION}"
     return (
-        f"SELECT {keys}, t.{PARTITION}, s.{PARTITION} FROM {NEWEST} s JOIN {there} t ON {_same(shape, 't', 's')} "
-        f"WHERE {is_stray} OR t.{OFFSET} >= s.{OFFSET} ORDER BY {is_stray} DESC LIMIT 1"
+        f"SELECT {keys}, t.{PARTITION}, s.{PARTITION} FROM {NEWEST} s JOIN {quoted_table} t "
+        f"ON {_same_key(shape, 't', 's')} WHERE {is_stray} OR t.{OFFSET} >= s.{OFFSET} ORDER BY {is_stray} DESC LIMIT 1"
     )
 
 
-def replace(there: str, shape: Shape) -> str:
+def replace(quoted_table: str, shape: Shape) -> str:
     """Delete the rows whose keys were staged, whichever row is the newer one."""
-    return f"DELETE FROM {there} USING {NEWEST} s WHERE {_same(shape, there, 's')}"
+    return f"DELETE FROM {quoted_table} USING {NEWEST} s WHERE {_same_key(shape, quoted_table, 's')}"
 
 
-def replace_and_ask(there: str, shape: Shape) -> str:
+def replace_and_ask(quoted_table: str, shape: Shape) -> str:
     """Delete rows and select the obstacle at once, by a deletion's result: the large table is searched once."""
     keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
-    told = ", ".join(f"s.{quoted(name)}" for name in shape.key)
-    is_newer = f'{there}.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
-    more = f"{told}, {there}.{PARTITION} AS {was}, s.{PARTITION} AS {came}, {is_newer}"
+    staged_key = ", ".join(f"s.{quoted(name)}" for name in shape.key)
+    is_newer = f'{quoted_table}.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
+    returned = f"{staged_key}, {quoted_table}.{PARTITION} AS {was}, s.{PARTITION} AS {came}, {is_newer}"
     return (
-        f"WITH gone AS ({replace(there, shape)} RETURNING {more}) SELECT {keys}, {was}, {came} FROM gone "
+        f"WITH gone AS ({replace(quoted_table, shape)} RETURNING {returned}) SELECT {keys}, {was}, {came} FROM gone "
         f'WHERE {was} <> {came} OR "feed_assets newer" ORDER BY {was} <> {came} DESC LIMIT 1'
     )
 
 
-def replace_and_count(there: str, shape: Shape) -> Iterator[str]:
+def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
     """Delete rows and count at once those that are passed over, where this is possible: newer ones, or strays.
 
     A row from the last statement means that there are such rows, and that they are still there.
     """
     passed = f"nextval({literal(_PASSED)})"
-    is_passed = f"{there}.{PARTITION} <> s.{PARTITION} OR {there}.{OFFSET} >= s.{OFFSET}"
+    is_passed = f"{quoted_table}.{PARTITION} <> s.{PARTITION} OR {quoted_table}.{OFFSET} >= s.{OFFSET}"
     yield f"CREATE OR REPLACE TEMP SEQUENCE {_PASSED}"
-    yield f"{replace(there, shape)} AND CASE WHEN {is_passed} THEN {passed} < 0 ELSE true END"
+    yield f"{replace(quoted_table, shape)} AND CASE WHEN {is_passed} THEN {passed} < 0 ELSE true END"
     yield f"SELECT 1 WHERE {passed} > 1"
 
 
-def drop_older(there: str, shape: Shape) -> str:
+def drop_older(quoted_table: str, shape: Shape) -> str:
     """Delete the staged newest rows that are not newer than the table's."""
-    return f"DELETE FROM {NEWEST} USING {there} t WHERE {_same(shape, 't', NEWEST)} AND t.{OFFSET} >= {NEWEST}.{OFFSET}"
+    is_newer = f"t.{OFFSET} >= {NEWEST}.{OFFSET}"
+    return f"DELETE FROM {NEWEST} USING {quoted_table} t WHERE {_same_key(shape, 't', NEWEST)} AND {is_newer}"
 
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
@@ -220,5 +223,5 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
-def _same(shape: Shape, there: str, here: str) -> str:
-    return " AND ".join(f"{there}.{quoted(name)} = {here}.{quoted(name)}" for name in shape.key)
+def _same_key(shape: Shape, table: str, other: str) -> str:
+    return " AND ".join(f"{table}.{quoted(name)} = {other}.{quoted(name)}" for name in shape.key)

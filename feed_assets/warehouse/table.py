@@ -39,11 +39,11 @@ class Loading(Target):
 class TopicTable:
     """A topic's table, from its known state on."""
 
-    def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], known: TopicState) -> None:
-        self._loading, self.name, self._key, self._known = loading, name, key, known
+    def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], state: TopicState) -> None:
+        self._loading, self.name, self._key, self._state = loading, name, key, state
         self._place = LoadContext(loading.engine, loading.board, holder, loading.warehouse.deleted_days)
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
-        self._after = {number: each.signal_offset for number, each in known.positions.items()}
+        self._after = {number: each.signal_offset for number, each in state.positions.items()}
         self._is_anew = self._has_said_nothing = False
         self.loads = 0
 
@@ -68,17 +68,17 @@ class TopicTable:
         """Yield the change of the table by each change of the schema of what is not loaded yet."""
         while not self._read(0, self._loading.warehouse.chunks):
             pass
-        known = self._known
+        state = self._state
         for each in runs(self._buffer.signals):
-            found = change(self._loading.engine, self.name, known, each.schema_id, self._shape_of(each))
-            known = found.known
-            if found.statements:
-                yield found
+            table_change = change(self._loading.engine, self.name, state, each.schema_id, self._shape_of(each))
+            state = table_change.state
+            if table_change.statements:
+                yield table_change
 
     def _read(self, now: float, limit: int) -> bool:
         """Read up to `limit` signals. Return whether there are no more."""
         try:
-            found = topic_reader.read(
+            page = topic_reader.read(
                 self._loading.clients, signals_of(self.name), self._after, limit, _READ_BYTES, ANSWER_SECONDS
             )
         except NoTopic:  # The topic was never signalled.
@@ -87,17 +87,17 @@ class TopicTable:
         except LogTrimmed as error:
             self._begin_anew(error)
             return False
-        for partition, message in found.messages:
+        for partition, message in page.messages:
             if (signal := self._signal(partition, message)) is None:
                 continue
             self._refuse_another(signal)
-            position = self._known.positions.get(partition)
+            position = self._state.positions.get(partition)
             if position is None or signal.next_offset > position.next_offset:
                 self._buffer.add(Signalled(signal, message.offset + 1), now)
-        self._after = found.after
-        if found.is_complete and not (found.messages or self._known.positions or self._buffer.signals):
+        self._after = page.after
+        if page.is_complete and not (page.messages or self._state.positions or self._buffer.signals):
             self._say_nothing()
-        return found.is_complete
+        return page.is_complete
 
     def _signal(self, partition: int, message: Message) -> Signal | None:
         """Return the signal of a message; None, with a printed line, if it is none: the next one reveals a lost one."""
@@ -119,7 +119,7 @@ class TopicTable:
 
     def _refuse_another(self, signal: Signal) -> None:
         """Raise LogTrimmed for a topic that was made anew: signals with the old one's offsets would be skipped."""
-        if self._known.topic_id in (None, signal.topic_id):
+        if self._state.topic_id in (None, signal.topic_id):
             return
         raise LogTrimmed(
             f"{self.name} was deleted and made anew: expected the topic that its table was loaded from, as offsets "
@@ -130,7 +130,7 @@ class TopicTable:
         """Load runs in their order. Return False, before all are loaded, if the signals have to be read again."""
         for each in due:
             try:
-                self._known = load(self._place, self.name, self._known, each, self._shape_of(each))
+                self._state = load(self._place, self.name, self._state, each, self._shape_of(each))
             except OffsetsMissing as error:
                 self._begin_anew(error)
                 return False
@@ -166,5 +166,5 @@ class TopicTable:
 def _without(run: LoadGroup) -> str:
     """Return how to continue without the chunks of a run."""
     nexts = {each.signal.partition: each.signal.next_offset for each in run.signals}
-    said = ", ".join(f"{offset} of partition {partition}" for partition, offset in nexts.items())
-    return f"To go on without these rows set next_offset in feed_assets.positions to {said}."
+    offsets = ", ".join(f"{offset} of partition {partition}" for partition, offset in nexts.items())
+    return f"To go on without these rows set next_offset in feed_assets.positions to {offsets}."

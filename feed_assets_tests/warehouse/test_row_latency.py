@@ -55,7 +55,7 @@ class Rounds(Event):
             turn()
         return False
 
-    def run(self, loading: Any, wanted: loader.Wanted) -> None:
+    def run(self, loading: Any, wanted: loader.TableSources) -> None:
         loader.run(loading, wanted, self, clock=self.clock)
 
 
@@ -66,7 +66,7 @@ class SignalledTopic:
         self._world, self._engine = world, engine
 
     @property
-    def wanted(self) -> loader.Wanted:
+    def wanted(self) -> loader.TableSources:
         return {self._world.name: self._world.settings}
 
     @property
