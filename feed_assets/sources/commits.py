@@ -88,21 +88,21 @@ def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Wai
 
 def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _Writers:
     """Return the writers, of `among` if given; prepared transactions, which have no pid, always count."""
-    found = connection.execute(_WRITERS, {"table": name}).all()
-    return [writer for writer in found if among is None or writer.id in among or writer.pid is None]
+    writers = connection.execute(_WRITERS, {"table": name}).all()
+    return [writer for writer in writers if among is None or writer.id in among or writer.pid is None]
 
 
 def _in_words(name: str, writers: _Writers, seconds: float) -> str:
-    who = some([_who(writer.pid, writer.seconds) for writer in writers], 3)
+    listed = some([_writer_text(writer.pid, writer.seconds) for writer in writers], 3)
     message = (
-        f"{name}: waited {seconds:.1f} s for transactions that write to it: {who}. They may commit events that "
+        f"{name}: waited {seconds:.1f} s for transactions that write to it: {listed}. They may commit events that "
         "come before those that are there, so none of these is read until they have ended: see pg_stat_activity."
     )
     _log.warning(message)
     return message
 
 
-def _who(pid: int | None, seconds: float | None) -> str:
+def _writer_text(pid: int | None, seconds: float | None) -> str:
     if pid is None:
         return "a prepared one (pg_prepared_xacts: COMMIT PREPARED or ROLLBACK PREPARED)"
     return f"pid {pid}" + (f", open for {seconds:.0f} s" if seconds is not None else "")

@@ -53,10 +53,10 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
         yield
         return
     is_over = Event()
-    with socket.socket(fileno=os.dup(driver.fileno())) as same:
+    with socket.socket(fileno=os.dup(driver.fileno())) as socket_copy:
         timers = (
             Timer(seconds, _cancel, [driver, is_over]),
-            Timer(seconds + min(_CANCEL_SECONDS, seconds), shut, [same]),
+            Timer(seconds + min(_CANCEL_SECONDS, seconds), shut, [socket_copy]),
         )
         try:
             for timer in timers:
@@ -87,9 +87,9 @@ def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
     try:
         yield
     except (exc.SQLAlchemyError, ImportError) as error:
-        said = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
+        message = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
         raise kind(
-            f"{shown(url)}: {shown(said, url)}. Expected a database that answers at this SQLAlchemy URL, its driver "
+            f"{shown(url)}: {shown(message, url)}. Expected a database that answers at this SQLAlchemy URL, its driver "
             "installed. Correct the URL or the database, then try again."
         ) from cause(error, url)
 
@@ -146,16 +146,16 @@ def columns_of(
     inspector, name = sa.inspect(connection), f"{schema}.{table}" if schema else table
     where = shown(connection.engine.url.render_as_string())
     try:
-        found = {column["name"]: column["type"] for column in inspector.get_columns(table, schema)}
+        column_types = {column["name"]: column["type"] for column in inspector.get_columns(table, schema)}
     except exc.NoSuchTableError:
-        there = (
+        table_names = (
             ", ".join(sorted([*inspector.get_table_names(schema), *inspector.get_view_names(schema)])[:20]) or "none"
         )
         raise SourceUnavailable(
-            f"{where} has no table {name}: found {there}. Correct the name or the schema, or grant SELECT on it."
+            f"{where} has no table {name}: found {table_names}. Correct the name or the schema, or grant SELECT on it."
         ) from None
-    if missing := [column for column in needed if column not in found]:
+    if missing := [column for column in needed if column not in column_types]:
         raise SourceUnavailable(
-            f"{where}: table {name} has no column {', '.join(missing)}: found {', '.join(found)}. {cure}"
+            f"{where}: table {name} has no column {', '.join(missing)}: found {', '.join(column_types)}. {cure}"
         )
-    return found
+    return column_types

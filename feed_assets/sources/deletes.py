@@ -54,10 +54,10 @@ class DeletesTable:
         """Yield the same keys, each with when it was deleted as the last value: a moment in UTC, or a whole number."""
         names = (self.key,) if isinstance(self.key, str) else self.key
         with reading(expand(self.url), None) as connection:  # Only runs read it, and they may take their time.
-            found = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
+            column_types = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
             columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (self.deleted_at, *names)]
             query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))
-            kind = None if _keeps_texts(connection, found[self.deleted_at]) else found[self.deleted_at]
+            kind = None if _keeps_texts(connection, column_types[self.deleted_at]) else column_types[self.deleted_at]
             query = query.where(columns[0].is_not(None), *_range(columns[0], kind, start, end))
             with connection.execution_options(yield_per=_ROWS_PER_READ).execute(query) as rows:
                 for moment, *key in rows:

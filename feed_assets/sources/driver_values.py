@@ -27,19 +27,19 @@ def _tolerate(connection: Any, name: str) -> None:
     from psycopg.pq import Format
 
     oid = connection.adapters.types[name].oid
-    known: Any = connection.adapters.get_loader(oid, Format.TEXT)
+    loader_type: Any = connection.adapters.get_loader(oid, Format.TEXT)
 
     class Tolerant(Loader):
         """The driver's loader, which falls back to text."""
 
         def __init__(self, oid: int, context: Any = None) -> None:
             super().__init__(oid, context)
-            self._known = known(oid, context)
+            self._loader = loader_type(oid, context)
 
         def load(self, data: Any) -> Any:
             """Return the value of a cell."""
             try:
-                return self._known.load(data)
+                return self._loader.load(data)
             except (Error, ValueError, OverflowError, RecursionError):
                 return _decoded(bytes(data))
 

@@ -36,7 +36,7 @@ class FileEvents:
 
     def read(self, after: str | None, limit: int, _seconds: float = 0, /) -> EventBatch:
         """Return up to `limit` rows after a position. Raise SourceUnavailable if they cannot be read."""
-        place = FilePosition(**found) if (found := self._positions.load(after)) else FilePosition()
+        place = FilePosition(**fields) if (fields := self._positions.load(after)) else FilePosition()
         with closing(self._records(place)) as records:
             rows, last, waits, is_complete = self._take(records, limit)
         position = self._positions.dump(asdict(last)) if last else after
@@ -50,16 +50,16 @@ class FileEvents:
         Blank lines found together count as one, so that a read ends where there is nothing else, too.
         """
         rows: list[WriteEvent | Rejected] = []
-        last, waits, taken, size = None, None, 0, 0
+        last, waits, count, size = None, None, 0, 0
         try:
             for record in records:
                 if isinstance(record, Unfinished):
                     waits = record.reason
-                elif taken == limit or size > READ_BYTES:
+                elif count == limit or size > READ_BYTES:
                     return rows, last, waits, False
                 else:
                     rows += [self._row(record)] if isinstance(record, Record) else []
-                    last, taken, size = record.place, taken + 1, size + record.size
+                    last, count, size = record.place, count + 1, size + record.size
         except SourceUnavailable as error:
             if not last:  # It does not block the rows before it.
                 raise

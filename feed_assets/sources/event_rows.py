@@ -81,14 +81,14 @@ class Columns:
             correlation_id=_correlation(row, self.correlation_id),
             write_operation=_operation(row, self.write_operation),
             partition_key=_text(row, self.partition_key),
-            context={**self._others(row), **_context(row, self.context)},
+            context={**self._other_columns(row), **_context(row, self.context)},
         )
 
-    def _others(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _other_columns(self, row: Mapping[str, Any]) -> dict[str, Any]:
         if not self.others_in_context:
             return {}
-        others = {name: value for name, value in row.items() if name not in self.named and value is not None}
-        return json.loads(json.dumps(others, default=str))
+        values = {name: value for name, value in row.items() if name not in self.named and value is not None}
+        return json.loads(json.dumps(values, default=str))
 
 
 def _value(row: Mapping[str, Any], column: str | Constant | None) -> Any:
@@ -124,12 +124,12 @@ def _operation(row: Mapping[str, Any], column: str | Constant | None) -> Operati
 def _context(row: Mapping[str, Any], column: str | None) -> dict[str, Any]:
     value = _value(row, column)
     try:
-        found: Any = {} if value is None else _loaded(value)
+        context: Any = {} if value is None else _loaded(value)
     except (ValueError, TypeError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        context = None
+    if not isinstance(context, dict):
         raise InvalidEvent(f"column {column}: found {str(value)[:80]!r}, expected a JSON object.")
-    return cast(dict[str, Any], found)
+    return cast(dict[str, Any], context)
 
 
 def _loaded(value: Any) -> Any:
@@ -140,10 +140,10 @@ def _loaded(value: Any) -> Any:
 
 def _marker(row: Mapping[str, Any], column: str | None) -> Marker:
     try:
-        found = as_marker(_value(row, column))
+        marker = as_marker(_value(row, column))
     except InvalidEvent as error:
         raise InvalidEvent(f"column {column}: {error}") from None
-    return found
+    return marker
 
 
 def as_marker(value: Any) -> Marker:

@@ -137,17 +137,17 @@ class GlueSink:
         try:
             self._client.create_table(DatabaseName=self.database, TableInput=table.input)
         except self._client.exceptions.AlreadyExistsException:
-            found = self._client.get_table(DatabaseName=self.database, Name=table.name)["GlueTable"]
-            if found["StorageDescriptor"]["Columns"] != table.input["StorageDescriptor"]["Columns"]:
+            existing = self._client.get_table(DatabaseName=self.database, Name=table.name)["GlueTable"]
+            if existing["StorageDescriptor"]["Columns"] != table.input["StorageDescriptor"]["Columns"]:
                 self._client.update_table(DatabaseName=self.database, TableInput=table.input)
 
     def _put(self, each: Registered) -> None:
         at = {"DatabaseName": self.database, "TableName": each.table.name}
-        told = {"Values": [*each.values], "StorageDescriptor": each.table.described(each.location or "")}
+        definition = {"Values": [*each.values], "StorageDescriptor": each.table.described(each.location or "")}
         try:
-            self._client.create_partition(**at, PartitionInput=told)
+            self._client.create_partition(**at, PartitionInput=definition)
         except self._client.exceptions.AlreadyExistsException:
-            self._client.update_partition(**at, PartitionValueList=[*each.values], PartitionInput=told)
+            self._client.update_partition(**at, PartitionValueList=[*each.values], PartitionInput=definition)
 
     def _remove(self, each: Registered) -> None:
         at = {"DatabaseName": self.database, "TableName": each.table.name}
@@ -173,4 +173,4 @@ class GlueSink:
 
 def glue_type(kind: str) -> str:
     """Return Glue's name of a type in Spark's DDL; names of a struct's fields stay."""
-    return re.sub(r"\w+(?!\w|:)", lambda found: _TYPES.get(found[0], found[0]), kind.lower())
+    return re.sub(r"\w+(?!\w|:)", lambda match: _TYPES.get(match[0], match[0]), kind.lower())

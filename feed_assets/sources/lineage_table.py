@@ -53,7 +53,7 @@ def _row(key: str, number: int, line: bytes, needed: Collection[str]) -> dict[st
 
 
 def _by_pipeline(rows: Iterable[tuple[str, str]]) -> Lineage:
-    found: dict[str, set[str]] = {}
+    tables_by_pipeline: dict[str, set[str]] = {}
     for name, each in rows:
-        found.setdefault(name, set()).add(each)
-    return {name: frozenset(tables) for name, tables in found.items()}
+        tables_by_pipeline.setdefault(name, set()).add(each)
+    return {name: frozenset(tables) for name, tables in tables_by_pipeline.items()}

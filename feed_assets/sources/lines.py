@@ -100,8 +100,8 @@ class QuotedNewlines:
 
 
 def _end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
-    found = pattern.match(data, start)
-    return found.end() if found else start
+    match = pattern.match(data, start)
+    return match.end() if match else start
 
 
 class Text:
@@ -160,9 +160,9 @@ class Lines:
 
     def __iter__(self) -> Iterator[Text | Blank]:
         while self._has_more():
-            if found := self._ends.blank.match(self._data, self._at):
-                self._at = found.end()
-                yield self._blank(found[0])
+            if match := self._ends.blank.match(self._data, self._at):
+                self._at = match.end()
+                yield self._blank(match[0])
                 continue
             is_whole = self._read(text := Text(self.place))
             if not is_whole and self._may_grow:
@@ -194,8 +194,8 @@ class Lines:
             self._take(text, end)
             if is_whole:
                 return True
-            if rest := self._data[end:]:
-                self._go_on(text, rest)
+            if remainder := self._data[end:]:
+                self._go_on(text, remainder)
         text.opened = None if self._ends.opened is None else text.line + self._ends.opened
         return False
 
@@ -203,21 +203,21 @@ class Lines:
         text.add(self._data[self._at : end])
         self._at = end
 
-    def _go_on(self, text: Text, rest: bytes) -> None:
+    def _go_on(self, text: Text, remainder: bytes) -> None:
         """Continue with a byte that is read together with what follows it; at the end of the file it is the last.
 
         A quote there closes the one that is open.
         """
         if (chunk := next(self._chunks, None)) is not None:
-            self._data, self._at = rest + bytes(chunk), 0
+            self._data, self._at = remainder + bytes(chunk), 0
             return
         self._take(text, len(self._data))
-        if rest == b'"':
+        if remainder == b'"':
             self._ends.opened = None
 
     def _why(self, text: Text) -> Unfinished:
-        said = f"; a quote that was opened in line {text.opened} is still open" if text.opened else ""
-        return Unfinished(f"the end of {self.place.file} is not yet a whole line with its newline{said}")
+        detail = f"; a quote that was opened in line {text.opened} is still open" if text.opened else ""
+        return Unfinished(f"the end of {self.place.file} is not yet a whole line with its newline{detail}")
 
 
 def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, FilePosition, Iterator[bytes]]:
@@ -232,22 +232,26 @@ def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, Fi
     served, chunks = _served(board, file.key, 0)
     if served.size < place.offset:
         raise shrunk(file.key, served.size, place.offset, "bytes")
-    if (rest := _after(chunks, place)) is not None:
-        return served.size, replace(place, etag=served.etag), rest
+    if (new_chunks := _after(chunks, place)) is not None:
+        return served.size, replace(place, etag=served.etag), new_chunks
     _log.warning(f"{file.key} did not only grow at its end: it is read again from its beginning")
     served, chunks = _served(board, file.key, 0)
     return served.size, FilePosition(file.key, served.etag), chunks
 
 
 def _served(board: Blackboard, key: str, start: int) -> tuple[File, Iterator[bytes]]:
-    if (found := board.stream(key, start)) is None:
+    if (served := board.stream(key, start)) is None:
         raise gone(key)
-    return found
+    return served
 
 
 def _after(chunks: Iterator[bytes], place: FilePosition) -> Iterator[bytes] | None:
     """Return the bytes after a place; None if those before it are not those that were read."""
-    left, crc, rest = place.offset, 0, b""
-    while left and (chunk := next(chunks, None)) is not None:
-        crc, rest, left = crc32(chunk[:left], crc), chunk[left:], left - min(left, len(chunk))
-    return chain([rest], chunks) if crc == place.crc else None
+    remaining, crc, tail = place.offset, 0, b""
+    while remaining and (chunk := next(chunks, None)) is not None:
+        crc, tail, remaining = (
+            crc32(chunk[:remaining], crc),
+            chunk[remaining:],
+            remaining - min(remaining, len(chunk)),
+        )
+    return chain([tail], chunks) if crc == place.crc else None

@@ -44,12 +44,12 @@ class MarkerColumn:
 
     def _days(self, piece: Slice) -> list[str]:
         """Return bounds by the day that a text names: they use the column's index."""
-        found: list[str] = []
+        bounds: list[str] = []
         if isinstance(piece.after, datetime) and piece.after.date() > date.min + _MOST_ZONE:
-            found += [f"{self.sql} >= '{piece.after.date() - _MOST_ZONE}'"]
+            bounds += [f"{self.sql} >= '{piece.after.date() - _MOST_ZONE}'"]
         if isinstance(piece.upto, datetime) and piece.upto.date() < date.max - 2 * _MOST_ZONE:
-            found += [f"{self.sql} < '{piece.upto.date() + 2 * _MOST_ZONE}'"]
-        return found
+            bounds += [f"{self.sql} < '{piece.upto.date() + 2 * _MOST_ZONE}'"]
+        return bounds
 
 
 def moment(value: object) -> str | None:
@@ -60,8 +60,8 @@ def moment(value: object) -> str | None:
     if not isinstance(value, str) or not _FORM.fullmatch(value):
         return None
     try:
-        found = datetime.fromisoformat(value)
-        in_utc = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        parsed = datetime.fromisoformat(value)
+        in_utc = parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
     return in_utc.isoformat(" ", "microseconds")

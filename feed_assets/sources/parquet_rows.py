@@ -59,10 +59,10 @@ def _records(opened: Any, served: File, place: FilePosition, columns: Columns) -
         end += group.rows
         if end <= first:
             continue
-        found = group.read(first) if group.size <= GROUP_BYTES else [group.too_large(first)]
-        for at, line, row, size, reason in found:
-            here = FilePosition(served.key, served.etag, at, at, ended=at == total)
-            yield Record(here, line, row, size=size) if not reason else _rejected(here, line, row, reason)
+        records = group.read(first) if group.size <= GROUP_BYTES else [group.too_large(first)]
+        for at, line, row, size, reason in records:
+            position = FilePosition(served.key, served.etag, at, at, ended=at == total)
+            yield Record(position, line, row, size=size) if not reason else _rejected(position, line, row, reason)
 
 
 def _rejected(place: FilePosition, line: int, row: Mapping[str, Any], reason: str) -> Record:
@@ -85,12 +85,12 @@ def _has_lists(kind: Any) -> bool:
     return "list<" in text or "list_view<" in text or "map<" in text
 
 
-def _texts(told: Any) -> list[str]:
+def _texts(metadata: Any) -> list[str]:
     """Return the columns of texts, whose repeated values are held once: in any encoding but one."""
-    groups = map(told.row_group, range(told.num_row_groups))
-    chunks = (group.column(at) for group in groups for at in range(told.num_columns))
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    chunks = (group.column(at) for group in groups for at in range(metadata.num_columns))
     delta = {chunk.path_in_schema for chunk in chunks if _DELTA in chunk.encodings}
-    kinds = {field.name: str(field.type).removeprefix("large_") for field in told.schema.to_arrow_schema()}
+    kinds = {field.name: str(field.type).removeprefix("large_") for field in metadata.schema.to_arrow_schema()}
     return [name for name, kind in kinds.items() if kind in ("string", "binary") and name not in delta]
 
 
@@ -103,9 +103,9 @@ class _Group:
 
     def __init__(self, opened: Any, number: int, names: Sequence[str], start: int) -> None:
         self._opened, self._number, self._names, self._start = opened, number, names, start
-        told = opened.metadata.row_group(number)
-        self.rows: int = told.num_rows
-        chunks = [told.column(at) for at in range(told.num_columns)]
+        metadata = opened.metadata.row_group(number)
+        self.rows: int = metadata.num_rows
+        chunks = [metadata.column(at) for at in range(metadata.num_columns)]
         self._chunks = [each for each in chunks if _is_of(each.path_in_schema, names)]
 
     @property

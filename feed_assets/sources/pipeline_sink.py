@@ -35,7 +35,7 @@ _COLUMNS = (_PUBLISHED_AT, *_NAMES)
 class PipelineSink(Protocol):
     """A place that pipelines are published to."""
 
-    def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
+    def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
         """Publish a version with these tables of ours, if the newest one has others; return whether one was published.
 
         A kill at any moment leaves the version before, or this one. Failures are SinkUnavailable or Blackboard*.
@@ -63,7 +63,7 @@ class SqlPipelines:
     view: str
     schema: str | None = field(default=None, kw_only=True)
 
-    def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
+    def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
         """Publish a version in one transaction: see PipelineSink."""
         with (
             translated(self.url, SinkUnavailable),
@@ -73,8 +73,8 @@ class SqlPipelines:
             self._make(connection)
             if connection.dialect.name == "postgresql":  # The second process sees what the first has written.
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(self.view))))
-            there = connection.execute(sa.select(*self._view.c)).all()
-            rows = _next([dict(zip(_COLUMNS, row, strict=True)) for row in there], ours, now)
+            stored = connection.execute(sa.select(*self._view.c)).all()
+            rows = _next([dict(zip(_COLUMNS, row, strict=True)) for row in stored], tables, now)
             if rows:
                 connection.execute(sa.insert(self._log), rows)
         return bool(rows)
@@ -111,10 +111,10 @@ class FilePipelines:
     board: Blackboard
     prefix: str
 
-    def publish(self, ours: Collection[PipelineTable], now: datetime) -> bool:
+    def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
         """Publish a version, each file in one put: see PipelineSink."""
-        there = rows_of_file(self.board, f"{self.prefix}/{NEWEST}", _COLUMNS)
-        rows = _next(there or (), ours, now)
+        stored = rows_of_file(self.board, f"{self.prefix}/{NEWEST}", _COLUMNS)
+        rows = _next(stored or (), tables, now)
         if rows:
             lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
             self.board.put(f"{self.prefix}/{rows[0][_PUBLISHED_AT]}.jsonl", lines)
@@ -122,13 +122,15 @@ class FilePipelines:
         return bool(rows)
 
 
-def _next(there: Iterable[Mapping[str, str]], ours: Collection[PipelineTable], now: datetime) -> list[dict[str, str]]:
+def _next(
+    stored: Iterable[Mapping[str, str]], tables: Collection[PipelineTable], now: datetime
+) -> list[dict[str, str]]:
     """Return the rows of the version after the newest, whatever the clock says; [] if the newest has them already."""
-    there = [*there]
-    known = sorted(PipelineTable(**{name: row[name] for name in _NAMES}) for row in there)
-    wanted = together(known, ours)
-    if [*wanted] == known:
+    stored = [*stored]
+    newest = sorted(PipelineTable(**{name: row[name] for name in _NAMES}) for row in stored)
+    merged = together(newest, tables)
+    if [*merged] == newest:
         return []
-    last = max((datetime.fromisoformat(row[_PUBLISHED_AT]) for row in there), default=None)
+    last = max((datetime.fromisoformat(row[_PUBLISHED_AT]) for row in stored), default=None)
     at = now if last is None or last < now else last + timedelta(microseconds=1)
-    return [{_PUBLISHED_AT: text_of(at), **asdict(row)} for row in wanted]
+    return [{_PUBLISHED_AT: text_of(at), **asdict(row)} for row in merged]

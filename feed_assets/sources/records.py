@@ -54,21 +54,21 @@ class Unfinished:
 
 def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> None:
     """Raise SourceUnavailable unless every needed column is there, and none twice."""
-    found = tuple(header)
-    missing = [column for column in needed if column not in found]
-    if missing or len({*found}) < len(found):
-        said = excerpt(", ".join(found), REASON_BYTES // 2)
+    columns = tuple(header)
+    missing = [column for column in needed if column not in columns]
+    if missing or len({*columns}) < len(columns):
+        column_text = excerpt(", ".join(columns), REASON_BYTES // 2)
         raise SourceUnavailable(
-            f"{file} has the columns {said!a}: expected each once, and {', '.join(missing) or 'no more'}. "
+            f"{file} has the columns {column_text!a}: expected each once, and {', '.join(missing) or 'no more'}. "
             "Declare what their columns are called, None for what they do not have; or have the file put right, or "
             "removed."
         )
 
 
-def shrunk(file: str, found: int, read: int, what: str) -> SourceUnavailable:
+def shrunk(file: str, size: int, read: int, unit: str) -> SourceUnavailable:
     """Return the error of a file that is shorter than what was read of it."""
     return SourceUnavailable(
-        f"{file} has {found} {what}, and {read} were read: expected that it only grows. Have it put back whole; if "
+        f"{file} has {size} {unit}, and {read} were read: expected that it only grows. Have it put back whole; if "
         "what it is now is right, read the source from the beginning."
     )
 

@@ -46,17 +46,17 @@ def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) ->
     Raises:
         LedgerUnavailable: The ledger's database does not answer. What was recorded stays; repeating all is harmless.
     """
-    whole = ReportOutcome()
+    total = ReportOutcome()
     for outcome in record(open_ledger(settings().ledger), map(as_text, records), by):
-        whole = whole.with_(outcome)
-    return whole
+        total = total.with_(outcome)
+    return total
 
 
 def record(ledger: Ledger, lines: Iterable[Line], by: str | None = None) -> Iterator[ReportOutcome]:
     """Record lines as they arrive, and yield the outcome of each batch."""
-    who = by or getuser()
+    reporter = by or getuser()
     for batch in _batches(lines):
-        yield _record(ledger, batch, datetime.now(UTC), who)
+        yield _record(ledger, batch, datetime.now(UTC), reporter)
 
 
 def lines_of(file: BinaryIO) -> Iterator[Line]:
@@ -93,19 +93,19 @@ def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> ReportOutcome:
     """Record a batch: its counts at once, then the reports on windows. A kill leaves its beginning: repeat it all."""
-    counts, said, rejected = list[Report](), list[tuple[str, _OfWindow]](), list[Rejected]()
+    counts, window_reports, rejected = list[Report](), list[tuple[str, _OfWindow]](), list[Rejected]()
     for line in lines:
         parsed = _parsed(line)
         if isinstance(parsed, Rejected):
             rejected.append(parsed)
         elif isinstance(parsed, _OfWindow):
-            said.append((str(line), parsed))
+            window_reports.append((str(line), parsed))
         else:
             counts.extend(replace(each, line=str(line)) for each in parsed)
     outcome = count_reports.report(ledger, counts, now, by)
-    for line, each in said:
+    for line, each in window_reports:
         try:
-            outcome = outcome.with_(_said(ledger, each, now, by))
+            outcome = outcome.with_(_record_window(ledger, each, now, by))
         except _NONE as error:
             rejected.append(Rejected(line, str(error)))
     _keep(ledger, rejected, now)
@@ -120,7 +120,7 @@ def _parsed(line: Line) -> tuple[Report, ...] | _OfWindow | Rejected:
         return Rejected(str(line), str(error))
 
 
-def _said(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> ReportOutcome:
+def _record_window(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> ReportOutcome:
     """Record a report on a window: the result of a check, or that it is made again."""
     with ledger.read() as connection:
         tracked = window_policies.tracked(connection, [each.dataset]).get(each.dataset) or window_policies.default()

@@ -38,12 +38,12 @@ class TopicSignals(Messages):
     def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> EventBatch:
         """Return up to `limit` signals after a position, none before the first. Raise SourceUnavailable on failure."""
         try:
-            found = super().read(after, limit, seconds)
+            batch = super().read(after, limit, seconds)
         except SourceUnavailable as error:
             if after is None and isinstance(error.__cause__, NoTopic):
                 return EventBatch((), (), None, is_complete=True)
             raise
-        return replace(found, events=self._with_lag(found.events)) if found.events else found
+        return replace(batch, events=self._with_lag(batch.events)) if batch.events else batch
 
     def _with_lag(self, events: Sequence[WriteEvent]) -> tuple[WriteEvent, ...]:
         """Return the events, each with how many offsets of its partition were behind its chunk as its signal was read.
@@ -51,10 +51,10 @@ class TopicSignals(Messages):
         Each has the number of partitions, too: a page that shows the last event shows one of them.
         """
         with translated():
-            found = ends(self.clients, self.upstream)
-        lags = [max(0, found.get(int(each.partition_key), 0) - cast(int, each.marker)) for each in events]
+            end_by_partition = ends(self.clients, self.upstream)
+        lags = [max(0, end_by_partition.get(int(each.partition_key), 0) - cast(int, each.marker)) for each in events]
         return tuple(
-            replace(each, context={**each.context, "lag": lag, "partitions": len(found)})
+            replace(each, context={**each.context, "lag": lag, "partitions": len(end_by_partition)})
             for each, lag in zip(events, lags, strict=True)
         )
 
@@ -79,8 +79,8 @@ class TopicSignals(Messages):
 
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
         signal_checks.check_place(signal, self.upstream, partition)
-        said = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
-        said["bytes"] = said.pop("size")  # All events call it so, and rules read it.
+        context = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
+        context["bytes"] = context.pop("size")  # All events call it so, and rules read it.
         event = WriteEvent(
             table_name=signal.topic,
             marker=signal.next_offset,
@@ -88,7 +88,7 @@ class TopicSignals(Messages):
             correlation_id=f"{signal.topic}/{partition}/{signal.first_offset}@{signal.topic_id}",
             write_operation=Operation.INSERT,
             partition_key=str(partition),
-            context=said if signal.records else {**said, NO_NEW_DATA: True},
+            context=context if signal.records else {**context, NO_NEW_DATA: True},
         )
         check_event(event)
         return event

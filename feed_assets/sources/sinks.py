@@ -76,8 +76,8 @@ def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
 
     Raise InvalidDefinition if a feed lives in it, or in the folder of its pipelines.
     """
-    scheme, _, rest = url.partition(":")
-    prefix = rest.strip("/")
+    scheme, _, path = url.partition(":")
+    prefix = path.strip("/")
     if scheme != "blackboard" or not prefix:
         return None
     try:
@@ -153,14 +153,14 @@ class FileSink:
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
         """Publish the events that no file of ours has yet; return the keys of others' files in their place."""
-        left, number, foreign = self._left(events)
+        unpublished, number, foreign = self._unpublished(events)
         key = self._key(number)
-        while left:
-            lines = _lines(left)
+        while unpublished:
+            lines = _lines(unpublished)
             if self.board.create(key, lines):
                 break
             if count := self._count(key, lines):  # Another process of ours was faster.
-                left, number = left[count:], left[min(count, len(left) - 1)][0]
+                unpublished, number = unpublished[count:], unpublished[min(count, len(unpublished) - 1)][0]
                 key = self._key(number)
             else:
                 foreign, key = foreign | {key}, self._beside(number)
@@ -175,7 +175,7 @@ class FileSink:
         numbers = own() if files else ()
         return tuple(file.key for file in files if self._number(file) not in numbers)
 
-    def _left(self, events: Sequence[Numbered]) -> tuple[Sequence[Numbered], int, set[str]]:
+    def _unpublished(self, events: Sequence[Numbered]) -> tuple[Sequence[Numbered], int, set[str]]:
         """Return the events that no file of ours has, the number that a further file begins with, and others' files.
 
         Files exist after a kill, beside another process, and after a position that moved back, as with a ledger from a
@@ -191,21 +191,21 @@ class FileSink:
                 number = first
             else:
                 foreign.add(file.key)
-        left = [event for event in events if event[0] not in published]
-        return left, next((each for each, _ in left if each > number or not published), number), foreign
+        unpublished = [event for event in events if event[0] not in published]
+        return unpublished, next((each for each, _ in unpublished if each > number or not published), number), foreign
 
     def _count(self, key: str, lines: bytes) -> int:
         """Return how many of these lines a file begins with, if it holds nothing else or all of them; else 0."""
-        found = self.board.get(key, len(lines)) or b""
-        return found.count(b"\n") if found.endswith(b"\n") and lines.startswith(found) else 0
+        content = self.board.get(key, len(lines)) or b""
+        return content.count(b"\n") if content.endswith(b"\n") and lines.startswith(content) else 0
 
     def _from(self, number: int) -> tuple[File, ...]:
         return self.board.files_from(self.prefix, self._key(number))
 
     def _number(self, file: File) -> int:
         """Return the number that a file's name begins with; -1 for another name."""
-        found = _FILE.fullmatch(file.key.removeprefix(f"{self.prefix}/"))
-        return int(found[1]) if found else -1
+        match = _FILE.fullmatch(file.key.removeprefix(f"{self.prefix}/"))
+        return int(match[1]) if match else -1
 
     def _beside(self, number: int) -> str:
         """Return a name that sorts after all that begin with a number (`_` follows `.`), and before the next number."""

@@ -84,16 +84,16 @@ def rows_of(
     """Return the rows of a slice, with the columns of the table. Raise SourceUnavailable if they cannot be read."""
     at = expand(url)
     with reading(at, None) as connection:
-        found = columns_of(connection, table, schema, (by,))
+        column_types = columns_of(connection, table, schema, (by,))
         dialect, source = connection.dialect.name, sa.table(table, schema=schema)
-        kinds = StructType([StructField(name, _kind_of(kind, dialect)) for name, kind in found.items()])
+        kinds = StructType([StructField(name, _kind_of(kind, dialect)) for name, kind in column_types.items()])
         sql = quoted_for(connection, *filter(None, (schema, table)))
-        column = marker_column(connection, source, sa.column(by, found[by]), piece)
-        conditions = [column.where(each) for each in _ranges(connection, piece, source, column, found[by])]
-    whole = _Table(at, source, sql, found, kinds)
+        column = marker_column(connection, source, sa.column(by, column_types[by]), piece)
+        conditions = [column.where(each) for each in _ranges(connection, piece, source, column, column_types[by])]
+    table_to_read = _Table(at, source, sql, column_types, kinds)
     if _is_plain(sa.make_url(at)) and _has_driver(spark, JDBC_DRIVERS.get(dialect)):
-        return _by_jdbc(spark, whole, conditions)
-    return _by_arrow(spark, whole, conditions)
+        return _by_jdbc(spark, table_to_read, conditions)
+    return _by_arrow(spark, table_to_read, conditions)
 
 
 def _ranges(
@@ -135,8 +135,8 @@ def _between(low: Any, high: Any, share: float) -> Marker:
     """Return the marker at a share of the way between two; moments without a zone are in UTC."""
     if isinstance(low, int):
         return low + int((high - low) * share)
-    found: datetime = low + (high - low) * share
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    marker: datetime = low + (high - low) * share
+    return marker if marker.tzinfo else marker.replace(tzinfo=UTC)
 
 
 def _is_plain(url: sa.URL) -> bool:
@@ -167,8 +167,8 @@ def _by_jdbc(spark: SparkSession, table: _Table, conditions: Sequence[str]) -> D
         "fetchsize": str(ROWS_PER_BATCH),
         "customSchema": table.kinds.toDDL(),
     }
-    known = {"user": at.username, "password": at.password, "sslmode": at.query.get("sslmode")}
-    properties |= {name: str(value) for name, value in known.items() if value}
+    connection_options = {"user": at.username, "password": at.password, "sslmode": at.query.get("sslmode")}
+    properties |= {name: str(value) for name, value in connection_options.items() if value}
     frame = spark.read.jdbc(place, table.sql, predicates=[*conditions], properties=properties)
     return frame.selectExpr(*map(_in_utc, table.kinds))
 
@@ -181,7 +181,7 @@ def _in_utc(column: StructField) -> str:
 def _by_arrow(spark: SparkSession, table: _Table, conditions: Sequence[str]) -> DataFrame:
     """Return rows that Spark's Python workers read, each task one range."""
     kinds = StructType([_with_zone(column) for column in table.kinds])
-    columns = [_asked(column, table) for column in kinds]
+    columns = [_query_column(column, table) for column in kinds]
     queries: list[Any] = [
         sa.select(*columns).select_from(table.source).where(_condition(condition)) for condition in conditions
     ]
@@ -193,7 +193,7 @@ def _with_zone(column: StructField) -> StructField:
     return StructField(column.name, TimestampType()) if column.dataType == TimestampNTZType() else column
 
 
-def _asked(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
+def _query_column(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
     """Return a column as it is queried: as text, if it has no type in Spark."""
     kind, name = table.types[column.name], column.name
     if column.dataType == StringType() and not isinstance(kind, types.String):
@@ -228,10 +228,10 @@ def _batch(table: str, schema: Any, rows: Sequence[Any]) -> Any:
         try:
             arrays.append(pa.array(_exact(values, field.type), field.type))
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
-            said = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
             raise SourceUnavailable(
-                f"{table}: column {field.name} has a value that is no {field.type}: {said}. Correct the row, or read a "
-                "view that casts it."
+                f"{table}: column {field.name} has a value that is no {field.type}: {reason}. Correct the row, or read "
+                "a view that casts it."
             ) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -267,7 +267,7 @@ def _kind_of(kind: types.TypeEngine[Any], dialect: str) -> DataType:
     if isinstance(generic, types.Numeric) and not isinstance(generic, types.Float):
         digits, scale = generic.precision, generic.scale or 0
         return DecimalType(digits, scale) if digits and digits <= 38 else StringType()
-    known: dict[type[types.TypeEngine[Any]], DataType] = {
+    spark_types: dict[type[types.TypeEngine[Any]], DataType] = {
         types.SmallInteger: ShortType(),
         types.BigInteger: LongType(),
         types.Integer: IntegerType() if dialect in _SHORT_INTEGERS else LongType(),
@@ -276,7 +276,7 @@ def _kind_of(kind: types.TypeEngine[Any], dialect: str) -> DataType:
         types.Date: DateType(),
         types.LargeBinary: BinaryType(),
     }
-    return next((found for each, found in known.items() if isinstance(generic, each)), StringType())
+    return next((spark_type for each, spark_type in spark_types.items() if isinstance(generic, each)), StringType())
 
 
 def _generic(kind: types.TypeEngine[Any]) -> types.TypeEngine[Any]:

@@ -83,9 +83,9 @@ class SqlEvents:
                 return EventBatch((), (), after, is_complete=False, waits=waits)
         with reading(self.url, max(1, ends - monotonic())) as connection:  # Rows are streamed in a transaction.
             new, is_complete = self._new(connection, place, final, limit)
-        taken = [self._read(row) for row in new]
+        rows = [self._read(row) for row in new]
         position = self._dump(_moved(new, place, self.order_by), after)
-        return batch_of(taken, position, is_complete=is_complete, waits=None)
+        return batch_of(rows, position, is_complete=is_complete, waits=None)
 
     def _read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
         """Return the event of a row; reject the row if a cell of it is too long to be parsed."""
@@ -127,8 +127,8 @@ class SqlEvents:
         query = self._select().where(final).order_by(self._order).limit(limit)
         if place.last is not None:
             query = query.where(self._order >= place.last)
-        with connection.execution_options(yield_per=ROWS_PER_FETCH).execute(query) as found:
-            yield from (dict(row) for row in found.mappings())
+        with connection.execution_options(yield_per=ROWS_PER_FETCH).execute(query) as result:
+            yield from (dict(row) for row in result.mappings())
 
     def _check_reset(self, connection: sa.Connection, place: _Place) -> None:
         """Raise SourceUnavailable if the last row is gone and others are there: numbers may have begun anew."""
@@ -145,9 +145,9 @@ class SqlEvents:
 
     def _select(self) -> "sa.Select[*tuple[Any, ...]]":
         """Return the query for this part; on PostgreSQL `order_by` is not cut: parts of texts may sort otherwise."""
-        whole = self.order_by if self._backend == "postgresql" else None
+        uncut = self.order_by if self._backend == "postgresql" else None
         cells = [
-            each if each.name == whole else cut(each, self._types[each.name], self._backend) for each in self._from.c
+            each if each.name == uncut else cut(each, self._types[each.name], self._backend) for each in self._from.c
         ]
         return self._of_part(*cells)
 
@@ -160,8 +160,10 @@ class SqlEvents:
         if self._types:
             return
         needed = tuple(dict.fromkeys((*self.columns.named, self.order_by)))
-        found = columns_of(connection, self.table, self.schema, (*needed, *self.where), _CURE)
-        self._types.update(found if self.columns.others_in_context else {name: found[name] for name in needed})
+        column_types = columns_of(connection, self.table, self.schema, (*needed, *self.where), _CURE)
+        self._types.update(
+            column_types if self.columns.others_in_context else {name: column_types[name] for name in needed}
+        )
 
     def _in_range(self) -> list[sa.ColumnElement[bool]]:
         """Return, on PostgreSQL, the conditions by which `order_by` is a value that others can follow."""
@@ -215,10 +217,10 @@ def _digest(row: Mapping[str, Any]) -> str:
 
 def _unread(rows: Iterable[dict[str, Any]], place: _Place, order_by: str) -> Iterator[dict[str, Any]]:
     """Yield the rows without those that were read at the last value, each as often as it was."""
-    left = place.read.copy()
+    remaining = place.read.copy()
     for row in rows:
-        if row[order_by] == place.last and left[_digest(row)] > 0:
-            left[_digest(row)] -= 1
+        if row[order_by] == place.last and remaining[_digest(row)] > 0:
+            remaining[_digest(row)] -= 1
         else:
             yield row
 

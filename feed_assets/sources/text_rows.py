@@ -20,23 +20,23 @@ def json_records(
 ) -> Iterator[Record | Blank | Unfinished]:
     """Yield each line, blank ones as Blank; a line that is no JSON object has that reason."""
     lines = Lines(board, file, place, may_grow, Newlines())
-    for found in lines:
-        if isinstance(found, Blank):
-            yield found
-        elif not found.text.strip():
-            yield Blank(lines.place, found.size)
+    for text in lines:
+        if isinstance(text, Blank):
+            yield text
+        elif not text.text.strip():
+            yield Blank(lines.place, text.size)
         else:
-            yield _record(lines.place, found, _too_long(lines.place, found) or json_object(found.text))
+            yield _record(lines.place, text, _too_long(lines.place, text) or json_object(text.text))
     yield from lines.unfinished
 
 
 def json_object(line: str) -> dict[str, Any] | str:
     """Return a JSON object, or why the line is none."""
     try:
-        found = json.loads(line) if _is_text(line) else None
+        value = json.loads(line) if _is_text(line) else None
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else "no JSON object in UTF-8"  # pyright: ignore[reportUnknownVariableType]
+        value = None
+    return value if isinstance(value, dict) else "no JSON object in UTF-8"  # pyright: ignore[reportUnknownVariableType]
 
 
 def csv_records(
@@ -44,59 +44,59 @@ def csv_records(
 ) -> Iterator[Record | Blank | Unfinished]:
     """Yield each line after the header, by RFC 4180; an empty field is nothing. What does not fit has the reason."""
     lines = Lines(board, file, place, may_grow, QuotedNewlines())
-    for found in lines:
-        if isinstance(found, Blank):
-            yield found
+    for text in lines:
+        if isinstance(text, Blank):
+            yield text
             continue
-        values = _too_long(lines.place, found) or _values(found)
+        values = _too_long(lines.place, text) or _values(text)
         if not values:
-            yield Blank(lines.place, found.size)
+            yield Blank(lines.place, text.size)
             continue
         if lines.place.header is None:
-            check_header(file.key, (found.text,) if isinstance(values, str) else values, columns.named)
+            check_header(file.key, (text.text,) if isinstance(values, str) else values, columns.named)
         if lines.place.header is None and not isinstance(values, str):
             lines.place = replace(lines.place, header=tuple(values))
         else:
-            yield _record(lines.place, found, _row(lines.place.header or (), found, values))
+            yield _record(lines.place, text, _row(lines.place.header or (), text, values))
     yield from lines.unfinished
 
 
-def _values(found: Text) -> list[str] | str:
+def _values(text: Text) -> list[str] | str:
     """Return the fields of a record, or why it is none."""
     try:
-        values = next(csv.reader([found.text], strict=True))
-        return misplaced_quote(found.text) or values
+        values = next(csv.reader([text.text], strict=True))
+        return misplaced_quote(text.text) or values
     except csv.Error as error:
-        said = f": a quote that was opened in line {found.opened} is not closed" if found.opened else ""
-        return f"{error}{said}"
+        detail = f": a quote that was opened in line {text.opened} is not closed" if text.opened else ""
+        return f"{error}{detail}"
 
 
-def _row(header: tuple[str, ...], found: Text, values: list[str] | str) -> dict[str, Any] | str:
+def _row(header: tuple[str, ...], text: Text, values: list[str] | str) -> dict[str, Any] | str:
     """Return a record by its header, or why it is none."""
     if isinstance(values, str):
         return values
-    if not _is_text(found.text):
+    if not _is_text(text.text):
         return "not UTF-8"
     if len(values) != len(header):
         return f"{len(values)} fields, expected {len(header)}"
     return dict(zip(header, values, strict=True))
 
 
-def _too_long(place: FilePosition, found: Text) -> str:
+def _too_long(place: FilePosition, text: Text) -> str:
     """Return why a record is rejected of which only the beginning was kept, else ''."""
-    if not found.is_too_long:
+    if not text.is_too_long:
         return ""
-    lines = f" up to line {place.line}" if place.line > found.line else ""
-    said = f"; a quote that was opened in line {found.opened} is not closed" if found.opened else ""
-    return f"it has {found.size} bytes{lines}: expected at most {ROW_BYTES}{said}"
+    lines = f" up to line {place.line}" if place.line > text.line else ""
+    detail = f"; a quote that was opened in line {text.opened} is not closed" if text.opened else ""
+    return f"it has {text.size} bytes{lines}: expected at most {ROW_BYTES}{detail}"
 
 
-def _record(place: FilePosition, found: Text, row: dict[str, Any] | str) -> Record:
+def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Record:
     """Return a row, or its text with the reason why it is none."""
     if not isinstance(row, str):
-        return Record(place, found.line, row, size=found.size)
-    raw = found.shortened if found.is_too_long else excerpt(json.dumps(found.text), REJECT_BYTES)
-    return Record(place, found.line, None, raw, row, found.size)
+        return Record(place, text.line, row, size=text.size)
+    raw = text.shortened if text.is_too_long else excerpt(json.dumps(text.text), REJECT_BYTES)
+    return Record(place, text.line, None, raw, row, text.size)
 
 
 def _is_text(text: str) -> bool:

@@ -62,9 +62,9 @@ class SourceCounts:
     def _by_reading(
         self, place: Mapping[str, Any] | None, after: str | None, topic_id: str, seconds: float
     ) -> EventBatch:
-        known = {cell.partition: cell for cell in map(_loaded, (place or {}).get("cells", ()))}
+        cell_by_partition = {cell.partition: cell for cell in map(_loaded, (place or {}).get("cells", ()))}
         changed, last, is_complete = message_counts.by_reading(
-            self.clients, self.topic, known, MESSAGES, seconds, self._start_of
+            self.clients, self.topic, cell_by_partition, MESSAGES, seconds, self._start_of
         )
         cells = [_dumped(last[each]) for each in sorted(last)]
         position = self._positions.dump({"topic_id": topic_id, "cells": cells}) if changed else after
@@ -72,7 +72,7 @@ class SourceCounts:
 
     def _of_cell(self, cell: CountedRange) -> Mapping[str, Any]:
         return {
-            **self._said(cell.windows, {start: {cell.partition: each} for start, each in cell.ranges.items()}),
+            **self._report(cell.windows, {start: {cell.partition: each} for start, each in cell.ranges.items()}),
             "part": f"{self.topic}/{cell.partition}/{cell.start}",
             "version": cell.next_offset,
         }
@@ -84,9 +84,11 @@ class SourceCounts:
         if len(bounds) < 2:
             return EventBatch((), (), after, is_complete=True)
         offsets = {int(partition): offset for partition, offset in place["offsets"].items()} if place else {}
-        found = message_counts.by_offsets(self.clients, self.topic, offsets, bounds)
-        position = self._positions.dump({"topic_id": topic_id, "until": bounds[-1].isoformat(), "offsets": found.after})
-        return EventBatch((), (), position, bounds[-1] == last, reports=(self._said(found.windows, found.ranges),))
+        counts = message_counts.by_offsets(self.clients, self.topic, offsets, bounds)
+        position = self._positions.dump(
+            {"topic_id": topic_id, "until": bounds[-1].isoformat(), "offsets": counts.after}
+        )
+        return EventBatch((), (), position, bounds[-1] == last, reports=(self._report(counts.windows, counts.ranges),))
 
     def _first(self) -> datetime | None:
         """Return the first window of which the broker has all messages; None for a topic without messages."""
@@ -95,15 +97,15 @@ class SourceCounts:
         cut = [start for start, each in zip(starts, oldest, strict=True) if each.is_cut]
         return max(cut) if cut else min(starts, default=None)
 
-    def _said(
+    def _report(
         self, windows: Mapping[datetime, int], ranges: Mapping[datetime, Mapping[int, tuple[int, int]]]
     ) -> dict[str, Any]:
         """Return a report with the offsets of each window: the broker's position, which parts are compared with."""
-        said: list[dict[str, Any]] = []
+        window_counts: list[dict[str, Any]] = []
         for start, count in sorted(windows.items()):
             offsets = {str(partition): [*each] for partition, each in sorted(ranges.get(start, {}).items())}
-            said.append({"start": start, "records": count, **({"offsets": offsets} if offsets else {})})
-        return {"kind": "source", "dataset": self.dataset, "tier": self.tier, "windows": said}
+            window_counts.append({"start": start, "records": count, **({"offsets": offsets} if offsets else {})})
+        return {"kind": "source", "dataset": self.dataset, "tier": self.tier, "windows": window_counts}
 
     def _start_of(self, moment: datetime) -> datetime:
         return moment - (moment - EPOCH) % self.step
@@ -124,8 +126,8 @@ def _dumped(cell: CountedRange) -> Sequence[Any]:
     return cell.partition, cell.start, cell.next_offset, windows
 
 
-def _loaded(said: Sequence[Any]) -> CountedRange:
-    partition, start, next_offset, windows = said
+def _loaded(fields: Sequence[Any]) -> CountedRange:
+    partition, start, next_offset, windows = fields
     counts = {datetime.fromisoformat(each): count for each, (count, *_) in windows.items()}
     ranges = {datetime.fromisoformat(each): (held[0], held[1]) for each, (_, *held) in windows.items() if held}
     return CountedRange(partition, start, next_offset, counts, ranges)

@@ -34,13 +34,13 @@ class Messages(ABC):
         place = self._positions.load(after) or {}
         begins = {int(partition): offset for partition, offset in place.get("next", {}).items()}
         with translated():
-            found = topic_reader.read(self.clients, self.topic, begins, limit, READ_BYTES, seconds)
-            rows = [self._row(each) for each in found.messages]
-        position = self._positions.dump({"next": dict(sorted(found.after.items()))}) if found.after else after
-        held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(found.held))
+            page = topic_reader.read(self.clients, self.topic, begins, limit, READ_BYTES, seconds)
+            rows = [self._row(each) for each in page.messages]
+        position = self._positions.dump({"next": dict(sorted(page.after.items()))}) if page.after else after
+        held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(page.held))
         waits = f"a transaction in {held} has not ended: it, and what came after, waits" if held else None
-        batch = batch_of(rows, position, found.is_complete, waits)
-        return replace(batch, reports=tuple(self._reports(found.messages)))
+        batch = batch_of(rows, position, page.is_complete, waits)
+        return replace(batch, reports=tuple(self._reports(page.messages)))
 
     def _reports(self, _: Sequence[Placed], /) -> Iterable[Mapping[str, Any]]:
         """Return the messages' reports to the state store."""
@@ -68,12 +68,12 @@ class TopicEvents(Messages):
     def _row(self, placed: Placed) -> WriteEvent | Rejected:
         partition, message = placed
         value = message.value or b""
-        found = self._fields(value) if len(value) <= ROW_BYTES else f"it has more than {ROW_BYTES} bytes"
-        if isinstance(found, str):
-            row = Rejected(excerpt(json.dumps(value.decode(errors="surrogateescape")), REJECT_BYTES), found)
+        fields = self._fields(value) if len(value) <= ROW_BYTES else f"it has more than {ROW_BYTES} bytes"
+        if isinstance(fields, str):
+            row = Rejected(excerpt(json.dumps(value.decode(errors="surrogateescape")), REJECT_BYTES), fields)
         else:
-            more = {"_partition": partition, "_offset": message.offset, "_timestamp": message.timestamp}
-            row = self.columns.read({**more, **found})
+            message_columns = {"_partition": partition, "_offset": message.offset, "_timestamp": message.timestamp}
+            row = self.columns.read({**message_columns, **fields})
         if isinstance(row, Rejected):
             return Rejected(row.raw, f"{self.topic}/{partition} offset {message.offset}: {row.reason}")
         return row

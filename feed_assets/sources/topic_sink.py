@@ -31,11 +31,11 @@ class TopicSink:
             return ()
         with _translated():
             appender = Appender(self.clients, self.topic, "feed_assets-events")
-            ours = appender.tail(lambda found: _reaches(found, events[0][0]), _is_ours)
-            there = {message.value for message in ours}
+            own_messages = appender.tail(lambda message: _reaches(message, events[0][0]), _is_ours)
+            published = {message.value for message in own_messages}
             texts = [(event.table_name.encode(), line_of(number, event)) for number, event in events]
-            if left := [each for each in texts if each[1] not in there]:
-                appender.write(left)
+            if unpublished := [each for each in texts if each[1] not in published]:
+                appender.write(unpublished)
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
@@ -61,10 +61,10 @@ def _is_ours(message: Message) -> bool:
 def _number(message: Message) -> int | None:
     """Return the sequence number of an event of ours; None for what somebody else has written."""
     try:
-        found = json.loads(message.value or b"")["sequence"]
+        sequence = json.loads(message.value or b"")["sequence"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if isinstance(found, int) else None
+    return sequence if isinstance(sequence, int) else None
 
 
 @contextmanager

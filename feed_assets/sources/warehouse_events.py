@@ -67,17 +67,17 @@ class TableLoads:
             new = moved[:limit]
             room = limit - len(new)
             replaced = dataset_state.loads(connection, datetime.fromisoformat(last) if last else None, room)
-            known = {each: load_state.read(connection, each) for each in {each.dataset for each in replaced}}
-            ids = {each.topic: each.schema_id for each in new} | {name: each.schema_id for name, each in known.items()}
-            told = self._told(connection, [name for name, each in ids.items() if each != schemas.get(name)])
-        events = *self._events(new, told), *self._replacements(replaced, ids, told)
+            states = {each: load_state.read(connection, each) for each in {each.dataset for each in replaced}}
+            ids = {each.topic: each.schema_id for each in new} | {name: each.schema_id for name, each in states.items()}
+            declared = self._declared(connection, [name for name, each in ids.items() if each != schemas.get(name)])
+        events = *self._events(new, declared), *self._replacements(replaced, ids, declared)
         nexts |= {each.name: each.next_offset for each in new}
         last = replaced[-1].loaded_at.isoformat() if replaced else last
         position = self._positions.dump({"next": nexts, "schemas": schemas | ids, "loaded_at": last})
         is_complete = len(new) == len(moved) and len(replaced) < room
         return EventBatch(events, (), position if events else after, is_complete)
 
-    def _told(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+    def _declared(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
         """Return what the schemas of tables declare, for Dagster to show: columns, and owners as one text."""
         shapes = {each: load_state.read(connection, each).shape for each in tables}
         return {
@@ -94,11 +94,11 @@ class TableLoads:
             "nullable": column.is_nullable,
         }
 
-    def _events(self, new: Sequence[Loaded], told: Mapping[str, Mapping[str, Any]]) -> Iterator[WriteEvent]:
-        found = {each: _ends(each) for each in {each.topic for each in new}}
+    def _events(self, new: Sequence[Loaded], declared: Mapping[str, Mapping[str, Any]]) -> Iterator[WriteEvent]:
+        ends_by_topic = {each: _ends(each) for each in {each.topic for each in new}}
         for each in new:
-            lag = max(0, found[each.topic].get(each.partition, 0) - each.next_offset)
-            said = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, **told.get(each.topic, {})}
+            lag = max(0, ends_by_topic[each.topic].get(each.partition, 0) - each.next_offset)
+            context = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, **declared.get(each.topic, {})}
             yield _event(
                 table_name=table_of(self.warehouse, each.topic),
                 marker=each.next_offset,
@@ -106,15 +106,18 @@ class TableLoads:
                 correlation_id=f"{self.warehouse}/{each.name}/{each.next_offset}@{each.loaded_at.isoformat()}",
                 write_operation=Operation.UPSERT,
                 partition_key=str(each.partition),
-                context=said,
+                context=context,
             )
 
     def _replacements(
-        self, loads: Sequence[LoadedUpdate], schemas: Mapping[str, int | None], told: Mapping[str, Mapping[str, Any]]
+        self,
+        loads: Sequence[LoadedUpdate],
+        schemas: Mapping[str, int | None],
+        declared: Mapping[str, Mapping[str, Any]],
     ) -> Iterator[WriteEvent]:
         for each in loads:
-            said = {UPDATE_ID: each.update_id, "data_version": each.version, "records": each.records}
-            said |= {"schema_id": schemas[each.dataset], **told.get(each.dataset, {})}
+            context = {UPDATE_ID: each.update_id, "data_version": each.version, "records": each.records}
+            context |= {"schema_id": schemas[each.dataset], **declared.get(each.dataset, {})}
             yield _event(
                 table_name=table_of(self.warehouse, each.dataset),
                 marker=each.loaded_at,
@@ -122,7 +125,7 @@ class TableLoads:
                 correlation_id=f"{self.warehouse}/{each.dataset}/{each.partition}@{each.loaded_at.isoformat()}",
                 write_operation=Operation.OVERWRITE if each.update_id else Operation.DELETE,
                 partition_key=each.partition,
-                context=said,
+                context=context,
             )
 
     @property
@@ -164,8 +167,8 @@ def looking(engine: Engine) -> Generator[Connection]:
 
 
 def _engine(warehouse: str) -> Engine:
-    found = settings().warehouse(warehouse)
-    return engine_of(found.url.get_secret_value(), found.iam_role, warehouse)
+    setting = settings().warehouse(warehouse)
+    return engine_of(setting.url.get_secret_value(), setting.iam_role, warehouse)
 
 
 def _ends(topic: str) -> dict[int, int]:
@@ -182,9 +185,9 @@ def _ends(topic: str) -> dict[int, int]:
 
 def _loaded(connection: Connection) -> list[Loaded]:
     """Return the partitions of which anything is loaded."""
-    found = load_state.tables(connection) if load_state.exists(connection) else []
+    rows = load_state.tables(connection) if load_state.exists(connection) else []
     return [
         Loaded(each.topic, each.partition, each.next_offset, each.loaded_at, each.schema_id, each.refused)
-        for each in found
+        for each in rows
         if each.partition is not None and each.next_offset is not None and each.loaded_at is not None
     ]

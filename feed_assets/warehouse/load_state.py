@@ -106,7 +106,8 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
     if current_holder != holder:
         raise WarehouseTaken(
             f"{current_holder} loads this warehouse, and was seen at {seen_at:%Y-%m-%d %H:%M:%S%z}. One loader is "
-            f"all that it needs: end this one, or the other; {seconds:g} s after its last sign of life the warehouse is free."
+            f"all that it needs: end this one, or the other; {seconds:g} s after its last sign of life the warehouse "
+            "is free."
         )
 
 
