@@ -100,13 +100,15 @@ def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager
         docs_url=None,  # FastAPI's own pages load their scripts from a CDN (ADR 75).
         redoc_url=None,
     )
-    said: dict[int | str, dict[str, Any]] = {status: {"description": text} for status, text in _SAID.items()}
-    for path, post, more in (
+    responses: dict[int | str, dict[str, Any]] = {status: {"description": text} for status, text in _SAID.items()}
+    for path, post, extra in (
         (EVENTS_PATH, push_events, {"requestBody": _BODY}),
         ("/events/{source}", _post_write_events(door), {"requestBody": _BODY}),
         ("/wake/{feed:path}", _post_wake(door), None),
     ):
-        app.add_api_route(path, post, methods=["POST"], responses=said, openapi_extra=more, response_class=JSONResponse)
+        app.add_api_route(
+            path, post, methods=["POST"], responses=responses, openapi_extra=extra, response_class=JSONResponse
+        )
     app.add_api_route("/health", _health(door), methods=["GET"])
     app.add_api_route("/metrics", _metrics(door), methods=["GET"])
     app.add_api_route("/docs", _docs(app), methods=["GET"], include_in_schema=False)
@@ -122,13 +124,13 @@ def _in_front_of(app: FastAPI, door: Door) -> ASGIApp:
 
     async def front(scope: Scope, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"
-        found = _EVENTS_PATH.fullmatch(scope["path"]) if is_post else None
-        if found is None:
+        match = _EVENTS_PATH.fullmatch(scope["path"]) if is_post else None
+        if match is None:
             await app(scope, receive, send)
             return
         request = Request(scope, receive, send)
         try:
-            response = await post_events(request, found["feed"])
+            response = await post_events(request, match["feed"])
         except RefusedRequest as error:
             response = refused(request, error)
         except ServiceUnavailable as error:
@@ -151,7 +153,7 @@ def _post_events(door: Door) -> Callable[[Request, str], Awaitable[Response]]:
         declared = door.receiver.feed(feed)
         if named is not None and not 0 < len(named) <= KEY_BYTES:
             raise RefusedRequest(422, f"the Idempotency-Key has {len(named)} characters: expected 1 to {KEY_BYTES}")
-        return await _taken(
+        return await _answer(
             door, request, key, feed, lambda data, kind: door.receiver.accept(declared, data, kind, named, key)
         )
 
@@ -163,7 +165,7 @@ def _post_write_events(door: Door) -> Callable[..., Awaitable[Response]]:
         """Record write events of an event source. They are in the ledger before the answer; known ones stay."""
         key = _key(door, request, f"{EVENTS}{source}")
         declared = door.calls.source(source)
-        return await _taken(door, request, key, source, lambda data, kind: door.calls.record(declared, data, kind))
+        return await _answer(door, request, key, source, lambda data, kind: door.calls.record(declared, data, kind))
 
     return post_write_events
 
@@ -187,8 +189,8 @@ def _key(door: Door, request: Request, scope: str) -> str:
     return row.id
 
 
-async def _taken(
-    door: Door, request: Request, key: str, what: str, accept: Callable[[bytes, str], Awaitable[RequestAnswer]]
+async def _answer(
+    door: Door, request: Request, key: str, name: str, accept: Callable[[bytes, str], Awaitable[RequestAnswer]]
 ) -> Response:
     """Read a body, have it accepted, and answer."""
     kind, events = _kind(request), 0
@@ -207,7 +209,7 @@ async def _taken(
     finally:
         body.let_go()
         door.rates.count(key, max(events, body.cost, 1))
-    door.metrics.count(what, answer)
+    door.metrics.count(name, answer)
     headers = {"Idempotency-Replayed": "true"} if answer.is_repeated else None
     return Response(answer.text, media_type=ARRAY, headers=headers)
 
@@ -215,8 +217,8 @@ async def _taken(
 def _health(door: Door) -> Callable[[], Response]:
     def health() -> Response:
         """Report whether events are taken, and how much waits to be published, and since when."""
-        said = door.health()
-        return JSONResponse(said, 200 if said["takes"] else 503)
+        report = door.health()
+        return JSONResponse(report, 200 if report["takes"] else 503)
 
     return health
 

@@ -17,18 +17,20 @@ table {{ border-collapse: collapse }} td {{ border-top: 1px solid #ccc; padding:
 def page(described: Mapping[str, Any]) -> str:
     """Return an OpenAPI description in HTML: the purpose, parameters and answers of each call."""
     calls = [(path, method, call) for path, methods in described["paths"].items() for method, call in methods.items()]
-    told = (part for path, method, call in calls for part in _call(f"{method.upper()} {path}", call))
-    return "".join([_HEAD.format(title=escape(described["info"]["title"])), *told, "</body></html>"])
+    parts = (part for path, method, call in calls for part in _call(f"{method.upper()} {path}", call))
+    return "".join([_HEAD.format(title=escape(described["info"]["title"])), *parts, "</body></html>"])
 
 
 def _call(name: str, call: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h2><code>{escape(name)}</code></h2><p>{escape(call.get('description', ''))}</p>"
-    taken = [(each["name"], f"{each['in']}{', required' * each['required']}") for each in call.get("parameters", ())]
-    yield from _table("Takes", [*taken, *((kind, "body") for kind in call.get("requestBody", {}).get("content", ()))])
+    inputs = [(each["name"], f"{each['in']}{', required' * each['required']}") for each in call.get("parameters", ())]
+    yield from _table("Takes", [*inputs, *((kind, "body") for kind in call.get("requestBody", {}).get("content", ()))])
     yield from _table("Answers", [(status, each["description"]) for status, each in call["responses"].items()])
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    cells = [f"<tr><td><code>{escape(name)}</code></td><td>{escape(said)}</td></tr>" for name, said in rows]
+    cells = [
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(description)}</td></tr>" for name, description in rows
+    ]
     if cells:
         yield f"<h3>{title}</h3><table>{''.join(cells)}</table>"

@@ -121,8 +121,8 @@ class Keys:
         if not self.are_known:
             raise RefusedRequest(503, "the keys cannot be read from the ledger: send it again later", retry_after=30)
         kind, _, key = header.partition(" ")
-        found = _KEY.fullmatch(key.strip()) if kind.lower() == "bearer" else None
-        row = self._rows.get(found[1]) if found else None
+        match = _KEY.fullmatch(key.strip()) if kind.lower() == "bearer" else None
+        row = self._rows.get(match[1]) if match else None
         is_same = hmac.compare_digest(_digest(key.strip()), row.digest if row else _NOBODY)
         if row is None or not is_same or not row.holds(now):
             raise RefusedRequest(
@@ -145,23 +145,23 @@ class Rates:
     """
 
     per_second: float
-    what: str = "events"
-    _left: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    noun: str = "events"
+    _remaining: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     def check(self, key: str) -> None:
         """Raise Refused while a key has sent too much."""
-        if (left := self._now(key)) <= 0:
-            wait = 1 + int(-left / self.per_second)
-            why = f"more than {self.per_second:g} {self.what} a second with this key: wait"
+        if (remaining := self._now(key)) <= 0:
+            wait = 1 + int(-remaining / self.per_second)
+            why = f"more than {self.per_second:g} {self.noun} a second with this key: wait"
             raise RefusedRequest(429, why, retry_after=wait)
 
     def count(self, key: str, events: int) -> None:
         """Count the events of a request."""
-        self._left[key] = self._now(key) - events, monotonic()
+        self._remaining[key] = self._now(key) - events, monotonic()
 
     def _now(self, key: str) -> float:
-        left, then = self._left.get(key, (self._most, 0.0))
-        return min(self._most, left + (monotonic() - then) * self.per_second)
+        remaining, then = self._remaining.get(key, (self._most, 0.0))
+        return min(self._most, remaining + (monotonic() - then) * self.per_second)
 
     @property
     def _most(self) -> float:

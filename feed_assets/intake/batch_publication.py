@@ -38,7 +38,7 @@ class BatchContent:
         return files == {(name, write.size_of(data)) for name, data in self.parts.items()}
 
 
-def publish(services: Services, batch: BatchContent, who: str) -> Update:
+def publish(services: Services, batch: BatchContent, by: str) -> Update:
     """Publish a batch as a new update and record it in the ledger; one that has these parts already is only recorded.
 
     It may be killed at any instruction and is then called again, by the same name with the same parts:
@@ -55,14 +55,14 @@ def publish(services: Services, batch: BatchContent, who: str) -> Update:
     """
     check_partition(batch.partition)
     with services.ledger.read() as connection:
-        told = intake.newest(connection, batch.partition)
-    if told and batch.is_in(told):
-        return told
-    found = _published(services, batch)
+        recorded = intake.newest(connection, batch.partition)
+    if recorded and batch.is_in(recorded):
+        return recorded
+    update = _published(services, batch)
     services.on_step(PUBLISHED)
     with services.ledger.change() as connection:
-        intake.record(connection, found, batch.windows, who, services.now())
-    return found
+        intake.record(connection, update, batch.windows, by, services.now())
+    return update
 
 
 def _published(services: Services, batch: BatchContent) -> Update:

@@ -37,10 +37,10 @@ def _no_number(name: str) -> NoReturn:
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object. Raise ValueError for a field that is there twice: Python would keep the last one."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError(f"field {first_repeated(name for name, _ in pairs)!r} is there twice")
-    return found
+    return fields
 
 
 _DECODER = JSONDecoder(parse_constant=_no_number, parse_float=Number, object_pairs_hook=_each_once)
@@ -86,10 +86,10 @@ def _needs_its_text(text: bytes, value: Any) -> bool:
     """Return whether an event has numbers that only their digits decide, or more keys in its text than in its value."""
     if not isinstance(value, dict):
         return False
-    found = cast(dict[str, Any], value)
-    if len(found) != len(_KEY.findall(text)):
+    fields = cast(dict[str, Any], value)
+    if len(fields) != len(_KEY.findall(text)):
         return True
-    floats = [each for each in found.values() if type(each) is float]
+    floats = [each for each in fields.values() if type(each) is float]
     return any(each.is_integer() for each in floats) or (bool(floats) and _LONG_NUMBER.search(text) is not None)
 
 
@@ -158,10 +158,10 @@ class _Window:
 
     def _skip_blanks(self) -> None:
         self._fill()
-        while (found := _WORD.search(self._text, self._at)) and found.start() == len(self._text) and not self._is_last:
+        while (match := _WORD.search(self._text, self._at)) and match.start() == len(self._text) and not self._is_last:
             self._at = len(self._text)
             self._fill()
-        self._at = found.start() if found else len(self._text)
+        self._at = match.start() if match else len(self._text)
 
     def next_is(self, expected: str) -> bool:
         """Return whether this is next, behind blanks."""
@@ -171,8 +171,8 @@ class _Window:
     def skip(self, expected: str) -> None:
         """Pass what is expected next. Raise ValueError if it is not next."""
         if not self.next_is(expected):
-            found = self._text[self._at : self._at + 1] or "its end"
-            raise ValueError(f"found {found!r} at character {self._passed + self._at}, expected {expected!r}")
+            character = self._text[self._at : self._at + 1] or "its end"
+            raise ValueError(f"found {character!r} at character {self._passed + self._at}, expected {expected!r}")
         self._at += len(expected)
 
     def element(self) -> tuple[str, Any]:

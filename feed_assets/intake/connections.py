@@ -121,8 +121,8 @@ class BoundedHttp(HttpToolsProtocol):
         self.logger = cast(Any, ConnectionLog(self._admission.log, self.address))
         self._end_in(HEAD_SECONDS)
         if not self._admission.admit(self):
-            found = f"found more than {PER_ADDRESS} connections from {self.address}"
-            self._refuse(503, f"{found}: send more requests over fewer connections")
+            problem = f"found more than {PER_ADDRESS} connections from {self.address}"
+            self._refuse(503, f"{problem}: send more requests over fewer connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the wait."""
@@ -250,5 +250,5 @@ def _network(address: str) -> str:
     """Return an address, or for IPv6 its network of 64 bits, which one client has as a whole."""
     if ":" not in address:
         return address
-    found = cast(IPv6Address, ip_address(address.partition("%")[0]))
-    return str(found.ipv4_mapped or (found if found.is_loopback else ip_network((found, 64), strict=False)))
+    parsed = cast(IPv6Address, ip_address(address.partition("%")[0]))
+    return str(parsed.ipv4_mapped or (parsed if parsed.is_loopback else ip_network((parsed, 64), strict=False)))

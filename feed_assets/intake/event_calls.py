@@ -43,7 +43,7 @@ class WrittenSource:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _CheckedEvents:
     source: WrittenSource
     new: Sequence[WriteEvent]
     rejected: Sequence[Rejected]
@@ -81,22 +81,22 @@ class Calls:
             await asyncio.sleep(0)
         new = [each for each in read if isinstance(each, WriteEvent)]
         first = [each for each in read if isinstance(each, Rejected)]
-        refused = {each.raw: each.reason for each in await self._record(_Told(source, new, first))}
-        told = [
+        refused = {each.raw: each.reason for each in await self._record(_CheckedEvents(source, new, first))}
+        reasons = [
             {"index": number, "reason": why}
             for number, each in enumerate(read)
             if (why := _why(each, refused)) is not None
         ]
-        said = {"accepted": len(read) - len(told), "rejected": len(told), "reasons": told[:REASONS_TOLD]}
-        return RequestAnswer(json.dumps(said), len(read) - len(told), len(told))
+        answer = {"accepted": len(read) - len(reasons), "rejected": len(reasons), "reasons": reasons[:REASONS_TOLD]}
+        return RequestAnswer(json.dumps(answer), len(read) - len(reasons), len(reasons))
 
-    def _recorded(self, group: Sequence[_Told]) -> list[tuple[Rejected, ...]]:
+    def _recorded(self, group: Sequence[_CheckedEvents]) -> list[tuple[Rejected, ...]]:
         now, refused = self.services.now(), list[tuple[Rejected, ...]]()
         with self.services.ledger.change() as connection:
-            for told in group:
-                source, refuse = told.source.name, told.source.refuse_out_of_order
-                refused.append(event_store.record(connection, source, told.new, now, refuse_out_of_order=refuse))
-                event_rejects.reject(connection, source, told.rejected, now)
+            for checked in group:
+                source, refuse = checked.source.name, checked.source.refuse_out_of_order
+                refused.append(event_store.record(connection, source, checked.new, now, refuse_out_of_order=refuse))
+                event_rejects.reject(connection, source, checked.rejected, now)
         return refused
 
     def wake(self, feed: str, key: str) -> dict[str, Any]:

@@ -61,18 +61,18 @@ class QuickLines:
         if text.count(b",") > VALUES:  # Its values would be made before the first one is refused.
             return None
         try:
-            found: list[dict[str, str]] = self._array.validate_json(text)
+            events: list[dict[str, str]] = self._array.validate_json(text)
         except ValidationError:
             return None
-        if len(found) != len(lines) or _may_have_a_key_twice(text, sum(map(len, found))):
+        if len(events) != len(lines) or _may_have_a_key_twice(text, sum(map(len, events))):
             return None
-        if any(self._is_long(name, found, text) for name in self._decimals):
+        if any(self._is_long(name, events, text) for name in self._decimals):
             return None
-        return [each[self._event_time] for each in found]
+        return [each[self._event_time] for each in events]
 
-    def _is_long(self, name: str, found: Sequence[Mapping[str, Any]], text: bytes) -> bool:
+    def _is_long(self, name: str, events: Sequence[Mapping[str, Any]], text: bytes) -> bool:
         """Return whether a decimal was read as a float, which may have fewer digits than its text."""
-        if not any(type(each.get(name)) is float for each in found):
+        if not any(type(each.get(name)) is float for each in events):
             return False
         return b"\\u" in text or self._decimals[name].search(text) is not None
 

@@ -48,15 +48,15 @@ class _Gathered:
 
     hours: dict[Partition, _Hour] = field(default_factory=dict[Partition, _Hour])
     rejected: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
-    taken: list[Taken] = field(default_factory=list[Taken])
+    keys: list[Taken] = field(default_factory=list[Taken])
     gaps: list[Gap] = field(default_factory=list[Gap])
 
     @classmethod
     def of(cls, segment: Path, receiver: str) -> "_Gathered":
-        found = cls()
+        gathered = cls()
         for each in frames_and_gaps(segment):
-            found.gaps.append(each) if isinstance(each, Gap) else found._add(each, receiver)
-        return found
+            gathered.gaps.append(each) if isinstance(each, Gap) else gathered._add(each, receiver)
+        return gathered
 
     def _add(self, frame: Frame, receiver: str) -> None:
         feed, at = Feed.parse(frame.feed), 0
@@ -67,7 +67,7 @@ class _Gathered:
             at += piece.size
         self.rejected.setdefault(frame.name, []).extend(Rejected(*each) for each in frame.rejected)
         if frame.key:
-            self.taken.append(Taken(frame.name, frame.key, frame.digest, receiver, frame.answer))
+            self.keys.append(Taken(frame.name, frame.key, frame.digest, receiver, frame.answer))
 
     def batches(self, name: str) -> Iterator[BatchContent]:
         """Yield the batches, of feeds with the fewest hours first: a feed with thousands lets all others pass."""
@@ -111,11 +111,11 @@ def _finish(receiver: Receiver, segment: Path, gathered: _Gathered) -> None:
     """Record rejected events and answered keys of a segment whose batches are published; then remove its file."""
     services = receiver.services
     with services.ledger.write() as connection:
-        idempotency.answered(connection, gathered.taken, services.now())
+        idempotency.answered(connection, gathered.keys, services.now())
         for feed, rejected in sorted(gathered.rejected.items()):
             event_rejects.reject(connection, feed, rejected, services.now())
     services.on_step(TOLD)
-    for each in gathered.taken:
+    for each in gathered.keys:
         receiver.spooled.pop(each.at, None)
     receiver.spool.set_aside(segment, gathered.gaps) if gathered.gaps else segment.unlink()
     receiver.begun.pop(segment, None)

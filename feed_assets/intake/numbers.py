@@ -43,8 +43,8 @@ def decimal(precision: int, scale: int) -> Callable[[Any], bool]:
 
     def fits(value: Any) -> bool:
         if isinstance(value, str):
-            found = _PLAIN.fullmatch(value) if _IS_DECIMAL.fullmatch(value) else None
-            digits = (found[1], found[2] or "") if found else None
+            match = _PLAIN.fullmatch(value) if _IS_DECIMAL.fullmatch(value) else None
+            digits = (match[1], match[2] or "") if match else None
         elif isinstance(value, float):
             digits = _digits(_text_of(value))
         else:
@@ -61,6 +61,6 @@ _IS_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 def _digits(text: str) -> tuple[str, str] | None:
     """Return the digits before the point, without leading zeros, and after it; None if a run keeps a double."""
-    found = _PLAIN.fullmatch(text)
-    before, after = (found[1], found[2] or "") if found else ("", "")
-    return (before, after) if found and len(before) + len(after) <= DIGITS else None
+    match = _PLAIN.fullmatch(text)
+    before, after = (match[1], match[2] or "") if match else ("", "")
+    return (before, after) if match and len(before) + len(after) <= DIGITS else None

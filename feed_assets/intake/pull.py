@@ -49,9 +49,9 @@ def due(services: Services, sources: Sequence[PullSource], now: datetime) -> lis
     """Return the sources to look at now, longest ago first: their tick is due, or a look was not complete."""
     names = {_place(source): _looked(source) for source in sources}
     with services.ledger.read() as connection:
-        found = get_cursors(connection, {*names.keys(), *names.values()})
-    last = {source.feed: _moment(found.get(_looked(source))) for source in sources}
-    waiting = [source for source in sources if _place(source) in found or source.pull.is_due(last[source.feed], now)]
+        cursors = get_cursors(connection, {*names.keys(), *names.values()})
+    last = {source.feed: _moment(cursors.get(_looked(source))) for source in sources}
+    waiting = [source for source in sources if _place(source) in cursors or source.pull.is_due(last[source.feed], now)]
     return sorted(waiting, key=lambda source: str(last[source.feed] or ""))
 
 
@@ -90,7 +90,7 @@ class _FileListing:
     source: PullSource
     now: datetime
     out_of_time: Callable[[], bool]
-    there: set[str] = field(default_factory=set[str])
+    existing_keys: set[str] = field(default_factory=set[str])
     """The files of the day that are known to be there: of equal ones each is requested once."""
 
     def run(self) -> bool:
@@ -110,60 +110,60 @@ class _FileListing:
 
     def _begun(self) -> _At:
         with self.services.ledger.read() as connection:
-            found = get_cursor(connection, _place(self.source))
-        return _At.load(found) if found else _At(self.now, self.source.pull.days(self.now)[0])
+            cursor = get_cursor(connection, _place(self.source))
+        return _At.load(cursor) if cursor else _At(self.now, self.source.pull.days(self.now)[0])
 
     def _day(self, at: _At) -> _At | None:
         """Return the position at which the time was over; None if the day is done."""
-        self.there.clear()
+        self.existing_keys.clear()
         for page in filter(None, self._board.file_pages(self.source.pull.begins(at.day), at.after)):
-            known = self._known(page)
-            self.there.update(file.key for file in page)
+            pulled_by_key = self._pulled_by_key(page)
+            self.existing_keys.update(file.key for file in page)
             if at.listed + len(page) > FILES_PER_DAY:
-                more = f"more than {FILES_PER_DAY} files of {at.day}: it and those after it are left out"
-                self._refuse(page[0], more, known.get(page[0].key))
+                problem = f"more than {FILES_PER_DAY} files of {at.day}: it and those after it are left out"
+                self._refuse(page[0], problem, pulled_by_key.get(page[0].key))
                 return None
             for number, file in enumerate(page, 1):
-                if self._take(file, known.get(file.key)) and self.out_of_time():
+                if self._take(file, pulled_by_key.get(file.key)) and self.out_of_time():
                     return replace(at, after=file.key, listed=at.listed + number)
             at = replace(at, after=page[-1].key, listed=at.listed + len(page))
             if self.out_of_time():
                 return at
         return None
 
-    def _take(self, file: File, known: Pulled | None) -> bool:
+    def _take(self, file: File, pulled: Pulled | None) -> bool:
         """Handle a listed file. Return whether there was something to do; nearly all are as they were pulled."""
-        if known and known.file == file and known.state is FileState.DONE:
+        if pulled and pulled.file == file and pulled.state is FileState.DONE:
             return False
         try:
             if (moment := self.source.pull.moment_of(file.key)) is None:
                 return False
             checked(file.key)
         except InvalidName as error:
-            return self._refuse(file, str(error), known)
-        fate, reason = fate_of(file, known, self.source.pull)
+            return self._refuse(file, str(error), pulled)
+        fate, reason = fate_of(file, pulled, self.source.pull)
         if fate is FileAction.PULL:
-            return self._pull(file, moment, known)
+            return self._pull(file, moment, pulled)
         if fate is FileAction.REFUSE:
-            return self._refuse(file, reason or "", known)
-        if known and fate is FileAction.RESTORE:
-            self._put(replace(known, state=FileState.DONE, reason=None))
+            return self._refuse(file, reason or "", pulled)
+        if pulled and fate is FileAction.RESTORE:
+            self._put(replace(pulled, state=FileState.DONE, reason=None))
         return fate is FileAction.RESTORE
 
-    def _pull(self, file: File, moment: datetime, known: Pulled | None) -> bool:
+    def _pull(self, file: File, moment: datetime, pulled: Pulled | None) -> bool:
         """Copy one file, unless it was renamed. Leave one that is not as it was listed to the next look."""
         if (key := self.source.key_of(moment)) is None:
-            said = f"its name says {moment:%Y-%m-%d %H}, and {self.source.feed} has no such partition"
-            return self._refuse(file, said, known)
+            problem = f"its name says {moment:%Y-%m-%d %H}, and {self.source.feed} has no such partition"
+            return self._refuse(file, problem, pulled)
         if before := self._before_its_rename(file, moment):
-            if known and known.batch:
-                self._withdraw(Partition(self.source.feed, known.batch))
+            if pulled and pulled.batch:
+                self._withdraw(Partition(self.source.feed, pulled.batch))
             self._put(replace(before, file=file, state=FileState.DONE, reason=None), instead_of=before.file.key)
             return True
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             if file.size > disk_usage(folder).free:
                 room = f"this machine has no room for a copy of {file.size:,} bytes. Make some, or set TMPDIR"
-                return self._refuse(file, room, known)
+                return self._refuse(file, room, pulled)
             copy = Path(folder, "copy")
             try:
                 served = self._board.download(file.key, copy, file)
@@ -172,7 +172,7 @@ class _FileListing:
             if served != file or copy.stat().st_size != file.size:
                 _log.info("%s: %s is being replaced or removed, and left to the next look", self.source.feed, file.key)
                 return True
-            batch = self._batch_of(file, moment, key, known)
+            batch = self._batch_of(file, moment, key, pulled)
             update = publish(self.services, BatchContent(batch, {part_name(file): copy}), f"pull of {file.key}")
         self._put(Pulled(file, moment, FileState.DONE, None, batch.key, update.id))
         return True
@@ -202,36 +202,36 @@ class _FileListing:
         sync(board, ledger, batch, self.services.now(), is_batch=True)
 
     def _is_gone(self, key: str) -> bool:
-        if key in self.there:
+        if key in self.existing_keys:
             return False
         is_gone = self._board.get(key, 0) is None
-        self.there.update(() if is_gone else [key])
+        self.existing_keys.update(() if is_gone else [key])
         return is_gone
 
-    def _batch_of(self, file: File, moment: datetime, key: str, known: Pulled | None) -> Partition:
+    def _batch_of(self, file: File, moment: datetime, key: str, pulled: Pulled | None) -> Partition:
         """Return the batch of a file: by its name, unless a renamed file has kept that, or it was withdrawn."""
         feed = self.source.feed
-        if known and known.batch:
-            return Partition(feed, known.batch)
+        if pulled and pulled.batch:
+            return Partition(feed, pulled.batch)
         with self.services.ledger.read() as connection:
-            taken = intake_files.batches(connection, feed, moment, batch_name(file.key))
-            free = (Partition(feed, each) for each in _names(f"{key}/{batch_name(file.key)}") if each not in taken)
+            used_names = intake_files.batches(connection, feed, moment, batch_name(file.key))
+            free = (Partition(feed, each) for each in _names(f"{key}/{batch_name(file.key)}") if each not in used_names)
             return next(batch for batch in free if not updates.gone(connection, batch))
 
-    def _refuse(self, file: File, reason: str, known: Pulled | None) -> bool:
+    def _refuse(self, file: File, reason: str, pulled: Pulled | None) -> bool:
         """Note once why a file is not pulled, or, if it was pulled, how the file of its name differs now."""
-        if known and known.reason == reason:
+        if pulled and pulled.reason == reason:
             return False
         refused = Pulled(file, None, FileState.REFUSED, reason)
-        self._put(replace(known, state=FileState.CHANGED, reason=reason) if known and known.batch else refused)
+        self._put(replace(pulled, state=FileState.CHANGED, reason=reason) if pulled and pulled.batch else refused)
         return True
 
     def _wrong(self) -> list[Pulled]:
         """Return the files reported as the look begins, but those whose names cannot be requested: they stay so."""
         feed = self.source.feed
         with self.services.ledger.read() as connection:
-            found = intake_files.wrong(connection, {feed: self.source.pull.told_since(self.now)}).get(feed, [])
-        return [each for each in found if UNREADABLE not in each.file.key and is_key(each.file.key)]
+            files = intake_files.wrong(connection, {feed: self.source.pull.told_since(self.now)}).get(feed, [])
+        return [each for each in files if UNREADABLE not in each.file.key and is_key(each.file.key)]
 
     def _forget_gone(self, day: date, wrong: Sequence[Pulled]) -> None:
         """Clear what is wrong with files of a day that are gone; the batches of those that were pulled stay.
@@ -239,8 +239,8 @@ class _FileListing:
         Call it after the day's listing: listed files need no request, so each that is gone costs one request, once.
         """
         begins = self.source.pull.begins(day)
-        mine = [each.file.key for each in wrong if each.file.key.startswith(begins)]
-        if gone := [key for key in mine if self._is_gone(key)]:
+        keys = [each.file.key for each in wrong if each.file.key.startswith(begins)]
+        if gone := [key for key in keys if self._is_gone(key)]:
             with self.services.ledger.write() as connection:
                 intake_files.forget_gone(connection, self.source.feed, gone)
 
@@ -251,7 +251,7 @@ class _FileListing:
             intake_files.put(connection, self.source.feed, each, self.services.now())
         self.services.on_step(PUT)
 
-    def _known(self, files: Sequence[File]) -> dict[str, Pulled]:
+    def _pulled_by_key(self, files: Sequence[File]) -> dict[str, Pulled]:
         with self.services.ledger.read() as connection:
             return intake_files.registered(connection, self.source.feed, [file.key for file in files])
 

@@ -113,48 +113,48 @@ class PushedFeed:
         """
         if broken or not isinstance(event, dict):
             raise InvalidEvent(broken or "malformed: expected one JSON object")
-        found, columns = cast(dict[str, Any], event), self._columns
-        for name, value in found.items():
+        fields, columns = cast(dict[str, Any], event), self._columns
+        for name, value in fields.items():
             column = columns.get(name)
             if column is None or not (type(value) in column.types or column.has(value)):
-                raise InvalidEvent(self._said(found))
-        text = found.get(self.event_time)
+                raise InvalidEvent(self._problems(fields))
+        text = fields.get(self.event_time)
         if text is None:
             raise InvalidEvent(f"{self.event_time}: missing")
         seconds = seconds_of(text)
         if seconds is None or not self._first <= seconds <= latest:
-            raise InvalidEvent(self._said_of_time(seconds, latest))
+            raise InvalidEvent(self._time_problem(seconds, latest))
         return seconds - seconds % self._step
 
-    def _said(self, event: Mapping[str, Any]) -> str:
+    def _problems(self, event: Mapping[str, Any]) -> str:
         """Return all that is wrong with an event, but for its time."""
         unknown = [name for name in event if name not in self._columns]
-        said = [f"unknown fields: {', '.join(unknown)}"] if unknown else []
+        problems = [f"unknown fields: {', '.join(unknown)}"] if unknown else []
         for name, column in self._columns.items():
             if not column.has(event.get(name)):
-                said.append(f"{name}: not {with_article(column.kind)}")
-        return "; ".join(said)
+                problems.append(f"{name}: not {with_article(column.kind)}")
+        return "; ".join(problems)
 
-    def _said_of_time(self, seconds: int | None, latest: float) -> str:
+    def _time_problem(self, seconds: int | None, latest: float) -> str:
         if seconds is None:
             return f"{self.event_time}: not a timestamp"
         if seconds < self._first:
             first = f"{self.first:%Y-%m-%dT%H:%MZ}"
-            return f"{self.event_time}: {_shown(seconds)} is before the feed's first partition, {first}"
+            return f"{self.event_time}: {_moment_text(seconds)} is before the feed's first partition, {first}"
         return (
-            f"{self.event_time}: {_shown(seconds)} is ahead of {_shown(latest)}, the latest that may be "
+            f"{self.event_time}: {_moment_text(seconds)} is ahead of {_moment_text(latest)}, the latest that may be "
             "(FEED_ASSETS_EVENT_HOURS_AHEAD)"
         )
 
 
-def _shown(seconds: float) -> str:
+def _moment_text(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def seconds_of(text: str) -> int | None:
     """Return the whole seconds since 1970 of a timestamp's text, in the forms that a run takes; None for another."""
-    found = _MOMENT.fullmatch(text)
-    minute = _minute(text[:16], found["offset"] or "Z") if found else None
+    match = _MOMENT.fullmatch(text)
+    minute = _minute(text[:16], match["offset"] or "Z") if match else None
     return None if minute is None else minute + int(text[17:19])
 
 
@@ -217,7 +217,7 @@ def _is_moment(value: Any) -> bool:
 
 
 def _is_local(value: Any) -> bool:
-    return _is_moment(value) and (found := _MOMENT.fullmatch(value)) is not None and not found["offset"]
+    return _is_moment(value) and (match := _MOMENT.fullmatch(value)) is not None and not match["offset"]
 
 
 _KINDS: Mapping[str, tuple[frozenset[type], Fits | None]] = {

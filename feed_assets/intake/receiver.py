@@ -73,7 +73,7 @@ class Receiver:
 
     def __post_init__(self) -> None:
         self._append = Together(self.spool.append)
-        self._take = Together(self._taken)
+        self._take = Together(self._take_keys)
 
     def recover(self) -> None:
         """Read which requests an earlier process has taken. Call it before any request, and before any flush."""
@@ -109,21 +109,21 @@ class Receiver:
 
         After a kill in between, the key is this receiver's and its spool has no frame of it: it takes it once more.
         """
-        mine = Taken(frame.name, key, digest, self.spool.receiver)
-        found = await self._take(mine)
-        if isinstance(found, RefusedRequest):
-            raise found
-        if found:
-            return found
+        requested = Taken(frame.name, key, digest, self.spool.receiver)
+        outcome = await self._take(requested)
+        if isinstance(outcome, RefusedRequest):
+            raise outcome
+        if outcome:
+            return outcome
         try:
             await self._append(replace(frame, key=key, digest=digest, answer=answer.text))
         except Exception:
-            del self.spooled[mine.at]
+            del self.spooled[requested.at]
             raise
-        self.spooled[mine.at] = answer.text
+        self.spooled[requested.at] = answer.text
         return answer
 
-    def _taken(self, group: Sequence[Taken]) -> list[RequestAnswer | RefusedRequest | None]:
+    def _take_keys(self, group: Sequence[Taken]) -> list[RequestAnswer | RefusedRequest | None]:
         """Take keys in one transaction. Return for each None if we may continue with it, else its answer or refusal.
 
         `spooled` is read before the ledger, as a flush writes to the ledger first and then releases the key, and once
@@ -131,24 +131,26 @@ class Receiver:
         """
         before = [self.spooled.get(each.at, _NOT_SPOOLED) for each in group]
         with self.services.ledger.write() as connection:
-            known = idempotency.take(connection, group, self.services.now())
-        return [self._found(each, known[each.at], told) for each, told in zip(group, before, strict=True)]
+            recorded = idempotency.take(connection, group, self.services.now())
+        return [self._key_answer(each, recorded[each.at], answer) for each, answer in zip(group, before, strict=True)]
 
-    def _found(self, asked: Taken, known: Taken, told: str | None) -> RequestAnswer | RefusedRequest | None:
-        now = self.spooled.get(asked.at, _NOT_SPOOLED)
-        answer = known.answer or told or now
-        is_under_way = told is None or now is None  # Perhaps of the same group.
-        if known.digest != asked.digest:
+    def _key_answer(
+        self, requested: Taken, recorded: Taken, spooled_answer: str | None
+    ) -> RequestAnswer | RefusedRequest | None:
+        now = self.spooled.get(requested.at, _NOT_SPOOLED)
+        answer = recorded.answer or spooled_answer or now
+        is_under_way = spooled_answer is None or now is None  # Perhaps of the same group.
+        if recorded.digest != requested.digest:
             return RefusedRequest(
-                422, f"the Idempotency-Key {asked.key!r} came with another body before: choose a new one"
+                422, f"the Idempotency-Key {requested.key!r} came with another body before: choose a new one"
             )
         if answer:
             return RequestAnswer(answer, is_repeated=True)
-        if is_under_way or known.receiver != asked.receiver:
+        if is_under_way or recorded.receiver != requested.receiver:
             return RefusedRequest(
                 409, "a request with this Idempotency-Key is under way: send it again later", retry_after=1
             )
-        self.spooled[asked.at] = None
+        self.spooled[requested.at] = None
         return None
 
 
@@ -162,7 +164,7 @@ class _Judging:
     accepted: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict[int, list[bytes]](list))
     rejected: list[Rejected] = field(default_factory=list[Rejected])
     rejected_size: int = 0
-    told: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    reasons: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
 
     async def judge(self, body: bytes, kind: str) -> None:
         """Judge all events of a body; others have their turn meanwhile. Raise Refused for too many events or hours."""
@@ -204,11 +206,11 @@ class _Judging:
             raise RefusedRequest(
                 413, f"{why} {self.rejected[0].reason!r}: nothing of it was accepted. Mend it, or send less"
             )
-        if len(self.told) < REASONS_TOLD:
-            self.told.append({"index": self.count, "reason": rejected.reason})
+        if len(self.reasons) < REASONS_TOLD:
+            self.reasons.append({"index": self.count, "reason": rejected.reason})
 
-    def _count(self, more: int) -> None:
-        self.count += more
+    def _count(self, added: int) -> None:
+        self.count += added
         if self.count > EVENTS_PER_REQUEST:
             raise RefusedRequest(
                 413, f"the body has more than {EVENTS_PER_REQUEST} events: send it in several requests"
@@ -225,8 +227,8 @@ class _Judging:
     def answer(self) -> RequestAnswer:
         """Return the answer to the request."""
         accepted, rejected = self.count - len(self.rejected), len(self.rejected)
-        said = {"accepted": accepted, "rejected": rejected, "reasons": self.told}
-        return RequestAnswer(json.dumps(said), accepted, rejected)
+        answer = {"accepted": accepted, "rejected": rejected, "reasons": self.reasons}
+        return RequestAnswer(json.dumps(answer), accepted, rejected)
 
 
 async def _let_others(count: int) -> None:

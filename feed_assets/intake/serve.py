@@ -41,12 +41,12 @@ OBJECTS_AT_A_TIME = 50_000
 def serve(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path, host: str, port: int) -> None:
     """Take events for these feeds until a signal. Raise HomeBusy (of the spool) and InvalidSetting (of the port)."""
     gc.set_threshold(OBJECTS_AT_A_TIME)
-    with _listening(host, port) as found:
+    with _listening(host, port) as listener:
         door = door_of(calls, feeds, spool)
         receiver = door.receiver.spool.receiver
         say(f"receiver {receiver} takes events at http://{host}:{port}/v1/FEED/events; /docs describes them")
         say(f"pushed to: {', '.join(sorted(feeds)) or 'no feed'}")
-        server_of(door, host, port, settings().receiver_flush_seconds).run([found])
+        server_of(door, host, port, settings().receiver_flush_seconds).run([listener])
 
 
 def _listening(host: str, port: int) -> socket:

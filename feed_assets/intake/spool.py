@@ -72,15 +72,15 @@ class Frame:
 
     def encoded(self) -> bytes:
         """Return the frame as it stands on disk."""
-        said = self.feed, self.pieces, self.rejected, self.key, self.digest, self.answer, self.source
-        header, lines = json.dumps(said).encode(), self.lines
+        fields = self.feed, self.pieces, self.rejected, self.key, self.digest, self.answer, self.source
+        header, lines = json.dumps(fields).encode(), self.lines
         return b"%08x %d %d\n" % (crc32(lines, crc32(header)), len(header), len(lines)) + header + lines
 
 
 def _decoded(header: bytes, lines: bytes) -> Frame:
-    feed, pieces, rejected, *more = json.loads(header)
+    feed, pieces, rejected, *optional = json.loads(header)
     kept = tuple((raw, reason) for raw, reason in rejected)
-    return Frame(feed, tuple(Piece(*piece) for piece in pieces), lines, kept, *more)
+    return Frame(feed, tuple(Piece(*piece) for piece in pieces), lines, kept, *optional)
 
 
 class Gap(NamedTuple):
@@ -118,26 +118,26 @@ def _is_begun(file: IO[bytes], start: int, size: int) -> bool:
     """Return whether the frame that begins at a byte is cut off by the segment's end, as by a killed write."""
     file.seek(start)
     head = file.readline(_LONGEST_HEAD)
-    if found := _HEAD.fullmatch(head):
-        return start + len(head) + int(found[2]) + int(found[3]) > size
+    if match := _HEAD.fullmatch(head):
+        return start + len(head) + int(match[2]) + int(match[3]) > size
     return start + len(head) == size and _BEGUN.fullmatch(head) is not None
 
 
 def _following(file: IO[bytes], start: int) -> int | None:
     """Return where the first whole frame behind a byte begins. No event's line looks like the first one of a frame."""
     file.seek(start)
-    begins = [start + found.start() for found in _HEAD.finditer(file.read())]
+    begins = [start + match.start() for match in _HEAD.finditer(file.read())]
     return next((each for each in begins if _read(file, each)), None)
 
 
 def _read(file: IO[bytes], start: int) -> Frame | None:
     file.seek(start)
-    found = _HEAD.fullmatch(file.readline(_LONGEST_HEAD))
-    if found is None:
+    match = _HEAD.fullmatch(file.readline(_LONGEST_HEAD))
+    if match is None:
         return None
-    header = file.read(int(found[2]))
-    lines = file.read(int(found[3]))
-    if crc32(lines, crc32(header)) != int(found[1], 16) or len(lines) != int(found[3]):
+    header = file.read(int(match[2]))
+    lines = file.read(int(match[3]))
+    if crc32(lines, crc32(header)) != int(match[1], 16) or len(lines) != int(match[3]):
         return None
     return _decoded(header, lines)
 
@@ -174,7 +174,7 @@ class Spool:
             self.receiver = _identity(self.folder)
         except OSError as error:
             self._alone.release()
-            raise _said(error) from error
+            raise _spool_error(error) from error
         self._start = token_hex(4)
 
     def append(self, group: Sequence[Frame]) -> list[None]:
@@ -211,8 +211,8 @@ class Spool:
         """Return the segments that wait, the oldest first; those of earlier starts, too."""
         with self._lock:
             current = self._open.path if self._open else None
-            found = {path: stat for path, stat in self._there().items() if path != current}
-        return sorted(found, key=lambda path: (found[path].st_mtime_ns, path.name))
+            stat_by_path = {path: stat for path, stat in self._stat_by_path().items() if path != current}
+        return sorted(stat_by_path, key=lambda path: (stat_by_path[path].st_mtime_ns, path.name))
 
     def set_aside(self, segment: Path, gaps: Sequence[Gap]) -> None:
         """Keep a segment whose whole frames are published, and which has gaps: it waits no longer, and is logged."""
@@ -227,25 +227,27 @@ class Spool:
     @property
     def size(self) -> int:
         """Return the bytes that wait, in all segments."""
-        return sum(stat.st_size for stat in self._there().values())
+        return sum(stat.st_size for stat in self._stat_by_path().values())
 
     def oldest_seconds(self) -> float:
         """Return how many seconds the oldest events have waited, in the current segment, too; 0 if none do."""
         with self._lock:
             current = self._open
             ages = [
-                time() - stat.st_mtime for path, stat in self._there().items() if not current or path != current.path
+                time() - stat.st_mtime
+                for path, stat in self._stat_by_path().items()
+                if not current or path != current.path
             ]
             ages += [monotonic() - current.since] if current and current.size else []
         return max([0.0, *ages])
 
-    def _there(self) -> dict[Path, os.stat_result]:
+    def _stat_by_path(self) -> dict[Path, os.stat_result]:
         """Return the segments' files; a flush may remove one meanwhile."""
-        found = dict[Path, os.stat_result]()
+        stat_by_path = dict[Path, os.stat_result]()
         for path in self.folder.glob(f"*{SEGMENT}"):
             with suppress(FileNotFoundError):
-                found[path] = path.stat()
-        return found
+                stat_by_path[path] = path.stat()
+        return stat_by_path
 
     def close(self) -> None:
         """Let another receiver have the folder. Everything is synced already."""
@@ -264,7 +266,7 @@ class Spool:
                 os.close(file)
                 raise
         except OSError as error:
-            raise _said(error) from error
+            raise _spool_error(error) from error
         return _Segment(path, file)
 
     def _seal(self) -> None:
@@ -286,7 +288,7 @@ class Spool:
         except OSError as again:
             self.broken = f"{segment.path} cannot be written ({error}), nor what was begun be taken back ({again})."
             raise SpoolBroken(self.broken) from error
-        raise _said(error) from error
+        raise _spool_error(error) from error
 
 
 @dataclass
@@ -316,7 +318,7 @@ def sync_folder(folder: Path) -> None:
         os.close(file)
 
 
-def _said(error: OSError) -> Exception:
+def _spool_error(error: OSError) -> Exception:
     if error.errno in _FULL:
         return DiskFull(f"The disk of the spool is full ({error}). Make room: what was accepted is kept.")
     return SpoolBroken(f"The spool cannot be written: {error}. Nothing of this request was accepted.")

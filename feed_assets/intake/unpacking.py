@@ -29,25 +29,25 @@ class BodyMemory:
 
     Args:
         limit: The most bytes.
-        whole: Those of all requests, of which these are a part.
+        total: The memory of all requests, which counts these bytes, too.
     """
 
-    def __init__(self, limit: int, whole: "BodyMemory | None" = None) -> None:
-        self._left, self._whole = limit, whole
+    def __init__(self, limit: int, total: "BodyMemory | None" = None) -> None:
+        self._remaining, self._total = limit, total
 
     def take(self, size: int) -> None:
         """Count more bytes. Raise Refused if there is no room."""
-        if size > self._left:
+        if size > self._remaining:
             raise RefusedRequest(503, "the receiver is at its limit of bytes in flight: send it again", retry_after=1)
-        if self._whole:
-            self._whole.take(size)
-        self._left -= size
+        if self._total:
+            self._total.take(size)
+        self._remaining -= size
 
     def give_back(self, size: int) -> None:
         """Count bytes no longer."""
-        self._left += size
-        if self._whole:
-            self._whole.give_back(size)
+        self._remaining += size
+        if self._total:
+            self._total.give_back(size)
 
 
 class Body:
@@ -60,7 +60,7 @@ class Body:
     """
 
     def __init__(self, held: BodyMemory, packing: str = "", kind: str = "lines") -> None:
-        self._held, self._taken, self._sent = held, 0, bytearray()
+        self._held, self._counted, self._sent = held, 0, bytearray()
         self._packing, self._kind = _packed(packing), kind
         self._size = self._events = self._received = 0
 
@@ -118,12 +118,12 @@ class Body:
 
     def _take(self, size: int) -> None:
         self._held.take(size)
-        self._taken += size
+        self._counted += size
 
     def let_go(self) -> None:
         """Count its bytes no longer."""
-        self._held.give_back(self._taken)
-        self._taken = 0
+        self._held.give_back(self._counted)
+        self._counted = 0
 
 
 class _Plain:

@@ -249,9 +249,5 @@ def _after(chunks: Iterator[bytes], place: FilePosition) -> Iterator[bytes] | No
     """Return the bytes after a place; None if those before it are not those that were read."""
     remaining, crc, tail = place.offset, 0, b""
     while remaining and (chunk := next(chunks, None)) is not None:
-        crc, tail, remaining = (
-            crc32(chunk[:remaining], crc),
-            chunk[remaining:],
-            remaining - min(remaining, len(chunk)),
-        )
+        crc, tail, remaining = crc32(chunk[:remaining], crc), chunk[remaining:], remaining - min(remaining, len(chunk))
     return chain([tail], chunks) if crc == place.crc else None

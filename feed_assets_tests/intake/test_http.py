@@ -339,7 +339,7 @@ def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(partner, local_b
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(head(partner, 1000) + lines(event(1)))
     assert partner.post(lines(event(2))).ok
-    before = unpacking.BodyMemory(api.HELD_BYTES)._left
+    before = unpacking.BodyMemory(api.HELD_BYTES)._remaining
     while door.held._left != before:
         time.sleep(0.01)
 
