@@ -91,8 +91,8 @@ def build(
         graph = Graph(definitions.resolve_asset_graph())
         services = open_services(graph)
         outputs = _outputs(graph, services, feed, partitions or [], which)
-        found = by_hand.plan(graph, services, outputs, order)
-        planned = by_hand.with_inputs(found) if which else found
+        chosen = by_hand.plan(graph, services, outputs, order)
+        planned = by_hand.with_inputs(chosen) if which else chosen
         if dry_run:
             show(PlannedView.each(planned), as_json, _in_all(planned))
             return
@@ -135,14 +135,14 @@ def _build(runner: "Runner", teller: Teller, graph: "Graph", services: "Services
         return result.success
 
     runner.expect(len(planned))
-    left = by_hand.build(graph, services, planned, f"{getpass.getuser()}@{socket.gethostname()}", run)
-    for output, why in left.items():
+    unbuilt = by_hand.build(graph, services, planned, f"{getpass.getuser()}@{socket.gethostname()}", run)
+    for output, why in unbuilt.items():
         teller.say(f"LEFT    {output}: {why}")
-    made = len(planned) - len(left) - failed
-    teller.say(f"{made} of {len(planned)} partitions are built" if planned else "nothing to build")
+    built_count = len(planned) - len(unbuilt) - failed
+    teller.say(f"{built_count} of {len(planned)} partitions are built" if planned else "nothing to build")
     if teller.as_json:
-        show(RanView(runs=tuple(teller.runs), left=LeftView.of(left)), as_json=True)
-    raise typer.Exit(1 if failed or left else 0)
+        show(RanView(runs=tuple(teller.runs), left=LeftView.of(unbuilt)), as_json=True)
+    raise typer.Exit(1 if failed or unbuilt else 0)
 
 
 def _in_all(planned: "list[Planned]") -> str:

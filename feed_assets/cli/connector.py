@@ -45,10 +45,10 @@ def run(
     from feed_assets.kafka import service
     from feed_assets.runs.chunking import chunking_of
 
-    wanted, stopping = wanted_topics(load_graph(module), topics or []), stopped_by_signals()
+    selected, stopping = wanted_topics(load_graph(module), topics or []), stopped_by_signals()
     chunking = chunking_of(settings())
     with closing(chunking.schemas):
-        service.run(chunking, wanted, stopping)
+        service.run(chunking, selected, stopping)
     say("connector: ended; what is not signalled is read again")
 
 
@@ -73,19 +73,22 @@ def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]"
     """Return the tables of these topics, or of all declared ones. Raise InvalidName for a name that is no topic's."""
     from feed_assets.orchestration.ticks.topic_checks import topics_of
 
-    known = topics_of(graph)
-    if not known:
+    declared = topics_of(graph)
+    if not declared:
         raise InvalidName("no topic is declared here: declare one by kafka_topic, or by a TopicsComponent.")
-    if unknown := sorted({*names} - {*known}):
+    if unknown := sorted({*names} - {*declared}):
         raise InvalidName(
-            f"no topic {unknown[0]!r} is declared here{_near(unknown[0], known)}: expected one of "
-            f"{some(sorted(known), NAMED)}. Correct the name, or declare it by kafka_topic."
+            f"no topic {unknown[0]!r} is declared here{_near(unknown[0], declared)}: expected one of "
+            f"{some(sorted(declared), NAMED)}. Correct the name, or declare it by kafka_topic."
         )
-    return {name: known[name] for name in names or sorted(known)}
+    return {name: declared[name] for name in names or sorted(declared)}
 
 
-def _near(name: str, known: "Mapping[str, EventTable]") -> str:
+def _near(name: str, table_by_topic: "Mapping[str, EventTable]") -> str:
     """Return a note on the topic that may be meant, as its name or its table's is similar; '' if there is none."""
-    topics = {**{str(table.feed): topic for topic, table in known.items()}, **{topic: topic for topic in known}}
+    topics = {
+        **{str(table.feed): topic for topic, table in table_by_topic.items()},
+        **{topic: topic for topic in table_by_topic},
+    }
     near = get_close_matches(name, topics, 1)
     return f" (is {topics[near[0]]} meant?)" if near else ""

@@ -21,10 +21,10 @@ def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bo
     `is_ours`: the ledger of the settings is that of this blackboard.
     """
     published = _published(is_ours=is_ours)
-    found = [_looked(board, update, published) for update in updates]
-    show(views.DeepView.each(found), as_json)
-    if bad := [each for each in found if each.damage]:
-        raise UnreadableUpdate(f"{bad[0].damage} {len(bad)} of {len(found)} updates are damaged.")
+    deep_views = [_looked(board, update, published) for update in updates]
+    show(views.DeepView.each(deep_views), as_json)
+    if bad := [each for each in deep_views if each.damage]:
+        raise UnreadableUpdate(f"{bad[0].damage} {len(bad)} of {len(deep_views)} updates are damaged.")
 
 
 def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tuple[str, str]]":

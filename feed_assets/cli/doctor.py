@@ -59,19 +59,19 @@ def doctor(
     """
     from feed_assets.settings import settings
 
-    found = [_looked(what, look) for what, look in _Doctor(settings(), module).looks()]
-    show(found, as_json)
-    raise typer.Exit(1 if any(each.state == FAILED for each in found) else 0)
+    results = [_looked(subject, look) for subject, look in _Doctor(settings(), module).looks()]
+    show(results, as_json)
+    raise typer.Exit(1 if any(each.state == FAILED for each in results) else 0)
 
 
-def _looked(what: str, look: Callable[[], str]) -> CheckResult:
+def _looked(subject: str, look: Callable[[], str]) -> CheckResult:
     """Return the outcome of a check: whatever it raises is one, so that none prevents the others."""
     try:
-        return CheckResult(what=what, state=OK, said=look())
+        return CheckResult(what=subject, state=OK, said=look())
     except Doubtful as doubt:
-        return CheckResult(what=what, state=WARN, said=str(doubt))
+        return CheckResult(what=subject, state=WARN, said=str(doubt))
     except Exception as error:  # noqa: BLE001
-        return CheckResult(what=what, state=FAILED, said=in_short(error))
+        return CheckResult(what=subject, state=FAILED, said=in_short(error))
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,11 @@ class _Doctor:
             raise Doubtful("not looked at, because Spark is not there.") from error
         try:
             spark.range(1).write.parquet(path)
-            rows, seen = spark.read.parquet(path).count(), board.files(prefix)
+            rows, files = spark.read.parquet(path).count(), board.files(prefix)
         finally:
             board.sweep(prefix)
-        if rows != 1 or not seen:
-            raise Doubtful(f"{path}: Spark wrote one row, and {rows} and {len(seen)} files are found: two stores?")
+        if rows != 1 or not files:
+            raise Doubtful(f"{path}: Spark wrote one row, and {rows} and {len(files)} files are found: two stores?")
         return f"{path.removesuffix('/' + prefix)}: Spark wrote a row and read it, and both see the same files"
 
     def other(self, name: str) -> str:
@@ -154,10 +154,12 @@ class _Doctor:
 
         if (file := self._ledger_file) and not file.exists():
             raise Doubtful(f"{file} is not there yet: the first command that needs it makes it.")
-        found, newest = schema_of(self.settings.ledger)
-        if found != newest:
-            raise Doubtful(f"its schema is {found or 'empty'}, of this version {newest}: the next command upgrades it.")
-        return f"schema {found}, writable"
+        schema, newest = schema_of(self.settings.ledger)
+        if schema != newest:
+            raise Doubtful(
+                f"its schema is {schema or 'empty'}, of this version {newest}: the next command upgrades it."
+            )
+        return f"schema {schema}, writable"
 
     def home(self) -> str:
         folder = self._home
@@ -187,41 +189,41 @@ class _Doctor:
             check_place(sink.get_secret_value(), graph.on_blackboard())
         for name in graph.elsewhere.values():
             self.settings.place(name)
-        found = {"datasets": graph.datasets(), "tables": graph.tables(), "foreign feeds": graph.foreign()}
-        return ", ".join(f"{len(nodes)} {kind}" for kind, nodes in found.items() if nodes) or "none"
+        nodes_by_kind = {"datasets": graph.datasets(), "tables": graph.tables(), "foreign feeds": graph.foreign()}
+        return ", ".join(f"{len(nodes)} {kind}" for kind, nodes in nodes_by_kind.items() if nodes) or "none"
 
     def clocks(self) -> str:
-        apart = {name: abs((there - here).total_seconds()) for name, (here, there) in self._clocks().items()}
-        said = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in apart.items()) or "there is no other to ask"
+        apart = {name: abs((other - own).total_seconds()) for name, (own, other) in self._clocks().items()}
+        listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in apart.items()) or "there is no other to ask"
         if any(seconds > CLOCK_SECONDS for seconds in apart.values()):
-            raise Doubtful(f"apart from this machine's: {said}. Have NTP keep them together: update ids are moments.")
-        return f"apart from this machine's: {said}"
+            raise Doubtful(f"apart from this machine's: {listed}. Have NTP keep them together: update ids are moments.")
+        return f"apart from this machine's: {listed}"
 
     def disks(self) -> str:
         folders = [folder for folder in (self._home_or_parent, self._local_board) if folder and folder.exists()]
         free = {folder: shutil.disk_usage(folder).free for folder in folders}
-        said = ", ".join(f"{room / 2**30:.1f} GB at {folder}" for folder, room in free.items())
+        listed = ", ".join(f"{room / 2**30:.1f} GB at {folder}" for folder, room in free.items())
         if any(room < FREE_BYTES for room in free.values()):
-            raise Doubtful(f"free: {said}. Make room: what a full disk stops is no attempt, and nothing goes on.")
-        return f"free: {said}"
+            raise Doubtful(f"free: {listed}. Make room: what a full disk stops is no attempt, and nothing goes on.")
+        return f"free: {listed}"
 
     def _clocks(self) -> dict[str, tuple[datetime, datetime]]:
-        """Return the moment here and there, by name, of the clocks that can be read."""
+        """Return the own and the other moment, by name, of the clocks that can be read."""
         from feed_assets.ledger.database import clock_of
         from feed_assets.runs.services import utc_now
 
-        found: dict[str, tuple[datetime, datetime]] = {}
+        clocks: dict[str, tuple[datetime, datetime]] = {}
         with suppress(Exception):  # The check of the blackboard reports it.
             board, prefix = self._board, f"{PROBES}/{uuid4().hex}"
             board.put(f"{prefix}/clock", b"probe")
             try:
-                found["blackboard"] = (utc_now(), board.last_write(prefix) or utc_now() - timedelta(days=1))
+                clocks["blackboard"] = (utc_now(), board.last_write(prefix) or utc_now() - timedelta(days=1))
             finally:
                 board.sweep(prefix)
         with suppress(Exception):  # So does that of the ledger.
             if self._ledger_file is None:
-                found["ledger"] = (utc_now(), clock_of(self.settings.ledger))
-        return found
+                clocks["ledger"] = (utc_now(), clock_of(self.settings.ledger))
+        return clocks
 
     @cached_property
     def _session(self) -> "SparkSession":

@@ -121,8 +121,8 @@ def ls(
         _check_known(ledger, [feed])
     with ledger.read() as connection:
         if rejected:
-            found = event_rejects.rejects(connection, limit)
-            show([Values.of(source=name, at=at, reason=one.reason, raw=one.raw) for name, one, at in found], as_json)
+            rejects = event_rejects.rejects(connection, limit)
+            show([Values.of(source=name, at=at, reason=one.reason, raw=one.raw) for name, one, at in rejects], as_json)
         else:
             show(EventView.each(event_store.newest(connection, limit, feed)), as_json)
 
@@ -151,30 +151,30 @@ def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
     fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
     problems = dict[str, str]()  # Its lineage table may be out of reach: that concerns it alone.
     with services.ledger.read() as connection:
-        found = due_of(graph, connection, [node], services.now(), problems)
+        due = due_of(graph, connection, [node], services.now(), problems)
         return ConsumerView(
             problem=problems.get(str(node.feed)),
             consumer=str(node.feed),
             paused=pauses.paused(connection, [node.feed]).get(node.feed),
-            due=_takes(graph, connection, found, services.now()),
+            due=_takes(graph, connection, due, services.now()),
             markers=tuple(Values.of(**row) for row in inbox.markers(connection, node.feed)),
             unread=unread,
         )
 
 
 def _takes(
-    graph: "Graph", connection: "sa.Connection", found: "Mapping[Partition, Due]", now: datetime
+    graph: "Graph", connection: "sa.Connection", due_by_partition: "Mapping[Partition, Due]", now: datetime
 ) -> dict[str, DueView]:
     """Return what is due by partition; nothing of it is taken while it waits for something else than events."""
     from feed_assets.core.readiness import State
     from feed_assets.orchestration.decide.decisions import verdicts
 
-    views = {output.key: DueView.model_validate(found[output]) for output in sorted(found)}
-    for verdict in verdicts(graph, connection, sorted(found), now):
+    views = {output.key: DueView.model_validate(due_by_partition[output]) for output in sorted(due_by_partition)}
+    for verdict in verdicts(graph, connection, sorted(due_by_partition), now):
         if verdict.state in (State.WAITS_FOR_INPUT, State.WAITS_FOR_QUALITY):
             view = views[verdict.output.key]
-            left = {"takes": (), "slices": (), "later": view.takes + view.later, "waits": first_line(verdict.reason)}
-            views[verdict.output.key] = view.model_copy(update=left)
+            waiting = {"takes": (), "slices": (), "later": view.takes + view.later, "waits": first_line(verdict.reason)}
+            views[verdict.output.key] = view.model_copy(update=waiting)
     return views
 
 
@@ -230,22 +230,22 @@ def stats(
     _check_known(ledger, [begin, end])
     with ledger.read() as connection:
         trends = trend(durations(connection, begin, end, limit))
-    show(TrendView.each(trends), as_json, _said(trends) or f"no update has gone from {first} to {last} yet")
+    show(TrendView.each(trends), as_json, _trend_note(trends) or f"no update has gone from {first} to {last} yet")
 
 
-def _said(trends: "Sequence[Trend]") -> str:
+def _trend_note(trends: "Sequence[Trend]") -> str:
     """Return which version is slower than which, and by how much; '' without any update."""
     from feed_assets.core.durations import UPDATES_COMPARED, compared
 
     if not trends:
         return ""
-    found, factor = compared(trends), settings().slower_factor
-    if not found:
+    comparison, factor = compared(trends), settings().slower_factor
+    if not comparison:
         return f"no two versions have {UPDATES_COMPARED} updates each: fewer are not compared"
-    if found.times <= 1:
-        return f"{found}: it is not slower"
-    is_alert = factor and found.times > factor
-    return f"{found}: it is slower{f', by more than {factor:g} times, which is an alert' if is_alert else ''}"
+    if comparison.times <= 1:
+        return f"{comparison}: it is not slower"
+    is_alert = factor and comparison.times > factor
+    return f"{comparison}: it is slower{f', by more than {factor:g} times, which is an alert' if is_alert else ''}"
 
 
 def _check_known(ledger: "Ledger", tables: "Sequence[Feed]") -> None:
@@ -254,10 +254,10 @@ def _check_known(ledger: "Ledger", tables: "Sequence[Feed]") -> None:
     from feed_assets.orchestration.decide.undeclared import known_feeds
 
     with ledger.read() as connection:
-        known = known_tables(connection)
-    heard_of = {*known} | known_feeds(ledger, [str(table) for table in tables])
+        known_names = known_tables(connection)
+    heard_of = {*known_names} | known_feeds(ledger, [str(table) for table in tables])
     for table in tables:
         if str(table) not in heard_of:
-            near = get_close_matches(str(table), sorted(known), 1)
-            there = f"is {near[0]} meant?" if near else f"it has events of {some(known, NAMED) or 'no table yet'}."
-            raise InvalidName(f"the ledger has never heard of {table}: {there} Correct the name.")
+            near = get_close_matches(str(table), sorted(known_names), 1)
+            hint = f"is {near[0]} meant?" if near else f"it has events of {some(known_names, NAMED) or 'no table yet'}."
+            raise InvalidName(f"the ledger has never heard of {table}: {hint} Correct the name.")

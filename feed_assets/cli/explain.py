@@ -74,8 +74,8 @@ def _explain(graph: "Graph", services: "Services", feed: str | None, partition: 
     if not partition and node.partitions_def is not None:
         return show(_overview(graph, services, node, unread), as_json)
     outputs = [Partition(node.feed, key) for key in keys_of(node, [partition], services.now())]
-    told = [*map(_caveat, unread), *_undeclared(graph, services, [node]), *_versions(graph, services, node)]
-    views = [_said(services, _decided(graph, services, node, output), unread, told) for output in outputs]
+    notes = [*map(_caveat, unread), *_undeclared(graph, services, [node]), *_versions(graph, services, node)]
+    views = [_with_notes(services, _decided(graph, services, node, output), unread, notes) for output in outputs]
     return show(views if len(views) > 1 else views[0], as_json)
 
 
@@ -83,12 +83,12 @@ def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
     """Show what waits, over all datasets of the code location."""
     from feed_assets.ledger import due_counts
 
-    told = caught_up(graph, services, graph.datasets())
+    unread_notes = caught_up(graph, services, graph.datasets())
     with services.ledger.read() as connection:
         groups = [each for each in due_counts.by_state(connection) if each.feed in graph.by_feed]
     views = [WaitingView(feed=str(each.feed), **GroupView.of(each).model_dump()) for each in groups[:GROUPS]]
     notes = [f"and {len(groups) - GROUPS} more"] if len(groups) > GROUPS else [] if groups else ["nothing waits"]
-    show(views, as_json, "\n".join([*notes, *told]))
+    show(views, as_json, "\n".join([*notes, *unread_notes]))
 
 
 def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
@@ -108,8 +108,8 @@ def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -
     declared = {feed: tracked for feed, tracked in graph.tracked().items() if feed in names}
     with services.ledger.read() as connection:
         differing = window_policies.differing(connection, declared)
-    told = "is not in the ledger yet as it is declared: `feed-assets run`, or the daemon's next tick, puts it there"
-    return [f"but {name} {told}" for name in sorted(differing)]
+    note = "is not in the ledger yet as it is declared: `feed-assets run`, or the daemon's next tick, puts it there"
+    return [f"but {name} {note}" for name in sorted(differing)]
 
 
 def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
@@ -125,8 +125,10 @@ def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
     if node.feed in graph.newer:
         with services.ledger.read() as connection:
             readers = still_reading(connection, *readers_of(graph, node, services.now()))
-        told = f"is still read by {some([*map(str, readers)], READERS)}" if readers else "is read by nobody any more"
-        newer.append(f"{graph.newer[node.feed]} is newer, and {node.feed} {told}")
+        reader_note = (
+            f"is still read by {some([*map(str, readers)], READERS)}" if readers else "is read by nobody any more"
+        )
+        newer.append(f"{graph.newer[node.feed]} is newer, and {node.feed} {reader_note}")
     return newer
 
 
@@ -141,8 +143,8 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
     with services.ledger.read() as connection:
         paused = pauses.paused(connection, [node.feed]).get(node.feed)
         groups = tuple(map(GroupView.of, overview(connection, node)))
-    told = tuple(_versions(graph, services, node))
-    return OverviewView(feed=str(node.feed), paused=paused, versions=told, partitions=groups, unread=unread)
+    versions = tuple(_versions(graph, services, node))
+    return OverviewView(feed=str(node.feed), paused=paused, versions=versions, partitions=groups, unread=unread)
 
 
 def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> None:
@@ -153,7 +155,7 @@ def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") 
     decide_due(graph, nodes, services.ledger, services.now(), DECISIONS, lambda: False)
 
 
-def _said(
+def _with_notes(
     services: "Services", view: VerdictView, unread: tuple[UnreadView, ...], caveats: "Sequence[str]"
 ) -> VerdictView:
     """Return the verdict with what one must know beside it, in its one line: a pause, an issue, an unread source."""
@@ -162,10 +164,10 @@ def _said(
     feed = Feed.parse(view.feed)
     with services.ledger.read() as connection:
         paused = pauses.paused(connection, [feed]).get(feed)
-    more = [paused] if paused and paused not in view.reason else []
+    additions = [paused] if paused and paused not in view.reason else []
     if view.issue and view.issue not in view.reason:
-        more.append(f"with issue: {first_line(view.issue)}")
-    reason = "; ".join([first_line(view.reason), *more, *caveats])
+        additions.append(f"with issue: {first_line(view.issue)}")
+    reason = "; ".join([first_line(view.reason), *additions, *caveats])
     return view.model_copy(update={"unread": unread, "reason": reason, "last_run": _last_run(view, reason)})
 
 
@@ -219,16 +221,16 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     with services.ledger.read() as connection:
         (verdict,) = verdicts(graph, connection, [output], services.now())
         newest, gone = batch_sets.newest(connection, [output]).get(output), updates.gone(connection, output)
-        more = _known(connection, output)
+        fields = _ledger_facts(connection, output)
         late = expected_cursor.late(connection, [output])
-    told = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
-    told += _queued(graph, output) if "requested" in more else []
-    told += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
-    told += late.values() if newest is None else []
-    more |= {"went_without": newest.went_without if newest else (), "deadline": waits_for(node, output).deadline}
-    more |= {"left_out": left_out, "reason": "; ".join([verdict.reason, *told])}
-    more |= _held(services, verdict)
-    view = VerdictView.model_validate(verdict).model_copy(update=more)
+    notes = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
+    notes += _queued(graph, output) if "requested" in fields else []
+    notes += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
+    notes += late.values() if newest is None else []
+    fields |= {"went_without": newest.went_without if newest else (), "deadline": waits_for(node, output).deadline}
+    fields |= {"left_out": left_out, "reason": "; ".join([verdict.reason, *notes])}
+    fields |= _held(services, verdict)
+    view = VerdictView.model_validate(verdict).model_copy(update=fields)
     return view.model_copy(update={"offending": _offending(node, output, view.last_run)})
 
 
@@ -245,8 +247,8 @@ def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
     until = [at for at in waits if at and at > now]
     if not until or verdict.state not in (State.BUILD, State.REBUILD):
         return {}
-    said = f"until {until[0]:%Y-%m-%d %H:%M} UTC, as {listed[0].reason}"
-    return {"state": State.WAITS_FOR_TIME.value, "reason": "; ".join([said, str(spent), verdict.reason])}
+    time_note = f"until {until[0]:%Y-%m-%d %H:%M} UTC, as {listed[0].reason}"
+    return {"state": State.WAITS_FOR_TIME.value, "reason": "; ".join([time_note, str(spent), verdict.reason])}
 
 
 def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ...]:
@@ -254,24 +256,24 @@ def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ..
     from feed_assets.runs.sync import sync_needs
 
     return tuple(
-        Values.of(input=f"{reading.partition.path}/{left.id}", reason=left.reason)
+        Values.of(input=f"{reading.partition.path}/{part.id}", reason=part.reason)
         for reading in sync_needs(services, needs)
-        for left in reading.left_out
+        for part in reading.left_out
     )
 
 
-def _known(connection: "Connection", output: Partition) -> dict[str, object]:
+def _ledger_facts(connection: "Connection", output: Partition) -> dict[str, object]:
     """Return what the ledger has of a partition beside its verdict."""
     from feed_assets.ledger import due, inbox, late_decisions, quality, runs
     from feed_assets.runs.services import is_dead
 
     last = runs.last(connection, output)
     died = {"state": DIED} if last and last.state == runs.RUNNING and is_dead(last.process) else {}
-    asked = [each for each in due.listed(connection, output.feed) if each.partition == output and each.requested]
+    requested = [each for each in due.listed(connection, output.feed) if each.partition == output and each.requested]
     return {
         "issue": quality.failed(connection, [output]).get(output),
         "came_back": tuple(map(CameBackView.model_validate, inbox.came_back(connection, output))),
         "late": LateView.each(late_decisions.decisions(connection, LATE, output.feed, output.key)),
         "last_run": LastRunView.model_validate(last).model_copy(update=died) if last else None,
-        **({"requested": asked[0].requested, "next_request": asked[0].look_at} if asked else {}),
+        **({"requested": requested[0].requested, "next_request": requested[0].look_at} if requested else {}),
     }

@@ -44,13 +44,13 @@ class How(StrEnum):
     FILE = "file"
 
 
-def report(what: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
+def report(action: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
     """Print that a command has changed a feed, and record it in the ledger if the blackboard is the settings' own."""
     from feed_assets.runs.sync import sync_one
 
     if _is_of_settings(board):
         sync_one(board, ledger_of_settings(), partition, update_id, datetime.now(UTC))
-    echo(f"{what} {partition} {update_id}", err=True)
+    echo(f"{action} {partition} {update_id}", err=True)
 
 
 def _is_of_settings(board: "Blackboard") -> bool:
@@ -81,13 +81,13 @@ def list_feeds(
     if unknown:
         return say(_unknown(board, module, name_in(blackboard)), as_json)
     if feed is None:
-        return say([Values.of(feed=str(found)) for found in read.feeds(board)], as_json)
+        return say([Values.of(feed=str(each)) for each in read.feeds(board)], as_json)
     if partition is None:
         return say(views.KeyView.each(read.walk(board, Feed.parse(feed))), as_json)
-    wanted = partition_of(feed, partition)
+    feed_partition = partition_of(feed, partition)
     if all_batches:
-        return say(views.BatchView.of_set(batch_set.latest(board, wanted)), as_json)
-    return say(views.HistoryView.each(read.history(board, wanted)), as_json)
+        return say(views.BatchView.of_set(batch_set.latest(board, feed_partition)), as_json)
+    return say(views.HistoryView.each(read.history(board, feed_partition)), as_json)
 
 
 def _unknown(board: "Blackboard", module: str | None, name: str | None) -> list[Values]:
@@ -97,14 +97,14 @@ def _unknown(board: "Blackboard", module: str | None, name: str | None) -> list[
     graph, now = load_graph(module), datetime.now(UTC)
     with dynamic_partitions(graph):
         feeds = unknown_feeds(graph, board, ledger_of_settings(makes=False))
-        found = [Values.of(feed=str(feed), partition="", why=why) for feed, why in feeds.items()]
+        unknowns = [Values.of(feed=str(feed), partition="", why=why) for feed, why in feeds.items()]
         for node in (node for feed, node in graph.by_feed.items() if graph.elsewhere.get(feed) == name):
             walked = [*read.walk(board, node.feed, is_appendable=node.is_appendable)]
             keys = [each.key for each in walked if isinstance(each, Partition)]
             strange = {at.key: why for at, why in unknown_partitions(node, keys, now).items()}
             strange |= {each.id: each.reason for each in walked if not isinstance(each, Partition)}
-            found += [Values.of(feed=str(node.feed), partition=name, why=why) for name, why in strange.items()]
-    return found
+            unknowns += [Values.of(feed=str(node.feed), partition=name, why=why) for name, why in strange.items()]
+    return unknowns
 
 
 @app.command()
@@ -118,28 +118,28 @@ def show(
     """Show the newest valid update (or batches), what was skipped and why, newer versions of the feed, all updates."""
     from feed_assets.feeds import batch_set, read
 
-    board, wanted = open_board(blackboard), partition_of(feed, partition)
-    newer = tuple(map(str, read.newer_versions(board, wanted.feed)))
+    board, feed_partition = open_board(blackboard), partition_of(feed, partition)
+    newer = tuple(map(str, read.newer_versions(board, feed_partition.feed)))
     if all_batches:
-        reading = batch_set.latest(board, wanted)
+        reading = batch_set.latest(board, feed_partition)
         note = f"{len(reading.updates) + len(reading.replaced)} of {len(reading.batches)} batches have a valid update"
         note += f"; {len(reading.replaced)} lie in a range that is read in their place" if reading.replaced else ""
-        shown = views.ShownSetView.model_validate(reading)
-        return say(shown.model_copy(update={"newer_versions": newer}), as_json, note)
-    history, found = views.HistoryView.each(read.history(board, wanted)), read.latest(board, wanted)
-    _refuse_batches(found)
-    left_out, needed = _went_without(board, found.update) if found.update else ((), 0)
+        set_view = views.ShownSetView.model_validate(reading)
+        return say(set_view.model_copy(update={"newer_versions": newer}), as_json, note)
+    history, newest = views.HistoryView.each(read.history(board, feed_partition)), read.latest(board, feed_partition)
+    _refuse_batches(newest)
+    left_out, needed = _went_without(board, newest.update) if newest.update else ((), 0)
     note = f"it was built without {len(left_out)} of {needed} partitions of its inputs" if left_out else ""
-    more = {"newer_versions": newer, "went_without": left_out, "history": history}
-    return say(views.FeedReadingView.model_validate(found).model_copy(update=more), as_json, note)
+    fields = {"newer_versions": newer, "went_without": left_out, "history": history}
+    return say(views.FeedReadingView.model_validate(newest).model_copy(update=fields), as_json, note)
 
 
-def _refuse_batches(found: "Reading") -> None:
+def _refuse_batches(reading: "Reading") -> None:
     """Raise NoValidUpdate for a partition that has names, and none of them is an update's: these are batches."""
-    if not found.update and found.skipped and not any(is_update_id(each.id) for each in found.skipped):
+    if not reading.update and reading.skipped and not any(is_update_id(each.id) for each in reading.skipped):
         raise NoValidUpdate(
-            f"{found.partition} has no update of its own, and holds {len(found.skipped)} batches, such as "
-            f"{found.skipped[0].id}: say --batches to have these."
+            f"{reading.partition} has no update of its own, and holds {len(reading.skipped)} batches, such as "
+            f"{reading.skipped[0].id}: say --batches to have these."
         )
 
 
@@ -150,8 +150,8 @@ def _went_without(board: "Blackboard", update: Update) -> tuple[tuple[str, ...],
     if not _is_of_settings(board):
         return (), 0
     with suppress(LedgerUnavailable), ledger_of_settings(makes=False).read() as connection:
-        known = updates.find(connection, update.partition, update.id)
-        left_out = known.went_without if known else ()
+        update_row = updates.find(connection, update.partition, update.id)
+        left_out = update_row.went_without if update_row else ()
         return left_out, len(left_out) + len(updates.consumed_by(connection, update.partition, update.id))
     return (), 0
 
@@ -172,18 +172,18 @@ def get(
 
     if update and (as_of or all_batches):
         raise InvalidName("--as-of or --batches and --update exclude each other: give one of them.")
-    board, wanted = open_board(blackboard), partition_of(feed, partition)
+    board, feed_partition = open_board(blackboard), partition_of(feed, partition)
     moment = _moment(as_of) if as_of else None
     if all_batches:
-        reading = batch_set.latest(board, wanted, moment)
+        reading = batch_set.latest(board, feed_partition, moment)
         batch_set.download(board, reading, to)
         return say(views.SetView.model_validate(reading), as_json)
-    newest = None if update else read.latest(board, wanted, moment)
+    newest = None if update else read.latest(board, feed_partition, moment)
     if newest:
         _refuse_batches(newest)
-    found = read.require(newest, moment) if newest else read.named(board, wanted, update or "")
-    read.download(board, found, to)
-    return say(views.UpdateView.model_validate(found), as_json)
+    chosen_update = read.require(newest, moment) if newest else read.named(board, feed_partition, update or "")
+    read.download(board, chosen_update, to)
+    return say(views.UpdateView.model_validate(chosen_update), as_json)
 
 
 @app.command()
@@ -208,10 +208,10 @@ def verify(
 
     board, parsed = open_board(blackboard), Feed.parse(feed)
     if update:
-        found = [read.named(board, partition_of(feed, partition or ""), update)]
+        updates = [read.named(board, partition_of(feed, partition or ""), update)]
         if deep:
-            return verify_deep(board, found, is_ours=_is_of_settings(board), as_json=as_json)
-        return say(views.UpdateView.each(found), as_json)
+            return verify_deep(board, updates, is_ours=_is_of_settings(board), as_json=as_json)
+        return say(views.UpdateView.each(updates), as_json)
     if all_batches:
         readings = [*batch_set.latest(board, partition_of(feed, partition or "")).batches]
     else:
@@ -224,8 +224,8 @@ def verify(
     changed = edits([each.update for each in readings if each.update], is_ours=_is_of_settings(board))
     verified = [views.VerifiedView.of(each, changed) for each in readings]
     if deep:
-        found = [reading.update for reading in readings if reading.update]
-        verify_deep(board, found, is_ours=_is_of_settings(board), as_json=as_json)
+        updates = [reading.update for reading in readings if reading.update]
+        verify_deep(board, updates, is_ours=_is_of_settings(board), as_json=as_json)
     else:
         say(verified, as_json)
     if bad := [view for view in verified if view.problem]:
@@ -246,16 +246,16 @@ def invalidate(
     """Make an update invalid: readers go back to the one before."""
     from feed_assets.feeds import batch_set, read, write
 
-    board, wanted = open_board(blackboard), partition_of(feed, partition)
-    write.invalidate(board, wanted, update, how=how.value)
-    report("invalidated", board, wanted, update)
-    if held := batch_set.held_by(board, wanted):
+    board, feed_partition = open_board(blackboard), partition_of(feed, partition)
+    write.invalidate(board, feed_partition, update, how=how.value)
+    report("invalidated", board, feed_partition, update)
+    if held := batch_set.held_by(board, feed_partition):
         echo(
-            f"{wanted}: its rows are still read, as {held.name} holds them. If a run by events made it, they are read "
-            "again. Else invalidate that one, too: readers go back to the batches that it took the place of.",
+            f"{feed_partition}: its rows are still read, as {held.name} holds them. If a run by events made it, "
+            "they are read again. Else invalidate that one, too: readers go back to the batches that it took the place of.",
             err=True,
         )
-    say(views.ReadingView.model_validate(read.latest(board, wanted)), as_json)
+    say(views.ReadingView.model_validate(read.latest(board, feed_partition)), as_json)
 
 
 def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":

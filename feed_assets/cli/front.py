@@ -59,41 +59,41 @@ class FrontAnswer:
     asks: bool = False
 
 
-def judge(asked: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
+def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
     """Return the answer to a request that is kept from Dagster; None for one that is passed on."""
-    if why := foreign(asked, port) or no_command(asked):
+    if why := foreign(request, port) or no_command(request):
         return FrontAnswer(403, why)
-    if any(name == "token" and _same(value, token) for name, value in asked.query) and asked.method == "GET":
-        return _enter(asked, port, token)
-    if _has_cookie(asked, port, token):
+    if any(name == "token" and _is_equal(value, token) for name, value in request.query) and request.method == "GET":
+        return _enter(request, port, token)
+    if _has_cookie(request, port, token):
         return None
-    is_wrong = _cookie(port) in asked.header("cookie") or any(name == "token" for name, _ in asked.query)
+    is_wrong = _cookie(port) in request.header("cookie") or any(name == "token" for name, _ in request.query)
     return FrontAnswer(
         403, f"{_OTHER * is_wrong}{_WHERE_IT_IS} Programs send it as the cookie {_cookie(port)}.", asks=True
     )
 
 
-def foreign(asked: CheckedRequest, port: int) -> str | None:
+def foreign(request: CheckedRequest, port: int) -> str | None:
     """Return why a request is neither a page's of this server nor a program's: host or page is another. Else None."""
-    host, origin, site = asked.header("host"), asked.header("origin"), asked.header("sec-fetch-site")
+    host, origin, site = request.header("host"), request.header("origin"), request.header("sec-fetch-site")
     name = _name(port)
     if host != name:
         return f"The web UI was asked for as {host!r}: expected {name}, also through a tunnel. Open that address."
     if origin and origin != f"http://{host}":
         return f"A page of {origin} asks the web UI of {host}: expected one of its own."
-    if site not in ("", "none", "same-origin") and not _is_visit(asked):
+    if site not in ("", "none", "same-origin") and not _is_visit(request):
         return f"A page of another site asks the web UI of {host}: expected one of its own."
     return None
 
 
-def no_command(asked: CheckedRequest) -> str | None:
+def no_command(request: CheckedRequest) -> str | None:
     """Return why a GraphQL request is refused, as a form or an image could send it; None if it is not."""
-    if asked.path.rstrip("/") != "/graphql" or asked.is_websocket:
+    if request.path.rstrip("/") != "/graphql" or request.is_websocket:
         return None
-    if asked.method == "POST":
-        kind = asked.header("content-type").partition(";")[0].strip().lower()
+    if request.method == "POST":
+        kind = request.header("content-type").partition(";")[0].strip().lower()
         return None if kind == "application/json" else f"GraphQL by POST has {kind!r}: expected application/json."
-    first = asked.header("accept").partition("\n")[0]  # Dagster reads no other.
+    first = request.header("accept").partition("\n")[0]  # Dagster reads no other.
     is_page = "text/html" in first  # Dagster answers with GraphiQL, and executes nothing.
     return None if is_page else "GraphQL is asked by POST, with application/json."
 
@@ -103,16 +103,17 @@ def _name(port: int) -> str:
     return LOOPBACK if port == 80 else f"{LOOPBACK}:{port}"  # A browser leaves out the port of http.
 
 
-def _is_visit(asked: CheckedRequest) -> bool:
+def _is_visit(request: CheckedRequest) -> bool:
     """Return whether a person follows a link of another page: they see the answer, that page does not."""
-    modes = (asked.header("sec-fetch-mode"), asked.header("sec-fetch-dest"))
-    return asked.method == "GET" and modes == ("navigate", "document")
+    modes = (request.header("sec-fetch-mode"), request.header("sec-fetch-dest"))
+    return request.method == "GET" and modes == ("navigate", "document")
 
 
-def _enter(asked: CheckedRequest, port: int, token: str) -> FrontAnswer:
+def _enter(request: CheckedRequest, port: int, token: str) -> FrontAnswer:
     """Redirect to the same page without the token, which then stands in no history and no referrer."""
-    rest = urlencode([(name, value) for name, value in asked.query if name != "token"])
-    place = "/" + quote(asked.path.lstrip("/")) + ("?" + rest if rest else "")  # Never `//host`, which is elsewhere.
+    query = urlencode([(name, value) for name, value in request.query if name != "token"])
+    path = "/" + quote(request.path.lstrip("/"))  # Never `//host`, which is elsewhere.
+    place = path + ("?" + query if query else "")
     cookie = f"{_cookie(port)}={token}; Path=/; HttpOnly; SameSite=Lax"
     return FrontAnswer(303, headers=(("location", place), ("set-cookie", cookie)))
 
@@ -122,13 +123,13 @@ def _cookie(port: int) -> str:
     return f"feed_assets_{port}"
 
 
-def _has_cookie(asked: CheckedRequest, port: int, token: str) -> bool:
-    pairs = [pair.strip().partition("=") for pair in asked.header("cookie").split(";")]
-    return any(name == _cookie(port) and _same(value, token) for name, _, value in pairs)
+def _has_cookie(request: CheckedRequest, port: int, token: str) -> bool:
+    pairs = [pair.strip().partition("=") for pair in request.header("cookie").split(";")]
+    return any(name == _cookie(port) and _is_equal(value, token) for name, _, value in pairs)
 
 
-def _same(given: str, token: str) -> bool:
-    return compare_digest(given.encode(), token.encode())
+def _is_equal(value: str, token: str) -> bool:
+    return compare_digest(value.encode(), token.encode())
 
 
 class Front:
@@ -140,16 +141,16 @@ class Front:
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Answer a request, or pass it on."""
         asks = scope["type"] in ("http", "websocket")
-        answer = judge(_asked(scope), self._port, self._token) if asks else None
+        answer = judge(_checked_request(scope), self._port, self._token) if asks else None
         if answer is None:
             await self._app(scope, receive, _unframed(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})  # Before it is accepted: the server answers 403.
         else:
-            await _say(answer, _asked(scope), send)
+            await _say(answer, _checked_request(scope), send)
 
 
-def _asked(scope: "Scope") -> CheckedRequest:
+def _checked_request(scope: "Scope") -> CheckedRequest:
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
@@ -160,8 +161,8 @@ def _asked(scope: "Scope") -> CheckedRequest:
     )
 
 
-async def _say(answer: FrontAnswer, asked: CheckedRequest, send: "Send") -> None:
-    is_page = "text/html" in asked.header("accept")
+async def _say(answer: FrontAnswer, request: CheckedRequest, send: "Send") -> None:
+    is_page = "text/html" in request.header("accept")
     text = f"<!doctype html><p>{html.escape(answer.text)}</p>{_FORM * answer.asks}" if is_page else f"{answer.text}\n"
     kind = "text/html" if is_page else "text/plain"
     fixed = {**OF_OURS, "content-type": f"{kind}; charset=utf-8", "content-length": str(len(text.encode()))}

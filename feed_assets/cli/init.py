@@ -52,8 +52,8 @@ def init(
     content = Content.of(infer([*files, *(more or ())], above=name)) if files else Content()
     make_project(name, Path.cwd(), content)
     echo(_NEXT.format(name=name, **content.named(name)))
-    if found := [variable for variable in ELSEWHERE if os.environ.get(variable)]:
-        echo(_elsewhere(name, content.feed, found), err=True)
+    if variables := [variable for variable in ELSEWHERE if os.environ.get(variable)]:
+        echo(_elsewhere(name, content.feed, variables), err=True)
 
 
 def _elsewhere(name: str, feed: str, variables: list[str]) -> str:

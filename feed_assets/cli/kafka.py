@@ -74,14 +74,14 @@ def lag(
     from feed_assets.kafka.lag import lag as lag_of
     from feed_assets.sources.topic_events import clients_for
 
-    found, errors = list[LagView](), list[FeedAssetsError]()
+    lag_views, errors = list[LagView](), list[FeedAssetsError]()
     for name in named_topics(load_graph(module), topics or []):
         try:
-            found += [LagView(topic=name, **vars(each)) for each in lag_of(clients_for(name), name)]
+            lag_views += [LagView(topic=name, **vars(each)) for each in lag_of(clients_for(name), name)]
         except (NoTopic, SignalsLost, LogTrimmed) as error:
             errors.append(error)
-    if found or not errors:
-        show(found, as_json)
+    if lag_views or not errors:
+        show(lag_views, as_json)
     for error in errors[:-1]:
         say(str(error))
     for error in errors[-1:]:
@@ -95,8 +95,8 @@ def signals(topic: TopicName, limit: Limit = 10, module: Module = None, as_json:
     from feed_assets.sources.topic_events import clients_for
 
     named_topics(load_graph(module), [topic])
-    found = newest(clients_for(topic), topic, limit)
-    show(SignalView.each(found), as_json, "" if found else f"nothing of {topic} is signalled yet")
+    newest_signals = newest(clients_for(topic), topic, limit)
+    show(SignalView.each(newest_signals), as_json, "" if newest_signals else f"nothing of {topic} is signalled yet")
 
 
 @app.command()
@@ -129,6 +129,6 @@ def dead_letters(
         count = letters.settle(clients, topic, produces=replay)
         show(Values.of(topic=topic, **{"replayed" if replay else "dropped": count}), as_json)
         return
-    found = letters.letters(clients, topic, limit)
+    listed = letters.letters(clients, topic, limit)
     note = f"--apply {'produces all open ones again' if replay else 'drops all open ones'}" if replay or drop else ""
-    show(LetterView.each(found), as_json, note if found else f"{topic} has no dead letters")
+    show(LetterView.each(listed), as_json, note if listed else f"{topic} has no dead letters")

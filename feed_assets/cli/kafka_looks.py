@@ -48,10 +48,10 @@ class KafkaLooks:
         from feed_assets.orchestration.ticks.topic_checks import topics_of
 
         declared = topics_of(load_graph(self.module))
-        there, _ = self._listed()
-        if absent := sorted({*declared} - there):
-            said = some(absent, NAMED)
-            raise NoTopic(f"not at the broker, of those that are declared: {said}. Create them, or correct the names.")
+        existing, _ = self._listed()
+        if absent := sorted({*declared} - existing):
+            names = some(absent, NAMED)
+            raise NoTopic(f"not at the broker, of those that are declared: {names}. Create them, or correct the names.")
         return f"{len(declared)} declared, all of them at the broker"
 
     def _listed(self) -> tuple[set[str], int]:
@@ -66,8 +66,8 @@ class KafkaLooks:
             raise InvalidSetting("FEED_ASSETS_KAFKA has no bootstrap.servers: expected host:port, by commas.")
         client = Clients(conf).admin()
         with translated(f"reach {self._servers}", client):
-            found = client.list_topics(timeout=SECONDS)
-        return {*found.topics}, len(found.brokers)
+            metadata = client.list_topics(timeout=SECONDS)
+        return {*metadata.topics}, len(metadata.brokers)
 
     @property
     def _servers(self) -> str:

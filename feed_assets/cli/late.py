@@ -30,10 +30,10 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the last decisions about late data, newest first: re-run, wait or skip, with the bytes before and after."""
-    found = _decisions(Feed.parse(feed) if feed else None, limit)
-    if feed and not found:  # Then it may be no dataset's name.
+    decisions = _decisions(Feed.parse(feed) if feed else None, limit)
+    if feed and not decisions:  # Then it may be no dataset's name.
         load_graph(module).dataset_of(Feed.parse(feed))
-    _list(found, as_json)
+    _list(decisions, as_json)
 
 
 def list_decisions(feed: Feed) -> None:
@@ -48,8 +48,8 @@ def _decisions(feed: Feed | None, limit: int) -> "tuple[Decision, ...]":
         return late_decisions.decisions(connection, limit, feed)
 
 
-def _list(found: "tuple[Decision, ...]", as_json: bool) -> None:
-    show(LateView.each(found), as_json, "" if found else "no late data were weighed yet")
+def _list(decisions: "tuple[Decision, ...]", as_json: bool) -> None:
+    show(LateView.each(decisions), as_json, "" if decisions else "no late data were weighed yet")
 
 
 @app.command()
@@ -57,11 +57,11 @@ def report(
     feed: FeedName, partition: PartitionKey, update: UpdateId = None, module: Module = None, as_json: AsJson = False
 ) -> None:
     """Compare a dataset's newest update, or the one named, with the one before: its changed inputs, then itself."""
-    found = Feed.parse(feed)
-    tell(_made(found, partition) or _declared(module, found, partition), update, as_json)
+    parsed = Feed.parse(feed)
+    tell(_built_partition(parsed, partition) or _declared(module, parsed, partition), update, as_json)
 
 
-def _made(feed: Feed, key: str) -> Partition | None:
+def _built_partition(feed: Feed, key: str) -> Partition | None:
     """Return the partition of this path if a run of ours has made it, so that nobody has to declare it; else None."""
     from feed_assets.ledger import updates
 
@@ -78,10 +78,10 @@ def _declared(module: str | None, feed: Feed, key: str) -> Partition:
     graph = load_graph(module)
     node = graph.dataset_of(feed)
     with dynamic_partitions(graph):
-        found, *more = keys_of(node, [key], datetime.now(UTC))
-    if more:
-        raise InvalidName(f"{key!r} are {1 + len(more)} partitions: expected one of them.")
-    return Partition(node.feed, found)
+        only_key, *further_keys = keys_of(node, [key], datetime.now(UTC))
+    if further_keys:
+        raise InvalidName(f"{key!r} are {1 + len(further_keys)} partitions: expected one of them.")
+    return Partition(node.feed, only_key)
 
 
 def tell(at: Partition, update: str | None = None, as_json: bool = False) -> None:
@@ -89,8 +89,10 @@ def tell(at: Partition, update: str | None = None, as_json: bool = False) -> Non
     from feed_assets.ledger.rerun_effects import effect
 
     with ledger_of_settings(makes=False).read() as connection:
-        found = effect(connection, at, update)
-    if found is None:
+        comparison = effect(connection, at, update)
+    if comparison is None:
         show((), as_json, f"{at} has one update: there is none before it to compare it with")
     else:
-        show(ComparedView.each(found.rows), as_json, f"update {found.after.id} replaces {found.before.id}")
+        show(
+            ComparedView.each(comparison.rows), as_json, f"update {comparison.after.id} replaces {comparison.before.id}"
+        )

@@ -47,7 +47,7 @@ class _Page:
     status: int
     text: str
     refresh: int | None = None
-    made: float = field(default_factory=monotonic)
+    made_at: float = field(default_factory=monotonic)
 
 
 _BEING_MADE = _Page(
@@ -73,7 +73,7 @@ class StatusPage:
     def __init__(self, app: "ASGIApp", module: str | None, kept_seconds: float = KEPT_SECONDS) -> None:
         self._app, self._module, self._kept_seconds = app, module, kept_seconds
         self._pages: dict[tuple[str, ...], _Page] = {}
-        self._asked: dict[tuple[str, ...], None] = {}
+        self._requested: dict[tuple[str, ...], None] = {}
         self._making: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
@@ -95,42 +95,42 @@ class StatusPage:
         """Return the last page of a query; if it is old, start to make it anew in the background."""
         arguments = _arguments(query, self._module)
         page = self._pages.get(arguments)
-        if page and monotonic() - page.made < self._kept_seconds:
+        if page and monotonic() - page.made_at < self._kept_seconds:
             return page
-        if len(self._asked) < PAGES_KEPT:
-            self._asked[arguments] = None
+        if len(self._requested) < PAGES_KEPT:
+            self._requested[arguments] = None
         if self._making is None or self._making.done():
             self._making = asyncio.create_task(self._make())
         return replace(page, refresh=SOON_SECONDS) if page and page.status == 200 else _BEING_MADE
 
     async def _make(self) -> None:
         """Make the requested pages, one at a time: each is a process."""
-        while self._asked:
-            arguments = next(iter(self._asked))
+        while self._requested:
+            arguments = next(iter(self._requested))
             try:
-                page = await _made(arguments)
+                page = await _make_page(arguments)
             finally:
-                del self._asked[arguments]
+                del self._requested[arguments]
             self._pages.pop(arguments, None)
             self._pages = dict([*self._pages.items(), (arguments, page)][-PAGES_KEPT:])
 
 
 def _arguments(query: bytes, module: str | None) -> tuple[str, ...]:
     """Return the options of the command; each is one argument, so that a value cannot be an option of its own."""
-    asked = [(name, value) for name, value in parse_qsl(query.decode("latin-1")) if name in _OPTIONS]
-    given = [f"--{name}={value}" for name, value in asked if value.isprintable()]
-    return (*given, *([f"--module={module}"] if module else []))
+    options = [(name, value) for name, value in parse_qsl(query.decode("latin-1")) if name in _OPTIONS]
+    arguments = [f"--{name}={value}" for name, value in options if value.isprintable()]
+    return (*arguments, *([f"--module={module}"] if module else []))
 
 
-async def _made(arguments: Iterable[str]) -> _Page:
+async def _make_page(arguments: Iterable[str]) -> _Page:
     with TemporaryDirectory(prefix="feed-assets-") as folder:
         path = Path(folder) / "status.html"
         command = ["status", "--live", f"--html={path}", *arguments]
-        code, said = await _run(["-P", "-c", "from feed_assets.cli import main; main()", *command])
+        code, stderr = await _run(["-P", "-c", "from feed_assets.cli import main; main()", *command])
         if code == 0:
             return _Page(200, path.read_text(encoding="utf-8"), REFRESH_SECONDS)
     text = "The page cannot be made. Correct what stands here, and load it again:"
-    return _Page(400, message(title=_TITLE, text=text, detail=said))
+    return _Page(400, message(title=_TITLE, text=text, detail=stderr))
 
 
 async def _run(arguments: list[str]) -> tuple[int, str]:
@@ -140,10 +140,10 @@ async def _run(arguments: list[str]) -> tuple[int, str]:
         sys.executable, *arguments, stdin=nothing, stdout=nothing, stderr=pipe
     )
     try:
-        _, said = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
+        _, stderr = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
     except TimeoutError:
         return 1, f"it took more than {PATIENCE_SECONDS} s"
     finally:
         with suppress(ProcessLookupError):
             process.kill()
-    return process.returncode or 0, said.decode(errors="replace")
+    return process.returncode or 0, stderr.decode(errors="replace")

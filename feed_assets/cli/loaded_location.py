@@ -48,8 +48,8 @@ def load(module: str | None) -> "dg.Definitions":
 
     name = module or module_of_project()[0]
     with loading(name):
-        found = declared(name)
-        definitions = found if isinstance(found, dg.Definitions) else found()
+        defined = declared(name)
+        definitions = defined if isinstance(defined, dg.Definitions) else defined()
         definitions.resolve_asset_graph()
     return definitions
 
@@ -64,10 +64,10 @@ def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
         folders.append(module_of_project()[1])
     reach(*folders)
     values: list[Any] = list(vars(import_module(module)).values())
-    found: list[Any] = [each for each in values if isinstance(each, (dg.Definitions, LazyDefinitions))]
-    if len(found) != 1:
-        raise InvalidDefinition(f"module {module} has {len(found)} Definitions: expected exactly one.")
-    return found[0]
+    candidates: list[Any] = [each for each in values if isinstance(each, (dg.Definitions, LazyDefinitions))]
+    if len(candidates) != 1:
+        raise InvalidDefinition(f"module {module} has {len(candidates)} Definitions: expected exactly one.")
+    return candidates[0]
 
 
 def reach(*folders: Path) -> None:

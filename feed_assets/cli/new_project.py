@@ -99,26 +99,26 @@ def make_project(name: str, above: Path, content: Content = Content()) -> Path:
 
 def _check_is_unknown(name: str, target: Path) -> None:
     """Raise InvalidName if `import name` finds something else already: one of the two would hide the other."""
-    if others := [place for place in _places(name) if place != str(target)]:
+    if places := [place for place in _places(name) if place != str(target)]:
         raise InvalidName(
-            f"{name!r} is no name for a project: Python has a module {name} already ({others[0]}), and one would hide "
-            f"the other. Choose another, such as {f'{name}_data'!r}."
+            f"{name!r} is no name for a project: Python has a module {name} already ({places[0]}), and one would "
+            f"hide the other. Choose another, such as {f'{name}_data'!r}."
         )
 
 
 def _places(name: str) -> list[str]:
     """Return where Python finds a module now; each of several folders without `__init__.py`, which are one together."""
-    found = find_spec(name)
-    if found is None:
+    spec = find_spec(name)
+    if spec is None:
         return []
-    return [found.origin] if found.origin else [*(found.submodule_search_locations or ())]
+    return [spec.origin] if spec.origin else [*(spec.submodule_search_locations or ())]
 
 
 def check_is_free(target: Path) -> None:
     """Raise TargetNotEmpty unless there is nothing, or an empty folder."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        what = "a link" if target.is_symlink() else "no folder"
-        raise TargetNotEmpty(f"{target} is {what}: expected nothing there. Remove it, or choose another name.")
+        obstacle = "a link" if target.is_symlink() else "no folder"
+        raise TargetNotEmpty(f"{target} is {obstacle}: expected nothing there. Remove it, or choose another name.")
     if target.is_dir() and any(target.iterdir()):
         raise TargetNotEmpty(
             f"{target} is not empty: expected nothing there, or an empty folder. Choose another name, or go to another "

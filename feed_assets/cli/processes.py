@@ -224,6 +224,6 @@ def _listens(process: "psutil.Process", port: int) -> bool:
     import psutil
 
     with suppress(psutil.NoSuchProcess):
-        found = [each.laddr for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-        return any(address.port == port and address.ip in _ITS_NAMES for address in found)
+        addresses = [each.laddr for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+        return any(address.port == port and address.ip in _ITS_NAMES for address in addresses)
     return False

@@ -56,16 +56,16 @@ class Progress:
             self._is_drawn = False
 
 
-def told(items: Sequence[_Item], doing: Progress, what: str) -> Iterator[_Item]:
+def announced(items: Sequence[_Item], doing: Progress, action: str) -> Iterator[_Item]:
     """Yield some items one after the other, and print each when it has its turn."""
     for number, each in enumerate(items, 1):
-        doing.say(f"{what} {each} ({number} of {len(items)})")
+        doing.say(f"{action} {each} ({number} of {len(items)})")
         yield each
 
 
 @contextmanager
 def progress(*news: str) -> Generator[Progress]:
     """Yield the progress of a block; remove its line at the end."""
-    shown = Progress(frozenset({LOADING, *news}))
-    with shown.cleared():
-        yield shown
+    doing = Progress(frozenset({LOADING, *news}))
+    with doing.cleared():
+        yield doing

@@ -31,22 +31,22 @@ def module_of_project() -> tuple[str, Path]:
 
     Raise InvalidSetting if there is none.
     """
-    if found := project_here():
-        return found
+    if project := project_here():
+        return project
     below = [folder for folder in sorted(Path.cwd().iterdir()) if module_in(folder / "pyproject.toml")]
-    there = f"There is a project in {below[0].name}: `cd {below[0].name}`. " if below else ""
+    hint = f"There is a project in {below[0].name}: `cd {below[0].name}`. " if below else ""
     raise InvalidSetting(
-        f"which module? {there}-m MODULE is not given, and no pyproject.toml here or above has one: expected, for "
+        f"which module? {hint}-m MODULE is not given, and no pyproject.toml here or above has one: expected, for "
         'example, -m shop.definitions, or [tool.dg.project] with root_module = "shop".'
     )
 
 
 def location_of(module: str) -> str:
     """Return Dagster's name for the code location of a module: its project's, or its folder's; else the module's."""
-    found = project_here()
-    if found is None or found[0] != module:
+    project = project_here()
+    if project is None or project[0] != module:
         return module
-    return project_in(found[1] / "pyproject.toml").get("code_location_name") or found[1].name
+    return project_in(project[1] / "pyproject.toml").get("code_location_name") or project[1].name
 
 
 def has_module() -> bool:
@@ -77,20 +77,20 @@ def loading(module: str) -> Generator[None]:
                 "correct -m MODULE, or go to the project's folder."
             ) from None
         trace = f"`dagster definitions validate -m {module}` has the trace"
-        raise ModuleNotLoaded(f"{_said(cause, error)}\nmodule {module} does not load: {trace}.") from error
+        raise ModuleNotLoaded(f"{_description(cause, error)}\nmodule {module} does not load: {trace}.") from error
 
 
 def _cause(error: BaseException) -> BaseException:
     """Return the error in a chain that is ours or the user's, below those that Dagster makes of it, else the first."""
     chain = [error]
-    while found := chain[-1].__cause__ or chain[-1].__context__:
-        chain.append(found)
-    ours = [each for each in chain if isinstance(each, FeedAssetsError)]
-    theirs = [each for each in chain if not type(each).__module__.startswith("dagster")]
-    return [*ours, *theirs, chain[-1]][0]
+    while parent := chain[-1].__cause__ or chain[-1].__context__:
+        chain.append(parent)
+    own_errors = [each for each in chain if isinstance(each, FeedAssetsError)]
+    user_errors = [each for each in chain if not type(each).__module__.startswith("dagster")]
+    return [*own_errors, *user_errors, chain[-1]][0]
 
 
-def _said(cause: BaseException, error: BaseException) -> str:
+def _description(cause: BaseException, error: BaseException) -> str:
     """Return a mistake in one line, with its place; for a YAML file Dagster's message has the place."""
     if isinstance(cause, FeedAssetsError):
         return str(cause)

@@ -21,20 +21,20 @@ def attribute_for(module: str, attribute: str | None, folder: str) -> str:
 
 def __getattr__(name: str) -> object:
     """Return what a module defines for Dagster. Raise ModuleNotLoaded, not AttributeError, for a mistake in it."""
-    module, *rest = name.split(":", 2)
-    if not rest:
+    module, *parts = name.split(":", 2)
+    if not parts:
         raise AttributeError(name)
-    attribute, folder = rest
+    attribute, folder = parts
     reach(Path(folder))
     with loading(module):
-        found = import_module(module)
-        return getattr(found, attribute) if attribute else _only(found)
+        loaded = import_module(module)
+        return getattr(loaded, attribute) if attribute else _only(loaded)
 
 
 def _only(module: ModuleType) -> object:
     """Return what Dagster finds in a module. Raise InvalidDefinition unless it is one: an attribute is one."""
-    found = loadable_targets_from_loaded_module(module)
-    if len(found) != 1:
-        names = ", ".join(each.attribute for each in found)
+    targets = loadable_targets_from_loaded_module(module)
+    if len(targets) != 1:
+        names = ", ".join(each.attribute for each in targets)
         raise InvalidDefinition(f"module {module.__name__} defines {names}: name one of them as `attribute`.")
-    return found[0].target_definition
+    return targets[0].target_definition

@@ -52,28 +52,28 @@ def publish(
         raise InvalidName("what is to be published? Expected FEED PARTITION FILE..., or FEED --tree DIR.")
     check_version(Feed.parse(feed))
     parts = _below(Feed.parse(feed), tree) if tree else {partition_of(feed, partition, module): files or []}
-    named = {check_partition(at): _by_name(some) for at, some in parts.items()}
+    named = {check_partition(at): _by_name(paths) for at, paths in parts.items()}
     if module or (blackboard is None and has_module()):
         _check(Feed.parse(feed), parts, module)
     board, views = open_board(blackboard, makes=True), list[UpdateView]()
-    for at, some in named.items():
-        update = write.publish(board, at, some, datetime.now(UTC))
+    for at, paths in named.items():
+        update = write.publish(board, at, paths, datetime.now(UTC))
         report("published", board, at, update.id)
         views.append(UpdateView.model_validate(update))
     show(views if tree else views[0], as_json)
 
 
 def _below(feed: Feed, tree: Path) -> "Mapping[Partition, Sequence[Path]]":
-    found: dict[Partition, list[Path]] = defaultdict(list)
+    files_by_partition: dict[Partition, list[Path]] = defaultdict(list)
     for file in sorted(path for path in tree.rglob("*") if path.is_symlink() or not path.is_dir()):
         if file.is_symlink() or not file.is_file():  # A tree that others made may link to your own files.
-            what = "a link" if file.is_symlink() else "no regular file"
-            raise InvalidName(f"{file} is {what}: expected files. Remove it, or put a copy in its place.")
+            obstacle = "a link" if file.is_symlink() else "no regular file"
+            raise InvalidName(f"{file} is {obstacle}: expected files. Remove it, or put a copy in its place.")
         key = file.parent.relative_to(tree).as_posix()
-        found[Partition(feed, "" if key == "." else key)].append(file)
-    if not found:
+        files_by_partition[Partition(feed, "" if key == "." else key)].append(file)
+    if not files_by_partition:
         raise InvalidName(f"{tree} holds no file: expected a folder for each partition, such as 2019-11-24/men.")
-    return found
+    return files_by_partition
 
 
 def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
@@ -106,5 +106,5 @@ def _check(feed: Feed, parts: "Mapping[Partition, Sequence[Path]]", module: str 
         strange = unknown_partitions(node, [at.key for at in parts], datetime.now(UTC))
     if strange:
         raise InvalidName(f"nothing is published: {next(iter(strange.values()))}")
-    for file in (file for some in parts.values() for file in some):
+    for file in (file for paths in parts.values() for file in paths):
         check_file(file, declared.format, declared.schema, declared.dialect or RFC_4180)

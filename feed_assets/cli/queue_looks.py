@@ -32,11 +32,11 @@ class QueueLooks:
         from feed_assets.feeds.queues import Queue
 
         url = place.queue or ""
-        found = Queue(url, place.profile).attributes([WAITING, HIDDEN, REDRIVE])
-        said = f"{url}: {found[WAITING]} messages wait, {found[HIDDEN]} are being looked at"
-        if REDRIVE not in found:
+        attributes = Queue(url, place.profile).attributes([WAITING, HIDDEN, REDRIVE])
+        state = f"{url}: {attributes[WAITING]} messages wait, {attributes[HIDDEN]} are being looked at"
+        if REDRIVE not in attributes:
             raise Doubtful(
-                f"{said}; it has no dead-letter queue, so what is no notification of S3 comes again and again. Set a "
+                f"{state}; it has no dead-letter queue, so what is no notification of S3 comes again and again. Set a "
                 "RedrivePolicy."
             )
-        return f"{said}, what is no notification goes after {loads(found[REDRIVE])['maxReceiveCount']} times"
+        return f"{state}, what is no notification goes after {loads(attributes[REDRIVE])['maxReceiveCount']} times"

@@ -147,8 +147,10 @@ def _problem(graph: "Graph", scope: str) -> str:
     from feed_assets.intake.authentication import EVENTS
 
     if scope.startswith(EVENTS):
-        known = sorted(f"{EVENTS}{name}" for name in written_sources(graph))
-        return "" if scope in known else f"there is no such event source: expected one of {', '.join(known) or 'none'}"
+        sources = sorted(f"{EVENTS}{name}" for name in written_sources(graph))
+        return (
+            "" if scope in sources else f"there is no such event source: expected one of {', '.join(sources) or 'none'}"
+        )
     pushed, node = pushed_feeds(graph), graph.by_feed.get(Feed.parse(scope))
     if scope in pushed:
         return ""

@@ -73,7 +73,7 @@ def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]"
             ingest(graph, services, each, services.now(), lambda: False, again=True)
             for each in sources_of(graph).values()
         ]
-    problems += [line for found in read for line in (*_lines(found.problems), *_lines(found.waits))]
+    problems += [line for outcome in read for line in (*_lines(outcome.problems), *_lines(outcome.waits))]
     with open_instance() as instance:
         return announced, [*problems, *_lines(publish_events(services, graph, instance, lambda: False))]
 

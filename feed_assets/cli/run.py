@@ -46,12 +46,12 @@ def run(
         with stopping() as check, doing.cleared(), alerts_once(), open_instance() as instance:
             teller = Teller(doing, check, as_json)
             runner = Runner(definitions, instance, teller.hear, on_step=quietly(doing), on_problems=teller.say_problems)
-            found = _tick(runner, teller, until_idle=until_idle)
+            view = _tick(runner, teller, until_idle=until_idle)
     if as_json:
-        show(found, as_json)
-    has_failed = any(not each.succeeded for each in found.runs)
-    is_left = has_failed or found.left or found.failing or found.undecided or found.again
-    raise typer.Exit(FOR_A_PERSON if found.waits else NOT_BUILT if is_left else 0)
+        show(view, as_json)
+    has_failed = any(not each.succeeded for each in view.runs)
+    is_left = has_failed or view.left or view.failing or view.undecided or view.again
+    raise typer.Exit(FOR_A_PERSON if view.waits else NOT_BUILT if is_left else 0)
 
 
 def quietly(doing: "Progress") -> "Callable[[str], None]":
@@ -73,12 +73,14 @@ def quietly(doing: "Progress") -> "Callable[[str], None]":
 def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     from feed_assets.core.readiness import State
 
-    left, ticks = dict["Partition", str](), 1
+    unbuilt, ticks = dict["Partition", str](), 1
     if until_idle:
         ticks = runner.run_until_idle()
-        left = runner.in_vain()
-        teller.list("LEFT", left, "it is ready, and its runs came to nothing")
-        teller.say(f"stopped after {ticks} ticks: {_not_built(len(left))}" if left else f"idle after {ticks} ticks")
+        unbuilt = runner.in_vain()
+        teller.list("LEFT", unbuilt, "it is ready, and its runs came to nothing")
+        teller.say(
+            f"stopped after {ticks} ticks: {_not_built(len(unbuilt))}" if unbuilt else f"idle after {ticks} ticks"
+        )
     else:
         teller.say(f"one tick: {'more may be ready now' if runner.run_once() else 'nothing was to be done'}")
     failing, undecided = runner.failing(), runner.undecided()
@@ -88,7 +90,7 @@ def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     teller.list("UNDECIDED", undecided)
     teller.list("AGAIN", again)
     _say_who_waits(teller, waiting)
-    views = {"left": left, "failing": failing, "undecided": undecided, "again": again, "waits": waiting}
+    views = {"left": unbuilt, "failing": failing, "undecided": undecided, "again": again, "waits": waiting}
     return RanView(runs=tuple(teller.runs), ticks=ticks, **{name: LeftView.of(each) for name, each in views.items()})
 
 

@@ -46,9 +46,9 @@ class LeftView(View):
     why: str
 
     @classmethod
-    def of(cls, found: "Mapping[Any, str]") -> "tuple[LeftView, ...]":
+    def of(cls, reasons: "Mapping[Any, str]") -> "tuple[LeftView, ...]":
         """Return a view of each, by its name."""
-        return tuple(cls(what=str(what), why=why) for what, why in found.items())
+        return tuple(cls(what=str(subject), why=why) for subject, why in reasons.items())
 
 
 class RanView(View):
@@ -123,12 +123,12 @@ class Teller:
             self.progress.clear()
             echo(wrapped(line), err=True)
 
-    def list(self, word: str, found: "Mapping[Any, str]", what: str = "") -> None:
+    def list(self, word: str, reasons: "Mapping[Any, str]", prefix: str = "") -> None:
         """Print a line for each of a few partitions, with its reason."""
-        for whose, why in [*found.items()][:NAMED]:
-            self.say(f"{word:7} {whose}: {f'{what}: ' * bool(what)}{self._news(why)}")
-        if len(found) > NAMED:
-            self.say(f"{word:7} and {len(found) - NAMED} more")
+        for whose, why in [*reasons.items()][:NAMED]:
+            self.say(f"{word:7} {whose}: {f'{prefix}: ' * bool(prefix)}{self._news(why)}")
+        if len(reasons) > NAMED:
+            self.say(f"{word:7} and {len(reasons) - NAMED} more")
 
     def _news(self, why: str) -> str:
         """Return a reason without the error at its end, if the line `FAILED` of a run has that."""
@@ -160,14 +160,14 @@ def wrapped(line: str) -> str:
 
 def sentence(ended: "Ended", run_id: str) -> str:
     """Return how a run ended with a partition, in words: what it made and how much, and why it failed if it did."""
-    what = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip()
+    subject = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip()
     if ended.succeeded:
-        return f"built   {what}: {', '.join(_numbers(ended))}"
+        return f"built   {subject}: {', '.join(_numbers(ended))}"
     why = ended.error or "it was stopped before its first step"
-    return f"FAILED  {what}: {first_line(why)} (run {run_id})"
+    return f"FAILED  {subject}: {first_line(why)} (run {run_id})"
 
 
 def _numbers(ended: "Ended") -> "list[str]":
-    said = ["unchanged" if ended.rows is None else f"{ended.rows:,} row{'s' * (ended.rows != 1)}"]
-    said += [] if ended.rejects is None else [f"{ended.rejects:,} reject{'s' * (ended.rejects != 1)}"]
-    return said if ended.seconds is None else [*said, f"{ended.seconds:.1f} s"]
+    numbers = ["unchanged" if ended.rows is None else f"{ended.rows:,} row{'s' * (ended.rows != 1)}"]
+    numbers += [] if ended.rejects is None else [f"{ended.rejects:,} reject{'s' * (ended.rejects != 1)}"]
+    return numbers if ended.seconds is None else [*numbers, f"{ended.seconds:.1f} s"]

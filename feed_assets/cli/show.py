@@ -27,9 +27,9 @@ _FOR_PEOPLE = {"for": "people"}
 """The context in which models are dumped that are printed in columns."""
 
 
-def in_a_cell(said: Callable[[Any], object]) -> WrapSerializer:
-    """Mark a field that people see in one cell, as `said` formats it."""
-    return WrapSerializer(lambda value, dump, info: said(value) if info.context == _FOR_PEOPLE else dump(value))
+def in_a_cell(formatter: Callable[[Any], object]) -> WrapSerializer:
+    """Mark a field that people see in one cell, as `formatter` returns it."""
+    return WrapSerializer(lambda value, dump, info: formatter(value) if info.context == _FOR_PEOPLE else dump(value))
 
 
 Counted = in_a_cell(len)
@@ -113,8 +113,8 @@ def show(views: BaseModel | Sequence[BaseModel], as_json: bool, note: str = "") 
     many = views if isinstance(views, Sequence) else [views]
     if as_json:
         values = json.dumps([view.model_dump(mode="json") for view in many])
-        found = json.loads(values, parse_constant=str)  # JSON has no NaN and no Infinity: they are texts.
-        typer.echo(json.dumps(found if isinstance(views, Sequence) else found[0], indent=2), _for_machines.get())
+        parsed = json.loads(values, parse_constant=str)  # JSON has no NaN and no Infinity: they are texts.
+        typer.echo(json.dumps(parsed if isinstance(views, Sequence) else parsed[0], indent=2), _for_machines.get())
         return
     for line in _table([view.model_dump(context=_FOR_PEOPLE) for view in many], terminal_width()):
         echo(line)
@@ -150,8 +150,8 @@ def _fitting(widths: list[int], width: int | None) -> list[int]:
     """Return the widths of columns, of which the widest gets what the others leave."""
     if not widths or width is None:
         return widths
-    others = sum(widths) - max(widths) + 2 * (len(widths) - 1)
-    narrow = max(width - others, NARROWEST)
+    other_width = sum(widths) - max(widths) + 2 * (len(widths) - 1)
+    narrow = max(width - other_width, NARROWEST)
     widest = widths.index(max(widths))
     return [min(each, narrow) if at == widest else each for at, each in enumerate(widths)]
 

@@ -89,8 +89,8 @@ def transitions(
         position = parse_marker(since) if since else None
         if position is not None:
             check_marker(position)
-        found = state_views.transitions(connection, position, Feed.parse(dataset) if dataset else None, limit)
-    say(views.TransitionView.each(found), as_json)
+        rows = state_views.transitions(connection, position, Feed.parse(dataset) if dataset else None, limit)
+    say(views.TransitionView.each(rows), as_json)
 
 
 @app.command()
@@ -156,36 +156,36 @@ def reopen(
     from feed_assets.ledger import closures
     from feed_assets.ledger.states.window_queries import open_again
 
-    def opened(ledger: "Ledger", named: "list[Partition]", why: str, who: str, now: datetime) -> int:
-        changed = closures.reopen(ledger, named, why, who, now)
-        open_again(ledger, [at for each in named if (at := address_of(each))], who, now)
+    def opened(ledger: "Ledger", named: "list[Partition]", why: str, by: str, now: datetime) -> int:
+        changed = closures.reopen(ledger, named, why, by, now)
+        open_again(ledger, [at for each in named if (at := address_of(each))], by, now)
         return changed
 
     _close(opened, dataset, partitions, why, who, module, as_json)
 
 
 def _close(
-    what: "Callable[[Ledger, list[Partition], str, str, datetime], int]",
+    change: "Callable[[Ledger, list[Partition], str, str, datetime], int]",
     dataset: str,
     typed: list[str],
     why: str,
-    who: str | None,
+    by: str | None,
     module: str | None,
     as_json: bool,
 ) -> None:
-    who = who_says(why, who)
+    by = who_says(why, by)
     partitions = _named(Feed.parse(dataset), typed, module)
-    changed = what(ledger_of_settings(), partitions, why, who, datetime.now(UTC))
+    changed = change(ledger_of_settings(), partitions, why, by, datetime.now(UTC))
     done = Values.of(dataset=dataset, partitions=len(partitions), changed=changed)
     say(done, as_json, "" if changed else "they are as they were")
 
 
-def who_says(why: str, who: str | None) -> str:
+def who_says(why: str, by: str | None) -> str:
     """Return who says it, by default the user. Raise InvalidName for more than one line of either."""
-    who = who if who is not None else getuser()
+    by = by if by is not None else getuser()
     check_line("--why", why, REASON_BYTES)
-    check_line("--who", who, NAME_BYTES)
-    return who
+    check_line("--who", by, NAME_BYTES)
+    return by
 
 
 def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partition]:
@@ -268,8 +268,8 @@ def backfill(
         raise InvalidName("--done and --failed are given: expected one of them, or none when it begins.")
     move = backfills.finish if done else backfills.give_up if failed else backfills.begin
     moved = move(ledger_of_settings(), address, why, who, datetime.now(UTC))
-    shown = Values.of(dataset=dataset, window=window, changed=bool(moved.transitions))
-    say(shown, as_json, "" if moved.transitions else "its state is what it was")
+    outcome = Values.of(dataset=dataset, window=window, changed=bool(moved.transitions))
+    say(outcome, as_json, "" if moved.transitions else "its state is what it was")
 
 
 @app.command()
@@ -291,17 +291,17 @@ def waive(
     who = who_says(why, who)
     ledger, at = ledger_of_settings(), Partition(Feed.parse(dataset), partition)
     with ledger.read() as connection:
-        found = _problems(connection, at)
-    if len(found) > 1:
-        named = ", ".join(sorted(each.key for each in found))
+        problems = _problems(connection, at)
+    if len(problems) > 1:
+        named = ", ".join(sorted(each.key for each in problems))
         raise InvalidName(f"{at} is no partition with a problem, and the key of several windows: did you mean {named}?")
-    if not found:
+    if not problems:
         raise InvalidName(
             f"{at} has no problem that consumers wait for the end of: expected a partition of which a check has "
             "failed, or a window such as hour@2026-01-01-15:00 that is invalid or has an issue. `feed-assets explain` "
             "names it."
         )
-    ((at, problem),) = found.items()
+    ((at, problem),) = problems.items()
     waivers.waive(ledger, at, problem, why, who, datetime.now(UTC))
     say(Values.of(dataset=dataset, partition=at.key, waived=problem), as_json)
 

@@ -77,19 +77,19 @@ def status(
         if stale:
             _show_stale(graph, services, feeds, as_json)
         else:
-            found = _status(graph, services, feeds, _slots(day, days, services.now()))
-            _show(found, as_json, html, live=live)
+            grid = _status(graph, services, feeds, _slots(day, days, services.now()))
+            _show(grid, as_json, html, live=live)
 
 
-def _show(found: "Status", as_json: bool, html: Path | None, *, live: bool) -> None:
+def _show(grid: "Status", as_json: bool, html: Path | None, *, live: bool) -> None:
     from feed_assets.cli.status_page.page import page
 
     if html:
-        html.write_text(page(found, is_live=live), encoding="utf-8")
+        html.write_text(page(grid, is_live=live), encoding="utf-8")
     if as_json:
-        show(StatusView.of(found), as_json)
+        show(StatusView.of(grid), as_json)
     elif not html:
-        _print(found)
+        _print(grid)
 
 
 def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
@@ -113,10 +113,10 @@ def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: 
     from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
 
     nodes = nodes_shown(graph, feeds)
-    told = caught_up(graph, services, [node for node in nodes if node.role == "dataset"])
+    notes = caught_up(graph, services, [node for node in nodes if node.role == "dataset"])
     with services.ledger.read() as connection:
-        found = status_of(graph, connection, nodes, slots, services.now(), feeds)
-    return replace(found, notes=(*found.notes, *told))
+        grid = status_of(graph, connection, nodes, slots, services.now(), feeds)
+    return replace(grid, notes=(*grid.notes, *notes))
 
 
 def _show_stale(graph: "Graph", services: "Services", feeds: Sequence[Feed], as_json: bool) -> None:
@@ -124,18 +124,18 @@ def _show_stale(graph: "Graph", services: "Services", feeds: Sequence[Feed], as_
     from feed_assets.ledger.status_facts import stale
 
     nodes = [graph.dataset_of(feed) for feed in feeds] or graph.datasets()
-    told = caught_up(graph, services, nodes)
+    notes = caught_up(graph, services, nodes)
     with services.ledger.read() as connection:
-        found, _ = stale(connection, [node.feed for node in nodes])
-    show(StaleView.each(found), as_json, "\n".join([*([] if found else ["nothing is stale"]), *told]))
+        rows, _ = stale(connection, [node.feed for node in nodes])
+    show(StaleView.each(rows), as_json, "\n".join([*([] if rows else ["nothing is stale"]), *notes]))
 
 
-def _print(found: "Status") -> None:
-    view = StatusView.of(found)
-    for line in _grid(found):
+def _print(grid: "Status") -> None:
+    view = StatusView.of(grid)
+    for line in _grid(grid):
         echo(line)
     echo("  ".join(f"{count:,} {state}" for state, count in view.counts.items()) or "nothing is shown")
-    for title, rows in _tables(found, view):
+    for title, rows in _tables(grid, view):
         if rows:
             echo(f"\n{title}")
             show(rows, as_json=False)
@@ -143,25 +143,25 @@ def _print(found: "Status") -> None:
         echo(note)
 
 
-def _tables(found: "Status", view: StatusView) -> list[tuple[str, Sequence[View]]]:
+def _tables(grid: "Status", view: StatusView) -> list[tuple[str, Sequence[View]]]:
     """Return the tables that are printed below the grid, each with its title."""
     out_of_date = f"Built, and out of date: {view.stale_in_all:,}"
     return [
         ("Why", view.waits),
-        ("Watermarks", [each for each in MarkView.each(found.rows) if each.latest]),
+        ("Watermarks", [each for each in MarkView.each(grid.rows) if each.latest]),
         ("Gaps", view.gaps),
         (out_of_date, view.stale),
         ("Due, and not shown", view.elsewhere),
     ]
 
 
-def _grid(found: "Status") -> Iterator[str]:
+def _grid(grid: "Status") -> Iterator[str]:
     """Yield a line for each row, below the header of the requested days, and the legend."""
-    names = [f"{row.node.feed} {row.of}".rstrip() for row in found.rows]
+    names = [f"{row.node.feed} {row.of}".rstrip() for row in grid.rows]
     width = max(map(len, names), default=0)
-    lines = _lines(found.rows, found.slots) if found.slots else _newest(found.rows)
-    if found.slots:
-        yield from (f"{'':{width}}  {line}".rstrip() for line in _header(found.slots))
+    lines = _lines(grid.rows, grid.slots) if grid.slots else _newest(grid.rows)
+    if grid.slots:
+        yield from (f"{'':{width}}  {line}".rstrip() for line in _header(grid.slots))
     for name, line in zip(names, lines, strict=True):
         yield f"{name:{width}}  {line}".rstrip()
     yield "  ".join(f"{_styled(state, sign)} {words.partition(':')[0]}" for state, (sign, words) in LEGEND.items())

@@ -164,6 +164,6 @@ def counts(status: "Status") -> dict[str, int]:
 def waits(status: "Status") -> tuple[ReasonView, ...]:
     """Return why partitions are what they are: those that a person has to look at first, then by dataset."""
     order = {state: number for number, state in enumerate(CellState)}
-    found = [(row, reason) for row in status.rows for reason in reasons(row.shown)]
-    found.sort(key=lambda each: order[each[1].first.state])
-    return tuple(ReasonView.of_row(row, reason) for row, reason in found)
+    pairs = [(row, reason) for row in status.rows for reason in reasons(row.shown)]
+    pairs.sort(key=lambda each: order[each[1].first.state])
+    return tuple(ReasonView.of_row(row, reason) for row, reason in pairs)

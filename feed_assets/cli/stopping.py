@@ -93,8 +93,8 @@ def stopping() -> Generator[Callable[[], None]]:
 def _end(number: int) -> NoReturn:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     with suppress(OSError):  # The terminal may be gone.
-        what = "what was being built is not published, what was built before stays"
-        echo(f"stopped by {name}: {what}. Run it again to go on.", err=True)
+        explanation = "what was being built is not published, what was built before stays"
+        echo(f"stopped by {name}: {explanation}. Run it again to go on.", err=True)
     raise SystemExit(128 + number)
 
 
@@ -104,9 +104,9 @@ def _signals() -> Generator[_Signals]:
     inbox, outbox = socket.socketpair()
     for end in (inbox, outbox):
         end.setblocking(False)
-    found = {number: signal.getsignal(number) for number in _STOP}
-    ignored = {number for number, handler in found.items() if handler is signal.SIG_IGN}
-    before = {number: handler for number, handler in found.items() if number not in ignored}
+    handlers = {number: signal.getsignal(number) for number in _STOP}
+    ignored = {number for number, handler in handlers.items() if handler is signal.SIG_IGN}
+    before = {number: handler for number, handler in handlers.items() if number not in ignored}
     # `nohup`, and a shell that starts something in the background, are not to be overruled: nor by Spark and Dagster,
     # which handle what is to be ignored.
     signal.pthread_sigmask(signal.SIG_BLOCK, ignored)
@@ -119,7 +119,7 @@ def _signals() -> Generator[_Signals]:
             signal.signal(number, signals.interrupt)
         yield signals
     finally:
-        for number, handler in found.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ignored)
         signal.set_wakeup_fd(fd)

@@ -43,11 +43,11 @@ def errors_in_a_line() -> Generator[None]:
     except Exception as error:  # noqa: BLE001 (it is printed, and ends the process)
         if are_wanted():
             echo(shown("".join(traceback.format_exception(error))), err=True, nl=False)
-        echo(f"feed-assets: {_said(error)}", err=True)
+        echo(f"feed-assets: {_error_text(error)}", err=True)
         sys.exit(4 if isinstance(error, ServiceUnavailable) else 1)
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return an error in its own words, if it is ours or the system's; a library's has many lines, maybe a secret."""
     if isinstance(error, FeedAssetsError | OSError):
         return str(error)
@@ -58,5 +58,5 @@ def _said(error: Exception) -> str:
 def _place(error: Exception) -> str:
     """Return where an unexpected error was raised, and how to see more."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    more = "" if are_wanted() else "; `feed-assets -v …` prints its stack trace"
-    return f"{frame.filename}:{frame.lineno}{more}"
+    hint = "" if are_wanted() else "; `feed-assets -v …` prints its stack trace"
+    return f"{frame.filename}:{frame.lineno}{hint}"

@@ -72,10 +72,10 @@ def _ended(connection: "sa.Connection", after: int, upto: int) -> Iterator[str]:
     ended = runs.ended_within(connection, after, upto) if after < upto else ()
     written = runs.records(connection, ended) if ended else {}
     for run in ended:
-        others = sorted(Feed.parse(feed).name for build, feed in written if build == run.id)
-        made = [run.output.feed.name, *others]
+        other_names = sorted(Feed.parse(feed).name for build, feed in written if build == run.id)
+        names = [run.output.feed.name, *other_names]
         numbers = numbers_of(run, written)
-        end = Ended(tuple(dict.fromkeys(made)), run.output.key or None, run.is_well, run.reason, *numbers)
+        end = Ended(tuple(dict.fromkeys(names)), run.output.key or None, run.is_well, run.reason, *numbers)
         yield sentence(end, run.dagster_run or run.id)
 
 

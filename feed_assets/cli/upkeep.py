@@ -6,7 +6,7 @@ import typer
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
 from feed_assets.cli.loaded_location import open_services, partition_of
-from feed_assets.cli.progress import progress, told
+from feed_assets.cli.progress import announced, progress
 from feed_assets.cli.show import show
 from feed_assets.cli.terminal import echo
 from feed_assets.cli.views import CompactedView, PrunedView, RevalidatedView
@@ -40,12 +40,12 @@ def prune(
     services, parsed = _services(), Feed.parse(feed)
     _refuse_foreign(services, parsed, foreign)
     if partition is None:
-        found = [*prune_feed(services, parsed, policy, apply=apply)]
+        results = [*prune_feed(services, parsed, policy, apply=apply)]
     else:
-        found = [prune(services, partition_of(feed, partition), policy, apply=apply)]
-    gone = sum(len(pruned.gone) for pruned in found)
+        results = [prune(services, partition_of(feed, partition), policy, apply=apply)]
+    gone = sum(len(pruned.gone) for pruned in results)
     note = f"{gone} updates pruned" if apply else f"{gone} updates would go: --apply removes them"
-    show(PrunedView.each(found if as_json else (each.brief for each in found if each.brief.judged)), as_json, note)
+    show(PrunedView.each(results if as_json else (each.brief for each in results if each.brief.judged)), as_json, note)
 
 
 def revalidate(
@@ -57,8 +57,8 @@ def revalidate(
     """Make an invalidated update valid again, if its files are exactly those that were published."""
     from feed_assets.runs.revalidate import revalidate
 
-    found = revalidate(_services(), partition_of(feed, partition), update)
-    show(RevalidatedView.model_validate(found), as_json, "it is valid again")
+    result = revalidate(_services(), partition_of(feed, partition), update)
+    show(RevalidatedView.model_validate(result), as_json, "it is valid again")
 
 
 def compact(
@@ -72,18 +72,20 @@ def compact(
     from feed_assets.runs.compact import compact, partitions_of
 
     services, parsed = _services(), Feed.parse(feed)
-    known = partitions_of(services, parsed)
-    asked = known if partition is None else [partition_of(feed, partition)]
-    if not asked or not {*asked} <= {*known}:
+    partitions = partitions_of(services, parsed)
+    chosen = partitions if partition is None else [partition_of(feed, partition)]
+    if not chosen or not {*chosen} <= {*partitions}:
         raise NotOurs(
             f"{partition_of(feed, partition or '')} has no batches that runs of ours wrote: expected a partition of an "
             "appendable dataset. Nothing is put together."
         )
     with progress() as doing:
-        found = [each for at in told(asked, doing, "looking at") for each in compact(services, at, least, apply=apply)]
-    said = f"{len(found)} batches were made of {sum(len(each.batches) for each in found)}"
-    note = said if apply or not found else f"{said.replace('were', 'would be')}: --apply does it"
-    show(CompactedView.each(found), as_json, note if found else f"no {least} batches are in a row")
+        compacted = [
+            each for at in announced(chosen, doing, "looking at") for each in compact(services, at, least, apply=apply)
+        ]
+    summary = f"{len(compacted)} batches were made of {sum(len(each.batches) for each in compacted)}"
+    note = summary if apply or not compacted else f"{summary.replace('were', 'would be')}: --apply does it"
+    show(CompactedView.each(compacted), as_json, note if compacted else f"no {least} batches are in a row")
 
 
 def _services() -> "Services":
@@ -97,8 +99,8 @@ def _refuse_foreign(services: "Services", feed: Feed, foreign: bool) -> None:
     from feed_assets.ledger.pruning import is_ours
 
     with services.ledger.read() as connection:
-        ours = is_ours(connection, feed)
-    if not ours and not foreign:
+        is_own = is_ours(connection, feed)
+    if not is_own and not foreign:
         raise NotOurs(
             f"No run of this ledger has written {feed}: its updates are somebody else's data. Ask its producer, or "
             "say --foreign if they are yours to remove."

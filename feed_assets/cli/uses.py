@@ -46,13 +46,13 @@ def uses(feed: FeedName, partition: PartitionKey, update: Given, as_json: AsJson
     from feed_assets.ledger.downstream import uses
 
     with ledger_of_settings(makes=False).read() as connection:
-        found = uses(connection, partition_of(feed, partition), update)
-    show(UseView.each(found), as_json, _in_all(found))
+        derived = uses(connection, partition_of(feed, partition), update)
+    show(UseView.each(derived), as_json, _in_all(derived))
 
 
-def _in_all(found: "Sequence[Use]") -> str:
-    if not found:
+def _in_all(derived: "Sequence[Use]") -> str:
+    if not derived:
         return "nothing was built from it"
-    feeds, newest = len({use.partition.feed for use in found}), sum(use.is_newest for use in found)
-    updates = f"{len(found)} update{'s' * (len(found) > 1)} of {feeds} feed{'s' * (feeds > 1)}"
+    feeds, newest = len({use.partition.feed for use in derived}), sum(use.is_newest for use in derived)
+    updates = f"{len(derived)} update{'s' * (len(derived) > 1)} of {feeds} feed{'s' * (feeds > 1)}"
     return f"{updates}; readers get {newest} of them now"

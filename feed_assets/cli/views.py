@@ -76,7 +76,7 @@ class BatchView(View):
     @classmethod
     def of_set(cls, reading: "SetReading") -> tuple[Self, ...]:
         """Return a view of every batch of a partition; names that are no batches are among those without an update."""
-        without = (cls(batch=left.id, valid=False, bytes=None, reason=left.reason) for left in reading.left_out)
+        without = (cls(batch=part.id, valid=False, bytes=None, reason=part.reason) for part in reading.left_out)
         return (*cls.each(reading.updates), *without)
 
 
@@ -254,8 +254,8 @@ class ReportedView(View):
 
     def plus(self, outcome: "ReportOutcome") -> Self:
         """Return the outcome with that of one more batch."""
-        more = {name: getattr(self, name) + getattr(outcome, name) for name in ("accepted", "known", "transitions")}
-        return self.model_copy(update={**more, "rejected": self.rejected + len(outcome.rejected)})
+        sums = {name: getattr(self, name) + getattr(outcome, name) for name in ("accepted", "known", "transitions")}
+        return self.model_copy(update={**sums, "rejected": self.rejected + len(outcome.rejected)})
 
 
 class TransitionView(View):
@@ -312,7 +312,7 @@ class WindowStateView(PartitionStateView):
     closed: Text | None
 
 
-Offsets = in_a_cell(lambda found: ", ".join(f"{name}: {first}-{last}" for name, (first, last) in found.items()))
+Offsets = in_a_cell(lambda ranges: ", ".join(f"{name}: {first}-{last}" for name, (first, last) in ranges.items()))
 
 
 class PartView(View):

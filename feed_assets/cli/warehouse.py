@@ -79,17 +79,18 @@ def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJs
 
     The last lines are the errors of tables that cannot follow what they are loaded from; then the exit code is 1.
     """
-    wanted, found, refused = _wanted(module, name, topics or []), list[ChangeView](), dict[str, FeedAssetsError]()
-    with _target(name, wanted) as target:
-        for table in wanted:
+    sources = _table_sources(module, name, topics or [])
+    changes, refused = list[ChangeView](), dict[str, FeedAssetsError]()
+    with _target(name, sources) as target:
+        for table in sources:
             try:
-                for each in _changes(target, wanted, table):
-                    found.append(each)
+                for each in _changes(target, sources, table):
+                    changes.append(each)
             except ServiceUnavailable:
                 raise
             except FeedAssetsError as error:
                 refused[table] = error
-    _print([*found, *(_refusal(table, error) for table, error in refused.items() if as_json)], as_json)
+    _print([*changes, *(_refusal(table, error) for table, error in refused.items() if as_json)], as_json)
     for table, error in refused.items():
         say(f"warehouse {name}: {table} could not go along: {error}")
     if refused:
@@ -106,12 +107,12 @@ def load(
     """Load chunks of topics and rows of datasets until Ctrl-C or SIGTERM: one process for each warehouse."""
     from feed_assets.warehouse import loader
 
-    wanted = _wanted(module, name, topics or [])
-    with _target(name, wanted) as target:
+    sources = _table_sources(module, name, topics or [])
+    with _target(name, sources) as target:
         if once:
-            say(f"warehouse {name}: {loader.counted(loader.once(target, wanted), 'load')}")
+            say(f"warehouse {name}: {loader.counted(loader.once(target, sources), 'load')}")
         else:
-            loader.run(target, wanted, stopped_by_signals())
+            loader.run(target, sources, stopped_by_signals())
             say(f"warehouse {name}: ended; what is not loaded is read again")
 
 
@@ -126,10 +127,10 @@ def state(name: Name, as_json: AsJson = False) -> None:
         show([], as_json, f"nothing was loaded into {name} yet: {why}")
         return
     with engine.open() as connection:
-        found = states.tables(connection) if states.exists(connection) else []
+        table_states = states.tables(connection) if states.exists(connection) else []
         held = dataset_state.loads(connection)
     replaced = {each.dataset for each in held}
-    rows = [*TableView.each(each for each in found if each.topic not in replaced), *_held(held, found)]
+    rows = [*TableView.each(each for each in table_states if each.topic not in replaced), *_held(held, table_states)]
     show(rows, as_json, "" if rows else f"nothing was loaded into {name} yet")
 
 
@@ -167,14 +168,14 @@ def reset(
     )
 
 
-def _begin(said: str | None) -> int | str | None:
+def _begin(text: str | None) -> int | str | None:
     from feed_assets.warehouse.reset import STOP
 
-    if said is None or said == STOP:
-        return said
-    if not (said.isascii() and said.isdigit()):
-        raise InvalidName(f"--from {said!r}: expected {STOP}, or an offset such as 1200.")
-    return int(said)
+    if text is None or text == STOP:
+        return text
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidName(f"--from {text!r}: expected {STOP}, or an offset such as 1200.")
+    return int(text)
 
 
 def _engine(name: str) -> "Engine":
@@ -184,10 +185,10 @@ def _engine(name: str) -> "Engine":
     return engine_of(place.url.get_secret_value(), place.iam_role, name)
 
 
-def _held(held: "Iterable[LoadedUpdate]", found: "Iterable[TableState]") -> Iterator[TableView]:
+def _held(held: "Iterable[LoadedUpdate]", table_states: "Iterable[TableState]") -> Iterator[TableView]:
     from feed_assets.warehouse.load_state import TableState
 
-    tables = {each.topic: each for each in found}
+    tables = {each.topic: each for each in table_states}
     for each in sorted(held):
         table = tables.get(each.dataset) or TableState(each.dataset, None, None, None, None, 0, _GONE)
         named = table._asdict() | {"partition": each.partition}
@@ -198,7 +199,7 @@ _OF_UPDATES = ("update_id", "records", "loaded_at")
 _GONE = "its row in feed_assets.tables is gone: the next load makes the table anew, with all partitions"
 
 
-def _wanted(module: str | None, warehouse: str, names: list[str]) -> "TableSources":
+def _table_sources(module: str | None, warehouse: str, names: list[str]) -> "TableSources":
     """Return the topics and datasets with a table in a warehouse, or the named ones. Raise InvalidName for others."""
     from feed_assets.orchestration.declare.declarations import LoadedDataset
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
@@ -206,33 +207,33 @@ def _wanted(module: str | None, warehouse: str, names: list[str]) -> "TableSourc
 
     settings().warehouse(warehouse)
     graph = load_graph(module)
-    known = declared_tables((node.declaration for node in graph.tables()), warehouse)
-    if not known:
+    declared = declared_tables((node.declaration for node in graph.tables()), warehouse)
+    if not declared:
         raise InvalidName(
             f"no table of the warehouse {warehouse} is declared here: declare one by warehouse_table, or by "
             "`warehouses` of a TopicsComponent or a FeedAssetComponent."
         )
-    if unknown := sorted({*names} - {*known}):
-        raise InvalidName(f"{unknown[0]!r} has no table in {warehouse}: expected one of {', '.join(sorted(known))}.")
-    wanted = [known[name] for name in names or known]
-    datasets = [each.dataset for each in wanted if isinstance(each, LoadedDataset)]
-    topics = [each.name for each in wanted if not isinstance(each, LoadedDataset)]
-    found: TableSources = {**wanted_topics(graph, topics)} if topics else {}
+    if unknown := sorted({*names} - {*declared}):
+        raise InvalidName(f"{unknown[0]!r} has no table in {warehouse}: expected one of {', '.join(sorted(declared))}.")
+    chosen = [declared[name] for name in names or declared]
+    datasets = [each.dataset for each in chosen if isinstance(each, LoadedDataset)]
+    topics = [each.name for each in chosen if not isinstance(each, LoadedDataset)]
+    sources: TableSources = {**wanted_topics(graph, topics)} if topics else {}
     if datasets:
         services = open_services(graph, makes=False)
-        found |= {str(feed): DatasetUpdates(feed, services.ledger, services.board_of(feed)) for feed in datasets}
-    return found
+        sources |= {str(feed): DatasetUpdates(feed, services.ledger, services.board_of(feed)) for feed in datasets}
+    return sources
 
 
-def _print(found: list[ChangeView], as_json: bool) -> None:
+def _print(changes: list[ChangeView], as_json: bool) -> None:
     if as_json:
-        show(found, as_json)
+        show(changes, as_json)
         return
-    for each in found:
+    for each in changes:
         echo(f"-- {each.topic}, schema {each.schema_id}")
         for statement in each.statements:
             echo(f"{statement};")
-    if not found:
+    if not changes:
         echo("no table changes", err=True)
 
 
@@ -240,25 +241,25 @@ def _refusal(table: str, error: FeedAssetsError) -> ChangeView:
     return ChangeView(topic=table, schema_id=None, problem=str(error))
 
 
-def _changes(target: "Target", wanted: "TableSources", table: str) -> Iterator[ChangeView]:
+def _changes(target: "Target", sources: "TableSources", table: str) -> Iterator[ChangeView]:
     from feed_assets.warehouse.loader import follower
 
     with nullcontext() if target.engine.absence() else target.engine.open() as connection:
-        found = follower(connection, target, "", table, wanted[table])
-    for each in found.plan():
+        table_follower = follower(connection, target, "", table, sources[table])
+    for each in table_follower.plan():
         yield ChangeView(topic=table, schema_id=each.state.schema_id, statements=each.statements)
 
 
 @contextmanager
-def _target(name: str, wanted: "TableSources") -> "Generator[Target]":
+def _target(name: str, sources: "TableSources") -> "Generator[Target]":
     """Yield the warehouse of this name, and if a topic is wanted, where its chunks are."""
     from feed_assets.core.topics import Topic
     from feed_assets.kafka import check_installed
     from feed_assets.warehouse.target import Target
 
-    found = settings().warehouse(name)
-    if not any(isinstance(each, Topic) for each in wanted.values()):
-        yield Target(name, found)
+    setting = settings().warehouse(name)
+    if not any(isinstance(each, Topic) for each in sources.values()):
+        yield Target(name, setting)
         return
     check_installed()
     from feed_assets.runs.chunking import chunking_of
@@ -266,4 +267,4 @@ def _target(name: str, wanted: "TableSources") -> "Generator[Target]":
 
     chunking = chunking_of(settings())
     with closing(chunking.schemas):
-        yield Loading(name, found, chunking.clients, chunking.schemas, chunking.board)
+        yield Loading(name, setting, chunking.clients, chunking.schemas, chunking.board)

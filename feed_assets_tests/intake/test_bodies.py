@@ -73,7 +73,7 @@ def test_a_bomb_is_refused_before_it_is_in_memory():
     with pytest.raises(RefusedRequest, match="bytes unpacked") as refused:
         asyncio.run(received(Body(held, "gzip"), _once(bomb)))
     assert refused.value.status == 413
-    assert held._left > UNPACKED_BYTES - (1 << 20), "no more than the limit was ever held"
+    assert held._remaining > UNPACKED_BYTES - (1 << 20), "no more than the limit was ever held"
 
 
 async def _once(data: bytes):
@@ -126,7 +126,7 @@ def test_lines_without_end_are_refused_by_the_first_of_them_and_counted():
     assert refused.value.status == 413
     assert MOST_LINES < body.cost < 2 * MOST_LINES
     body.let_go()
-    assert held._left == UNPACKED_BYTES
+    assert held._remaining == UNPACKED_BYTES
 
 
 def test_others_have_their_turn_while_a_body_is_unpacked():

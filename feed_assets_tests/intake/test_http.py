@@ -340,7 +340,7 @@ def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(partner, local_b
             connection.sendall(head(partner, 1000) + lines(event(1)))
     assert partner.post(lines(event(2))).ok
     before = unpacking.BodyMemory(api.HELD_BYTES)._remaining
-    while door.held._left != before:
+    while door.held._remaining != before:
         time.sleep(0.01)
 
 

@@ -70,11 +70,11 @@ def _check_refusal(stage: "Stage") -> None:
 
 def _results(stage: "Stage", keys: list[tuple[str, str]]) -> list[Values]:
     """Return the sums of each day and campaign in the warehouse. Raise DemoFailed if they are not the sample's."""
-    found = sorted(stage.ask(_SUMS))
-    counted = {key: (int(shown), int(clicks)) for key, _, shown, clicks in found}
+    rows = sorted(stage.ask(_SUMS))
+    counted = {key: (int(impressions), int(clicks)) for key, _, impressions, clicks in rows}
     if counted != {"/".join(key): figures(*key) for key in keys}:
         raise DemoFailed(f"the warehouse has {counted}, which differs from the sample's own figures.")
-    return [_result(key, update_id, *counted[key]) for key, update_id, *_ in found]
+    return [_result(key, update_id, *counted[key]) for key, update_id, *_ in rows]
 
 
 _SUMS = """SELECT _partition, update_id, sum(impressions), sum(clicks) FROM "ads/effectiveness/v1.0"

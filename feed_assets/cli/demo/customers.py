@@ -51,8 +51,9 @@ def play(stage: "Stage") -> None:
 
 def _halves(day: str) -> tuple[list[Visit], list[Visit]]:
     """Return the visits of a day before the till was offline, and those since."""
-    found = visits(day)
-    return [each for each in found if each.visited_at < OFFLINE], [each for each in found if each.visited_at >= OFFLINE]
+    visited = visits(day)
+    since = [each for each in visited if each.visited_at >= OFFLINE]
+    return [each for each in visited if each.visited_at < OFFLINE], since
 
 
 def _check(stage: "Stage", crm: Crm) -> None:
@@ -68,7 +69,7 @@ def _check(stage: "Stage", crm: Crm) -> None:
 def fold(crm: Crm) -> set[Visit]:
     """Return the newest visit of each customer who was not forgotten since."""
     newest, gone = {each.customer: each for each in crm.visits()}, crm.forgotten()
-    return {each for who, each in newest.items() if who not in gone or each.visited_at > gone[who]}
+    return {each for customer, each in newest.items() if customer not in gone or each.visited_at > gone[customer]}
 
 
 def _visit(row: "Row") -> Visit:

@@ -118,8 +118,8 @@ def _hour(row: Row) -> str:
 def _write(stage: "Stage", name: str, rows: Iterable[Row]) -> None:
     """Write a file for each hour, as the partner does: `2026-11-20/13/ads_0.csv`."""
     files = [(_hour(row).replace(" ", "/"), row) for row in rows]
-    for hour, found in groupby(files, lambda each: each[0]):
-        stage.services.board_named(WOMEN).put(f"{hour}/{name}", told_csv(row for _, row in found))
+    for hour, hour_files in groupby(files, lambda each: each[0]):
+        stage.services.board_named(WOMEN).put(f"{hour}/{name}", told_csv(row for _, row in hour_files))
 
 
 def _check(stage: "Stage", days: list[str], on_time: list[int]) -> None:
@@ -128,6 +128,6 @@ def _check(stage: "Stage", days: list[str], on_time: list[int]) -> None:
     for day, to, pulled in zip(LATE, days, women, strict=True):
         rows = stage.published(DAILY, to)[1].groupBy("campaign").sum("impressions").collect()
         expected = {"men": figures(day, "men")[0], "women": pulled}
-        if (found := {row["campaign"]: row["sum(impressions)"] for row in rows}) != expected:
-            raise DemoFailed(f"{DAILY} {to} has {found} impressions: the sample's own figures are {expected}.")
+        if (impressions := {row["campaign"]: row["sum(impressions)"] for row in rows}) != expected:
+            raise DemoFailed(f"{DAILY} {to} has {impressions} impressions: the sample's own figures are {expected}.")
     stage.say(f"\nAll {len(days)} days are what the sample says.\n")

@@ -55,9 +55,9 @@ def _last(stage: "Stage") -> int:
 
 def _check_story(stage: "Stage", before: int) -> None:
     with stage.services.ledger.read() as connection:
-        found = transitions(connection, before, None, 100)
-    lines = [f"{each.address.grain} [{each.start:%H:%M} ~ {each.end:%H:%M}) {each.after}" for each in found]
-    for line, each in zip(lines, found, strict=True):
+        changes = transitions(connection, before, None, 100)
+    lines = [f"{each.address.grain} [{each.start:%H:%M} ~ {each.end:%H:%M}) {each.after}" for each in changes]
+    for line, each in zip(lines, changes, strict=True):
         stage.say(f"  {line}: {each.why}")
     if lines != STORY:
         raise DemoFailed(f"the slot made these transitions: {lines}. Expected {STORY}.")
@@ -66,15 +66,15 @@ def _check_story(stage: "Stage", before: int) -> None:
 def _check_day(stage: "Stage") -> None:
     """Compare the global day with the sample's own counts, each region's from its own midnight to the next."""
     update, rows = stage.published(DAILY, DAY)
-    found = sorted((row.asDict() for row in rows.collect()), key=lambda row: (row["region"], row["campaign"]))
+    day_rows = sorted((row.asDict() for row in rows.collect()), key=lambda row: (row["region"], row["campaign"]))
     stage.say(
         f"\n{DAILY} {DAY}, update {update.id}: each region by its own clock (regions are made up, see the sample)"
     )
-    show([_line(row) for row in found], as_json=False)
+    show([_line(row) for row in day_rows], as_json=False)
     expected = {(region, *figures) for region, zone in REGIONS.items() for figures in _figures(region, zone)}
-    if {(row["region"], row["campaign"], row["impressions"], row["clicks"]) for row in found} != expected:
-        raise DemoFailed(f"{DAILY} {DAY} is {found}: the sample's own figures are {sorted(expected)}.")
-    stage.say(f"All {len(found)} lines are what the sample says.\n")
+    if {(row["region"], row["campaign"], row["impressions"], row["clicks"]) for row in day_rows} != expected:
+        raise DemoFailed(f"{DAILY} {DAY} is {day_rows}: the sample's own figures are {sorted(expected)}.")
+    stage.say(f"All {len(day_rows)} lines are what the sample says.\n")
 
 
 def _line(row: dict[str, Any]) -> Values:
@@ -101,8 +101,11 @@ def _replay(start: datetime, end: datetime) -> None:
         rows, records = shown_between(start, start + HOUR), list[dict[str, Any]]()
         for region, campaign in product(REGIONS, CAMPAIGNS):
             place = {"region": region, "campaign": campaign}
-            mine = [row for row in rows if place.items() <= row.items()]
-            records += [_source(IMPRESSIONS, place, "adserver", start, HOUR, mine), _part(IMPRESSIONS, place, mine)]
+            matching_rows = [row for row in rows if place.items() <= row.items()]
+            records += [
+                _source(IMPRESSIONS, place, "adserver", start, HOUR, matching_rows),
+                _part(IMPRESSIONS, place, matching_rows),
+            ]
         _report(records)
         start += HOUR
 

@@ -54,8 +54,8 @@ def fresh_home() -> Path:
     for name in ("FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER", "FEED_ASSETS_ADS_CAMPAIGNS"):
         os.environ.pop(name, None)
     os.environ["DAGSTER_HOME"] = str(folder)
-    (theirs := folder / "women").mkdir()
-    os.environ[BOARDS] = json.dumps({theirs.name: {"url": theirs.as_uri()}})
+    (partner_folder := folder / "women").mkdir()
+    os.environ[BOARDS] = json.dumps({partner_folder.name: {"url": partner_folder.as_uri()}})
     os.environ[VARIABLE] = sa.URL.create("sqlite", database=str(folder / "crm.db")).render_as_string()
     Crm(os.environ[VARIABLE])  # Sensors read its events from the first step on.
     settings.cache_clear()
@@ -128,9 +128,9 @@ class Stage:
     def where_next(self) -> str:
         """Return commands for a closer look."""
         at = f"DAGSTER_HOME={self.folder}"
-        others = " ".join(f"{name}={shlex.quote(os.environ[name])}" for name in (BOARDS, VARIABLE))
+        variables = " ".join(f"{name}={shlex.quote(os.environ[name])}" for name in (BOARDS, VARIABLE))
         return (
-            f"In the web UI:  {at} {others} make ui\n"
+            f"In the web UI:  {at} {variables} make ui\n"
             f"The files:      {at} .venv/bin/feed-assets feed show ads/effectiveness/v1.0 2019-11-26/men\n"
             f"Why or why not: {at} .venv/bin/feed-assets explain retail/daily_summary/v1.0 2010-12-05\n"
             f"Late data:      {at} .venv/bin/feed-assets late ls ads/partners_daily/v1.0\n"

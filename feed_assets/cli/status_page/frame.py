@@ -21,9 +21,11 @@ def frame(*, title: str, body: str) -> str:
 
 def message(*, title: str, text: str, detail: str = "") -> str:
     """Return a page that says one thing, and leads to Dagster's pages; both texts are escaped."""
-    more = f"<pre>{escape(detail)}</pre>" if detail else ""
+    detail_html = f"<pre>{escape(detail)}</pre>" if detail else ""
     links = '<p><a href="/">Dagster\'s pages</a></p>'
-    return frame(title=title, body=f"<header><h1>{escape(title)}</h1></header><p>{escape(text)}</p>{more}{links}")
+    return frame(
+        title=title, body=f"<header><h1>{escape(title)}</h1></header><p>{escape(text)}</p>{detail_html}{links}"
+    )
 
 
 @cache

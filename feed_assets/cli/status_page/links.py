@@ -24,9 +24,9 @@ class Links:
     is_live: bool = False
     anchors: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
 
-    def to_lines(self, found: Sequence["ReasonView"]) -> "Links":
+    def to_lines(self, reasons: Sequence["ReasonView"]) -> "Links":
         """Link cells to the line with the reason for their state."""
-        return replace(self, anchors={at: f"r{number}" for number, each in enumerate(found) for at in each.all})
+        return replace(self, anchors={at: f"r{number}" for number, each in enumerate(reasons) for at in each.all})
 
     def to_partitions(self, printed: Iterable[Partition]) -> "Links":
         """Link cells to the lines of their partitions, as far as these are printed."""

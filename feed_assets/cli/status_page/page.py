@@ -57,17 +57,19 @@ def _nav(status: "Status") -> str:
         links += [_by_day(status, "later", last + timedelta(days=days), days)]
         links += [f'<a href="?{escape(_query(status))}">newest periods</a>']
     day = f"{status.slots.end - timedelta(days=1):%Y-%m-%d}" if status.slots else f"{status.now:%Y-%m-%d}"
-    asked = "".join(f'<input type="hidden" name="dataset" value="{escape(str(feed))}">' for feed in status.requested)
+    hidden_fields = "".join(
+        f'<input type="hidden" name="dataset" value="{escape(str(feed))}">' for feed in status.requested
+    )
     field = f'<input type="date" name="day" aria-label="day" value="{day}"><button>show day</button>'
-    return f"<nav>{' '.join(links)} <form>{asked}{field}</form></nav>"
+    return f"<nav>{' '.join(links)} <form>{hidden_fields}{field}</form></nav>"
 
 
 def _by_day(status: "Status", name: str, day: object, days: int) -> str:
     return f'<a href="?{escape(_query(status, ("day", f"{day:%Y-%m-%d}"), ("days", str(days))))}">{name}</a>'
 
 
-def _query(status: "Status", *more: tuple[str, str]) -> str:
-    return urlencode([*more, *(("dataset", str(feed)) for feed in status.requested)])
+def _query(status: "Status", *pairs: tuple[str, str]) -> str:
+    return urlencode([*pairs, *(("dataset", str(feed)) for feed in status.requested)])
 
 
 def _filter(status: "Status") -> str:
@@ -87,13 +89,13 @@ def _count(state: CellState, count: int) -> str:
 def _all(status: "Status", *, is_live: bool) -> Iterator[str]:
     """Yield what fails or waits, then the datasets, then what only this page has."""
     links = Links(status, is_live=is_live)
-    found = waits(status)
-    yield _needs_a_look(found, links)
+    reasons = waits(status)
+    yield _needs_a_look(reasons, links)
     if status.slots:
-        yield section("By day", days_grid(status, links.to_lines(found[:LINES_SHOWN])))
+        yield section("By day", days_grid(status, links.to_lines(reasons[:LINES_SHOWN])))
     else:
-        yield section("Newest periods of each dataset", newest_periods(status, links.to_lines(found[:LINES_SHOWN])))
-    yield from _rest(status, links)
+        yield section("Newest periods of each dataset", newest_periods(status, links.to_lines(reasons[:LINES_SHOWN])))
+    yield from _other_tables(status, links)
 
 
 def _one(status: "Status", *, is_live: bool) -> Iterator[str]:
@@ -105,19 +107,19 @@ def _one(status: "Status", *, is_live: bool) -> Iterator[str]:
     else:
         yield section("Newest periods", newest_periods(status, links))
     yield section("Partitions, the newest first", partitions_table(every, links))
-    yield from _rest(status, links)
+    yield from _other_tables(status, links)
 
 
-def _needs_a_look(found: Sequence["ReasonView"], links: Links) -> str:
-    if not found:
+def _needs_a_look(reasons: Sequence["ReasonView"], links: Links) -> str:
+    if not reasons:
         return "<section><h2>Nothing fails or waits</h2></section>"
-    first, more = found[:REASONS_AT_ONCE], found[REASONS_AT_ONCE:LINES_SHOWN]
-    rest = details(f"{len(more):,} more", table(more, links, "r", first=len(first))) if more else ""
-    left = _left(len(found) - LINES_SHOWN)
-    return section("What fails or waits, the worst first", table(first, links, "r") + rest + left)
+    first, further = reasons[:REASONS_AT_ONCE], reasons[REASONS_AT_ONCE:LINES_SHOWN]
+    further_table = details(f"{len(further):,} more", table(further, links, "r", first=len(first))) if further else ""
+    note = _remainder_note(len(reasons) - LINES_SHOWN)
+    return section("What fails or waits, the worst first", table(first, links, "r") + further_table + note)
 
 
-def _rest(status: "Status", links: Links) -> Iterator[str]:
+def _other_tables(status: "Status", links: Links) -> Iterator[str]:
     holes = [HoleView.of_row(row, hole) for row, hole in status.holes]
     stale = StaleView.each(status.stale)
     tables = [
@@ -127,10 +129,10 @@ def _rest(status: "Status", links: Links) -> Iterator[str]:
     ]
     for title, views in tables:
         if views:
-            yield section(title, table(views[:LINES_SHOWN], links) + _left(len(views) - LINES_SHOWN))
+            yield section(title, table(views[:LINES_SHOWN], links) + _remainder_note(len(views) - LINES_SHOWN))
 
 
-def _left(count: int) -> str:
+def _remainder_note(count: int) -> str:
     return f"<p>and {count:,} more: `feed-assets status --json` has all</p>" if count > 0 else ""
 
 

@@ -28,7 +28,7 @@ def partition_lines(status: "Status") -> Lines:
 
 def printed(every: Lines) -> list[Partition]:
     """Return the partitions that have a line on the page."""
-    return [shown.partition for _, shown in every[:PARTITIONS_SHOWN]]
+    return [entry.partition for _, entry in every[:PARTITIONS_SHOWN]]
 
 
 def partitions_table(every: Lines, links: Links) -> str:
@@ -37,17 +37,17 @@ def partitions_table(every: Lines, links: Links) -> str:
         return "<p>None of its partitions is over yet.</p>"
     head = "".join(f"<th>{title}</th>" for title in ("state", "partition", "verdict", "waits since", "why"))
     body = "".join(_line(row, each, links) for row, each in every[:PARTITIONS_SHOWN])
-    left = len(every) - PARTITIONS_SHOWN
-    others = "choose a day above" if links.is_live else "`feed-assets status --json` has all"
-    more = f"<p>and {left:,} older ones: {others}</p>" if left > 0 else ""
-    return f'<table class="lines"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}'
+    remaining = len(every) - PARTITIONS_SHOWN
+    advice = "choose a day above" if links.is_live else "`feed-assets status --json` has all"
+    note = f"<p>and {remaining:,} older ones: {advice}</p>" if remaining > 0 else ""
+    return f'<table class="lines"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}'
 
 
-def _line(row: "GridRow", shown: "Shown", links: Links) -> str:
-    name = f'data-name="{escape(shown.partition.key.lower(), quote=True)}" data-states="{shown.state.name.lower()}"'
+def _line(row: "GridRow", entry: "Shown", links: Links) -> str:
+    name = f'data-name="{escape(entry.partition.key.lower(), quote=True)}" data-states="{entry.state.name.lower()}"'
     return (
-        f'<tr id="{links.anchors[shown.partition]}" {name}><td class="short">{named(shown.state)}</td>'
-        f'<th class="name" scope="row">{links.partition(row, shown.partition)}</th>'
-        f"<td>{escape(shown.verdict or '')}</td>"
-        f'<td class="short">{moment(shown.since)}</td><td>{escape(first_line(shown.why))}</td></tr>'
+        f'<tr id="{links.anchors[entry.partition]}" {name}><td class="short">{named(entry.state)}</td>'
+        f'<th class="name" scope="row">{links.partition(row, entry.partition)}</th>'
+        f"<td>{escape(entry.verdict or '')}</td>"
+        f'<td class="short">{moment(entry.since)}</td><td>{escape(first_line(entry.why))}</td></tr>'
     )
