@@ -252,7 +252,8 @@ def invalidate(
     if held := batch_set.held_by(board, feed_partition):
         echo(
             f"{feed_partition}: its rows are still read, as {held.name} holds them. If a run by events made it, "
-            "they are read again. Else invalidate that one, too: readers go back to the batches that it took the place of.",
+            "they are read again. Else invalidate that one, too: readers go back to the batches that it took the place "
+            "of.",
             err=True,
         )
     say(views.ReadingView.model_validate(read.latest(board, feed_partition)), as_json)
