@@ -30,8 +30,8 @@ def rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
 
 def as_share(value: float | str) -> float:
     """Return a share as a number: 0.05 for itself, and for `5%`. Raise ValueError if it is neither, or above 1."""
-    found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
-    share = float(found[1]) / 100 if found else value
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    share = float(match[1]) / 100 if match else value
     if isinstance(share, str) or not 0 <= share <= 1:
         raise ValueError("a share from 0 to 1, such as 0.05 or '5%'")
     return share

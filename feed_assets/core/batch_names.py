@@ -36,12 +36,12 @@ class Numbers(NamedTuple):
 
 def numbers_in(name: str) -> Numbers | None:
     """Parse a batch name into the increments that it holds. Return None if it is not our format."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
-    first = int(found[1])
-    last = int(found[2]) if found[2] else first
-    return Numbers(first, last) if 0 < first <= last and (not found[2] or first < last) else None
+    first = int(match[1])
+    last = int(match[2]) if match[2] else first
+    return Numbers(first, last) if 0 < first <= last and (not match[2] or first < last) else None
 
 
 def following(names: Iterable[str]) -> int:
@@ -52,21 +52,21 @@ def following(names: Iterable[str]) -> int:
 def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
     """Return the batches that a range replaces, each with its range. All are of one partition, with a valid update."""
     numbered = {each: numbers for each in batches if (numbers := numbers_in(each.name))}
-    found: dict[Partition, Partition] = {}
+    range_by_batch: dict[Partition, Partition] = {}
     widest: tuple[int, Partition] | None = None
     for each in sorted(numbered, key=lambda at: (numbered[at].first, -numbered[at].last)):
         if widest and numbered[each].last <= widest[0]:
-            found[each] = widest[1]
+            range_by_batch[each] = widest[1]
         else:
             widest = numbered[each].last, each
-    return found
+    return range_by_batch
 
 
-def held_by(batch: Partition, others: Iterable[Partition]) -> Partition | None:
+def held_by(batch: Partition, candidates: Iterable[Partition]) -> Partition | None:
     """Return the range among `others`, all with a valid update, that holds a batch of ours; None if there is none."""
     if numbers_in(batch.name) is None:
         return None
-    return replaced({each for each in others if each.parent == batch.parent} | {batch}).get(batch)
+    return replaced({each for each in candidates if each.parent == batch.parent} | {batch}).get(batch)
 
 
 def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -> tuple[Partition, ...]:
@@ -91,18 +91,18 @@ def set_version(pins: Iterable[Pin]) -> str:
     return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
 
 
-def same_rows(pins: Iterable[Pin], others: Iterable[Pin]) -> set[Partition]:
+def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
     """Return the partitions of which two sets of pins read the same rows, one of them in ranges instead of batches."""
-    read, known = _by_parent(pins), _by_parent(others)
-    ranged = {parent for some in (read, known) for parent, mine in some.items() if any(map(_is_range, mine))}
-    return {at for at in ranged & read.keys() & known.keys() if version_of(read[at]) == version_of(known[at])}
+    read, other_read = _by_parent(pins), _by_parent(other_pins)
+    ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}
+    return {at for at in ranged & read.keys() & other_read.keys() if version_of(read[at]) == version_of(other_read[at])}
 
 
-def covers(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
+def covers(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> bool:
     """Return whether all that `others` read of event tables is in what `pins` read, without a hole."""
-    there = _intervals(pins)
-    asked = ((pin, there.get(pin.partition, ())) for pin in others if pin.is_slice)
-    return all(_reach(mine, pin.start or "") >= pin.update_id for pin, mine in asked)
+    read_intervals = _intervals(pins)
+    pairs = ((pin, read_intervals.get(pin.partition, ())) for pin in other_pins if pin.is_slice)
+    return all(_reach(mine, pin.start or "") >= pin.update_id for pin, mine in pairs)
 
 
 def is_whole(pins: Iterable[Pin]) -> bool:
@@ -112,11 +112,11 @@ def is_whole(pins: Iterable[Pin]) -> bool:
 
 def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
     """Return the intervals that were read, in order, by partition of an event table."""
-    found: dict[Partition, list[Interval]] = {}
+    intervals: dict[Partition, list[Interval]] = {}
     for pin in sorted(pins, key=lambda each: (each.start or "", each.update_id)):
         if pin.is_slice:
-            found.setdefault(pin.partition, []).append(interval_of(pin))
-    return found
+            intervals.setdefault(pin.partition, []).append(interval_of(pin))
+    return intervals
 
 
 def _reach(read: Iterable[Interval], start: str) -> str:
@@ -132,14 +132,14 @@ def told_last(pins: Iterable[Pin]) -> set[Pin]:
     The events are of the partition, each with the correlation id of what made it: so one is consumed, one passed on.
     """
     last: dict[Partition, Pin] = {}
-    found = set[Pin]()
+    newest_pins = set[Pin]()
     for pin in pins:
         parent = pin.partition.parent if numbers_in(pin.partition.name) else None
         if parent is None:
-            found.add(pin)
+            newest_pins.add(pin)
         elif parent not in last or last[parent].update_id < pin.update_id:
             last[parent] = pin
-    return found | {*last.values()}
+    return newest_pins | {*last.values()}
 
 
 def interval_of(pin: Pin) -> Interval:
@@ -147,18 +147,18 @@ def interval_of(pin: Pin) -> Interval:
     return Interval(pin.start, pin.update_id)
 
 
-def overlap(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
+def overlap(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> bool:
     """Return whether two sets of pins have read some of the same data of an event table."""
-    of = {pin.partition: interval_of(pin) for pin in others if pin.is_slice}
+    of = {pin.partition: interval_of(pin) for pin in other_pins if pin.is_slice}
     return any(interval_of(pin).shares(of[pin.partition]) for pin in pins if pin.is_slice and pin.partition in of)
 
 
 def _by_parent(pins: Iterable[Pin]) -> dict[Partition, list[Pin]]:
-    found: dict[Partition, list[Pin]] = {}
+    pins_by_parent: dict[Partition, list[Pin]] = {}
     for pin in pins:
         if pin.partition.parent and numbers_in(pin.partition.name):
-            found.setdefault(pin.partition.parent, []).append(pin)
-    return found
+            pins_by_parent.setdefault(pin.partition.parent, []).append(pin)
+    return pins_by_parent
 
 
 def _is_range(pin: Pin) -> bool:

@@ -14,12 +14,12 @@ def blocks(points: Collection[Point], limit: int) -> list[list[Point]]:
     Each begins at the least point that is left, and is the largest that grows from it in any order of dimensions.
     Fewer rectangles may be possible; finding the fewest takes too long.
     """
-    left, found = {*points}, list[list[Point]]()
-    for corner in sorted(left):
-        if corner in left:
-            found.append(max(_grown(left, corner, limit), key=len))
-            left.difference_update(found[-1])
-    return found
+    remaining, rectangles = {*points}, list[list[Point]]()
+    for corner in sorted(remaining):
+        if corner in remaining:
+            rectangles.append(max(_grown(remaining, corner, limit), key=len))
+            remaining.difference_update(rectangles[-1])
+    return rectangles
 
 
 def _grown(free: set[Point], corner: Point, limit: int) -> Iterator[list[Point]]:

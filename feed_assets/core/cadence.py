@@ -51,9 +51,9 @@ class Cadence:
 
 def check_cron(declared: str, cron: str, timezone: str) -> None:
     """Raise InvalidDefinition, with the name `declared`, if the cron or the zone is invalid."""
-    found = f"{declared}: the cron is '{cron}'"
+    prefix = f"{declared}: the cron is '{cron}'"
     if len(cron.split()) != 5:
-        raise InvalidDefinition(f"{found}, expected a cron of five fields, such as '0 6 * * *'.")
+        raise InvalidDefinition(f"{prefix}, expected a cron of five fields, such as '0 6 * * *'.")
     try:
         never = tick_after(cron, timezone, _ANY) is None
     except InvalidDefinition as error:
@@ -61,9 +61,9 @@ def check_cron(declared: str, cron: str, timezone: str) -> None:
             f"{declared}: the zone is '{timezone}', expected a time zone such as 'Europe/Berlin' or '+08:00'."
         ) from error
     except CronSimError as error:
-        raise InvalidDefinition(f"{found}: {error}. Expected one such as '0 6 * * *'.") from error
+        raise InvalidDefinition(f"{prefix}: {error}. Expected one such as '0 6 * * *'.") from error
     if never:
-        raise InvalidDefinition(f"{found}, which has no tick in fifty years, so nothing would ever be expected.")
+        raise InvalidDefinition(f"{prefix}, which has no tick in fifty years, so nothing would ever be expected.")
 
 
 def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datetime) -> datetime | None:
@@ -74,9 +74,9 @@ def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datet
     """
     if cadence.cron is None:
         return None
-    known = since - timedelta(microseconds=1)  # The tick at `since` itself is waited for.
-    known = max(known, last + cadence.tolerance) if last else known
-    tick = tick_after(cadence.cron, cadence.timezone, known)
+    earliest = since - timedelta(microseconds=1)  # The tick at `since` itself is waited for.
+    earliest = max(earliest, last + cadence.tolerance) if last else earliest
+    tick = tick_after(cadence.cron, cadence.timezone, earliest)
     return tick if tick and tick + cadence.tolerance <= now else None
 
 
@@ -131,9 +131,11 @@ def _clock_tick_after(cron: str, zone: ZoneInfo, moment: datetime) -> datetime |
 
 def _shown_after(cron: str, zone: ZoneInfo, local: datetime, moment: datetime) -> datetime | None:
     """Return the first moment after one at which the clock shows a time of the cron that is later than `local`."""
-    for shown in CronSim(cron, local):
-        both = (shown.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-        real = [each for each in both if each > moment and each.astimezone(zone).replace(tzinfo=None, fold=0) == shown]
+    for clock_time in CronSim(cron, local):
+        both = (clock_time.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        real = [
+            each for each in both if each > moment and each.astimezone(zone).replace(tzinfo=None, fold=0) == clock_time
+        ]
         if real:
             return min(real)
     return None
@@ -142,7 +144,9 @@ def _shown_after(cron: str, zone: ZoneInfo, local: datetime, moment: datetime) -
 def tick_upto(cron: str, timezone: str, moment: datetime) -> datetime:
     """Return the last tick at or before a moment, UTC; a cron that has ticks has one, however long ago."""
     back = CronSim(cron, (moment + _INSTANT).astimezone(ZoneInfo(zone_of(timezone))), reverse=True)
-    found = next(tick for tick in (each.astimezone(UTC) for each in back) if tick <= moment)
-    while (tick := tick_after(cron, timezone, found)) and tick <= moment:  # Reversed, it skips some in a repeated hour.
-        found = tick
-    return found
+    last_tick = next(tick for tick in (each.astimezone(UTC) for each in back) if tick <= moment)
+    while (
+        tick := tick_after(cron, timezone, last_tick)
+    ) and tick <= moment:  # Reversed, it skips some in a repeated hour.
+        last_tick = tick
+    return last_tick

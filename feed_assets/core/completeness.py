@@ -108,11 +108,15 @@ def judge(
         issue if there is more than the largest tier has, which are duplicates, or if several parts hold the same
         offsets. 0 of 0 is complete, because the source has reported 0.
     """
-    known = [sources[tier] for tier in tiers or sources if tier in sources]
-    is_short = not known or len(known) < len(tiers) or ingested * ratio.denominator < max(known) * ratio.numerator
+    source_counts = [sources[tier] for tier in tiers or sources if tier in sources]
+    is_short = (
+        not source_counts
+        or len(source_counts) < len(tiers)
+        or ingested * ratio.denominator < max(source_counts) * ratio.numerator
+    )
     if is_short or offsets.uncovered:
         return WindowState.OPEN
-    has_more = ingested > max(known) or offsets.doubled
+    has_more = ingested > max(source_counts) or offsets.doubled
     return WindowState.COMPLETE_WITH_ISSUE if has_more else WindowState.COMPLETE
 
 
@@ -120,18 +124,18 @@ def why(
     ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...], offsets: OffsetProblems = AS_EXPECTED
 ) -> str:
     """Return the counts of a window in words, and what is wrong with its offsets."""
-    said = (_counts(ingested, sources, tiers), offsets.uncovered, offsets.doubled)
-    return "; ".join(each for each in said if each)
+    phrases = (_counts(ingested, sources, tiers), offsets.uncovered, offsets.doubled)
+    return "; ".join(each for each in phrases if each)
 
 
 def _counts(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...]) -> str:
     if missing := [tier for tier in tiers if tier not in sources]:
         return f"{ingested:,} records, and no count of {', '.join(missing)} yet"
-    known = {tier: sources[tier] for tier in tiers or sorted(sources) if tier in sources}
-    if not known:
+    count_by_tier = {tier: sources[tier] for tier in tiers or sorted(sources) if tier in sources}
+    if not count_by_tier:
         return f"{ingested:,} records, and no source has told its count yet"
     return "; ".join(
-        f"{ingested:,} of {each:,} records at {tier}{_share(ingested, each)}" for tier, each in known.items()
+        f"{ingested:,} of {each:,} records at {tier}{_share(ingested, each)}" for tier, each in count_by_tier.items()
     )
 
 
@@ -139,8 +143,8 @@ def _share(ingested: int, expected: int) -> str:
     """Return the share as a percentage with four digits, cut off and not rounded: 99.9949 never looks complete."""
     if not expected:
         return ""
-    shown = ingested * 1_000_000 // expected
-    return f" ({shown // 10_000}.{shown % 10_000:04d} %)"
+    share = ingested * 1_000_000 // expected
+    return f" ({share // 10_000}.{share % 10_000:04d} %)"
 
 
 def combined(states: Mapping[WindowState, int], expected: int) -> WindowState:

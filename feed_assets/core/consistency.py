@@ -31,8 +31,8 @@ def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | N
     Pins belong together if they do so by what each was built from, or by what rows like theirs are made of now.
     """
     pins = sorted(pins)
-    found = _conflict(pins, built_from, newest)
-    return found if found and _conflict(pins, built_from, {}) else None
+    conflict = _conflict(pins, built_from, newest)
+    return conflict if conflict and _conflict(pins, built_from, {}) else None
 
 
 def belong_together(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> bool:
@@ -46,9 +46,9 @@ def belong_together(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) 
 def of_one_origin(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> list[list[Pin]]:
     """Return groups of pins that lead back to the same sources by the same key: each is from one pipeline."""
     groups: dict[tuple[str, frozenset[Partition]], list[Pin]] = {}
-    made = {partition for (partition, _), some in built_from.items() if some}
+    derived = {partition for (partition, _), some in built_from.items() if some}
     for pin in sorted(pins):
-        sources = frozenset(_traced(pin, built_from, newest).keys() - made)
+        sources = frozenset(_traced(pin, built_from, newest).keys() - derived)
         groups.setdefault((pin.partition.key, sources), []).append(pin)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -60,21 +60,23 @@ _Trace = Mapping[Partition, Mapping[str, str]]
 def _conflict(pins: Sequence[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
     traces = {pin: _traced(pin, built_from, newest) for pin in pins}
     for one, other in combinations(pins, 2):
-        mine, theirs = traces[one], traces[other]
-        differing = [each for each in mine.keys() & theirs.keys() if mine[each].keys() != theirs[each].keys()]
+        one_trace, other_trace = traces[one], traces[other]
+        differing = [
+            each for each in one_trace.keys() & other_trace.keys() if one_trace[each].keys() != other_trace[each].keys()
+        ]
         if differing:
-            return _in_words(one, other, _source(differing, built_from), mine, theirs)
+            return _in_words(one, other, _source(differing, built_from), one_trace, other_trace)
     return None
 
 
 def _source(differing: Sequence[Partition], built_from: BuiltFrom) -> Partition:
     """Return the partition to name: one that was made of nothing, if there is one."""
-    made = {partition for (partition, _), pins in built_from.items() if pins}
-    return min(differing, key=lambda each: (each in made, each))
+    derived = {partition for (partition, _), pins in built_from.items() if pins}
+    return min(differing, key=lambda each: (each in derived, each))
 
 
-def _in_words(one: Pin, other: Pin, source: Partition, mine: _Trace, theirs: _Trace) -> str:
-    led = " and ".join(" and ".join(sorted(trace[source].values())) for trace in (mine, theirs))
+def _in_words(one: Pin, other: Pin, source: Partition, one_trace: _Trace, other_trace: _Trace) -> str:
+    led = " and ".join(" and ".join(sorted(trace[source].values())) for trace in (one_trace, other_trace))
     return (
         f"{one.partition} {one.update_id} and {other.partition} {other.update_id} do not belong together: they lead "
         f"back to different updates of {source}, {led}"
@@ -82,16 +84,16 @@ def _in_words(one: Pin, other: Pin, source: Partition, mine: _Trace, theirs: _Tr
 
 
 def _traced(pin: Pin, built_from: BuiltFrom, newest: Newest) -> _Trace:
-    found: dict[Partition, dict[str, str]] = {}
-    left, visited = [pin], set[tuple[Partition, str]]()
-    while left:
-        each = left.pop()
-        found.setdefault(each.partition, {})[_data(each)] = each.update_id
+    trace: dict[Partition, dict[str, str]] = {}
+    pending, visited = [pin], set[tuple[Partition, str]]()
+    while pending:
+        each = pending.pop()
+        trace.setdefault(each.partition, {})[_data(each)] = each.update_id
         key = (each.partition, _speaker(each, newest).update_id)
         if key not in visited:
             visited.add(key)
-            left += [made_of for made_of in built_from.get(key, ()) if made_of.partition.key == pin.partition.key]
-    return found
+            pending += [made_of for made_of in built_from.get(key, ()) if made_of.partition.key == pin.partition.key]
+    return trace
 
 
 def _speaker(pin: Pin, newest: Newest) -> Pin:

@@ -212,8 +212,8 @@ def _line_end(text: str, dialect: CsvDialect) -> Literal["\n", "\r", "\r\r\n"]:
     """Return the end of the first record: LF also if it is CR LF, or if there is none."""
     quote = re.escape(dialect.quote or "")
     in_quotes = rf"|{quote}[^{quote}]*{quote}" if quote else ""
-    found = re.match(rf"(?>(?:[^{quote}\r\n]{in_quotes})+)(\r\r\n|\r(?!\n|\Z))", text)
-    return "\n" if found is None else "\r" if found[1] == "\r" else "\r\r\n"
+    match = re.match(rf"(?>(?:[^{quote}\r\n]{in_quotes})+)(\r\r\n|\r(?!\n|\Z))", text)
+    return "\n" if match is None else "\r" if match[1] == "\r" else "\r\r\n"
 
 
 def _outside_quotes(text: str, dialect: CsvDialect) -> str:
@@ -236,15 +236,15 @@ def _header_problem(fields: Sequence[str], names: Sequence[str], dialect: CsvDia
         return hint
     bare = [field.strip(" \t") for field in fields]
     if fields != bare and _is_alike([_without_quotes(field, dialect.quote) for field in bare], names):
-        shown = dialect.delimiter.join(fields)
-        return f"blanks stand before or after names in its header: found `{shown}`. Have the producer write none"
+        header = dialect.delimiter.join(fields)
+        return f"blanks stand before or after names in its header: found `{header}`. Have the producer write none"
     for quote in sorted({'"', "'"} - {dialect.quote}):
         if _is_alike([_without_quotes(field.strip(), quote) for field in fields], names):
             return f"the names in its header stand between {quote}: {_declare('quote', quote)}"
-    wanted, found = dialect.delimiter.join(names), dialect.delimiter.join(fields)
+    expected, header_text = dialect.delimiter.join(names), dialect.delimiter.join(fields)
     is_data = not {*map(str.lower, names)} & {*map(str.lower, fields)}
     hint = f"; without a header {_declare('header', False)}" if is_data else ""
-    return f"its header is {found}: expected {wanted}{_differences(fields, names)}{hint}"
+    return f"its header is {header_text}: expected {expected}{_differences(fields, names)}{hint}"
 
 
 def _without_quotes(field: str, quote: str | None) -> str:
@@ -257,17 +257,17 @@ def _differences(fields: Sequence[str], names: Sequence[str]) -> str:
         return ""
     if len(fields) != len(names):
         lacking, further = _not_in(fields, names), _not_in(names, fields)
-        what = [f"lacking {', '.join(lacking)}"] * bool(lacking)
-        what += [f"not expected {', '.join(further)}"] * bool(further)
-        return f" ({'; '.join([f'{len(fields)} names, expected {len(names)}', *what])})"
+        phrases = [f"lacking {', '.join(lacking)}"] * bool(lacking)
+        phrases += [f"not expected {', '.join(further)}"] * bool(further)
+        return f" ({'; '.join([f'{len(fields)} names, expected {len(names)}', *phrases])})"
     pairs = enumerate(zip(fields, names, strict=True), 1)
     wrong = [f"column {at} is {field}, expected {name}" for at, (field, name) in pairs if field.lower() != name.lower()]
     return f" ({'; '.join(wrong)})"
 
 
-def _not_in(others: Sequence[str], names: Sequence[str]) -> list[str]:
+def _not_in(other_names: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the names that are not among others, whatever their case."""
-    lower = {*map(str.lower, others)}
+    lower = {*map(str.lower, other_names)}
     return [name for name in names if name.lower() not in lower]
 
 
@@ -282,13 +282,13 @@ def _other_delimiter(fields: Sequence[str], names: Sequence[str], dialect: CsvDi
     if len(fields) != 1 or len(names) == 1:
         return None
     counts = {each: fields[0].count(each) for each in DELIMITERS if each != dialect.delimiter}
-    wanted = len(names) - 1
-    delimiter = max(counts, key=lambda each: (counts[each] == wanted, counts[each]))
-    if not counts[delimiter] or (not dialect.header and counts[delimiter] != wanted):
+    expected_count = len(names) - 1
+    delimiter = max(counts, key=lambda each: (counts[each] == expected_count, counts[each]))
+    if not counts[delimiter] or (not dialect.header and counts[delimiter] != expected_count):
         return None
     times = f"{counts[delimiter]} time{'s' * (counts[delimiter] != 1)}"
-    shown = repr(delimiter)[1:-1]
-    return f"found one column; {where} contains `{shown}` {times}: {_declare('delimiter', delimiter)}"
+    escaped = repr(delimiter)[1:-1]
+    return f"found one column; {where} contains `{escaped}` {times}: {_declare('delimiter', delimiter)}"
 
 
 def _is_alike(fields: Sequence[str], names: Sequence[str]) -> bool:

@@ -17,10 +17,10 @@ def data_version(columns: Sequence[tuple[str, str]], values: Mapping[str, int | 
     return sha256("".join(lines + numbers).encode()).hexdigest()[:32]
 
 
-def combined(some: Sequence[Mapping[str, int | None]]) -> dict[str, int]:
+def combined(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int]:
     """Return the parts of the digest of all rows, from those of some sets of rows."""
     total = dict(NO_ROWS)
-    for each in some:
+    for each in parts:
         for name in NO_ROWS:
             value = each[name] or 0
             total[name] = total[name] ^ value if name == "_xor" else total[name] + value

@@ -61,12 +61,12 @@ def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
         seconds = groups.pop(each.code_version, list[float]())  # Put in again: at the end.
         seconds.append(each.seconds)
         groups[each.code_version] = seconds
-    found: list[Trend] = []
+    trends: list[Trend] = []
     for version, seconds in groups.items():
-        middle, last = median(seconds), found[-1] if found else None
+        middle, last = median(seconds), trends[-1] if trends else None
         change = (middle - last.median) / last.median if last and last.median else None
-        found.append(Trend(version, len(seconds), middle, _p95(seconds), change, last.code_version if last else None))
-    return tuple(found)
+        trends.append(Trend(version, len(seconds), middle, _p95(seconds), change, last.code_version if last else None))
+    return tuple(trends)
 
 
 def compared(trends: Sequence[Trend], least: int = UPDATES_COMPARED) -> DurationComparison | None:

@@ -15,8 +15,8 @@ class FeedAssetsError(Exception):
     """The file and line of the user's code that the error is about: where a declaration stands."""
 
     def __str__(self) -> str:
-        said = super().__str__()
-        return f"{self.place}: {said}" if self.place else said
+        message = super().__str__()
+        return f"{self.place}: {message}" if self.place else message
 
 
 class InvalidName(FeedAssetsError):
@@ -285,5 +285,5 @@ class DemoFailed(FeedAssetsError):
 
 def in_short(error: Exception) -> str:
     """Return an error in one line, without secrets: ours in its own words, any other with its class."""
-    said = shown(str(error).strip().partition("\n")[0])
-    return said if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {said}"
+    message = shown(str(error).strip().partition("\n")[0])
+    return message if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {message}"

@@ -149,8 +149,8 @@ class Recorded:
     @property
     def parents(self) -> tuple[str, ...]:
         """Return the correlation ids that went into its own, if there were several."""
-        told = self.context.get(PARENTS)  # Any type, in events recorded before types were checked.
-        return tuple(map(str, cast(list[object], told))) if isinstance(told, list) else ()
+        parent_ids = self.context.get(PARENTS)  # Any type, in events recorded before types were checked.
+        return tuple(map(str, cast(list[object], parent_ids))) if isinstance(parent_ids, list) else ()
 
     @property
     def interval(self) -> Interval:
@@ -188,13 +188,13 @@ def _text_of(utc: datetime) -> str:
 
 def decode(text: str) -> Marker:
     """Return the marker that `encode` made `text` of. Raise InvalidEvent for any other text."""
-    found = _ENCODED.fullmatch(text)
-    if found and found["number"]:
+    match = _ENCODED.fullmatch(text)
+    if match and match["number"]:
         return int(text)
     # Years were once written without their zeros: ledgers may hold such texts.
-    moment = parse_update_id(found["second"].zfill(_ID_LENGTH)) if found else None
-    if found and moment:
-        return moment.replace(microsecond=int(found["micro"] or 0))
+    moment = parse_update_id(match["second"].zfill(_ID_LENGTH)) if match else None
+    if match and moment:
+        return moment.replace(microsecond=int(match["micro"] or 0))
     raise InvalidEvent(f"{text!r} is no marker: expected an update id such as 20101201.000000, or {_DIGITS} digits.")
 
 

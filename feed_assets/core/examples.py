@@ -50,9 +50,9 @@ def in_words(expected: Any) -> str:
 
 def _union_in_words(parts: Sequence[Any]) -> str:
     """Return alternatives in words: None first if it could be read as one of what a container holds."""
-    others = [each for each in parts if each is not NoneType]
-    words = [in_words(each) for each in others]
-    if len(others) < len(parts) and any(map(_holds_others, others)):
+    alternatives = [each for each in parts if each is not NoneType]
+    words = [in_words(each) for each in alternatives]
+    if len(alternatives) < len(parts) and any(map(_holds_others, alternatives)):
         return f"None, or {_joined(words)}"
     return _joined([in_words(each) for each in parts])
 
@@ -75,7 +75,7 @@ def _plain(expected: Any) -> str:
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(expected))
 
 
-def cure(name: str, given: Any, wrong: Any, expected: Any) -> str:
+def cure(name: str, argument: Any, wrong: Any, expected: Any) -> str:
     """Return how an argument is written in place of a given value, which is or holds a wrong one.
 
     Return an empty text if the expectation states it already.
@@ -87,7 +87,7 @@ def cure(name: str, given: Any, wrong: Any, expected: Any) -> str:
     if isinstance(wrong, str) and (near := _nearest(wrong, expected)):
         return f" Write {name}={near!r}."
     parts = get_args(expected) if get_origin(expected) in (Union, UnionType) else ()
-    like_it = [each for each in parts if isinstance(get_origin(each), type) and isinstance(given, get_origin(each))]
+    like_it = [each for each in parts if isinstance(get_origin(each), type) and isinstance(argument, get_origin(each))]
     code = _code(like_it[0] if like_it else expected, wrong)
     return f" Write {name}={code}." if code else ""
 

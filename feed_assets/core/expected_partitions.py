@@ -82,11 +82,11 @@ def not_there(feed: str, expected: Expected, *, is_all: bool) -> str:
     """Return what is missing, in words of bounded length. `is_all`: no more partitions are to be checked."""
     ordered = sorted(expected.missing.items(), key=lambda each: (each[1], each[0]))
     count, named = len(ordered), ", ".join(f"{key} ({words(since)})" for key, since in ordered[:_NAMED])
-    left = count - min(count, _NAMED)
-    more = f" and {left} more" * (left > 0) if is_all else f" and {left} or more others"
-    what = f"{count}{'' if is_all else ' or more'} partition{'s' * (count > 1)}"
+    further_count = count - min(count, _NAMED)
+    suffix = f" and {further_count} more" * (further_count > 0) if is_all else f" and {further_count} or more others"
+    subject = f"{count}{'' if is_all else ' or more'} partition{'s' * (count > 1)}"
     return (
-        f"{what} of {feed} {'are' if count > 1 else 'is'} not there: {named}{more}. Ask its owner. If one will never "
+        f"{subject} of {feed} {'are' if count > 1 else 'is'} not there: {named}{suffix}. Ask its owner. If one will never "
         f"come, say so: `feed-assets state close {feed} {ordered[0][0]} --why …`."
     )
 

@@ -37,11 +37,11 @@ PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 """Endings of the names of packed files."""
 
 
-def check_segment(text: str, what: str) -> str:
+def check_segment(text: str, label: str) -> str:
     """Return `text` if it can be one segment of an object's key in every store, else raise InvalidName."""
     if not _SEGMENT.fullmatch(text) or ".." in text or len(text) > 200 or text.endswith((" ", ".")):
         raise InvalidName(
-            f"{what} {text!r} cannot be a path segment: expected 1 to 200 ASCII letters, digits or any of "
+            f"{label} {text!r} cannot be a path segment: expected 1 to 200 ASCII letters, digits or any of "
             "' ._:=@+-', beginning with a letter or digit, without '..'. Rename it."
         )
     return text
@@ -57,8 +57,8 @@ class Version:
     @classmethod
     def parse(cls, text: str) -> "Version | None":
         """Return the version that `text` is, or None if it is something else."""
-        found = _VERSION.fullmatch(text)
-        return cls(int(found[1]), int(found[2])) if found else None
+        match = _VERSION.fullmatch(text)
+        return cls(int(match[1]), int(match[2])) if match else None
 
     @classmethod
     def near(cls, text: str) -> "Version | None":
@@ -66,8 +66,8 @@ class Version:
 
         A correct version is near itself.
         """
-        found = _LIKE_VERSION.fullmatch(text)
-        return cls(int(found[1] or found[2] or found[4]), int(found[3] or found[5] or 0)) if found else None
+        match = _LIKE_VERSION.fullmatch(text)
+        return cls(int(match[1] or match[2] or match[4]), int(match[3] or match[5] or 0)) if match else None
 
     def __str__(self) -> str:
         return f"v{self.major}.{self.minor}"
@@ -103,9 +103,9 @@ class Feed:
 
 def newer_versions(feeds: Iterable[Feed]) -> dict[Feed, Feed]:
     """Return the newest version of the same name for each feed that is not the newest."""
-    known = sorted(feeds)
-    newest = {feed.name: feed for feed in known}
-    return {feed: newest[feed.name] for feed in known if feed != newest[feed.name]}
+    ordered = sorted(feeds)
+    newest = {feed.name: feed for feed in ordered}
+    return {feed: newest[feed.name] for feed in ordered if feed != newest[feed.name]}
 
 
 @lru_cache(maxsize=4096)  # Thousands of rows name a few feeds.
@@ -198,9 +198,9 @@ def update_id(moment: datetime) -> str:
     return f"{utc.year:04d}{utc:%m%d.%H%M%S}"  # `%Y` leaves out the zeros of early years on Linux.
 
 
-def next_update_id(now: datetime, taken: Iterable[str]) -> str:
+def next_update_id(now: datetime, existing_ids: Iterable[str]) -> str:
     """Return an id for `now`, or one second after the newest taken one: a slow clock must not hide new data."""
-    newest = max((moment for moment in map(parse_update_id, taken) if moment), default=None)
+    newest = max((moment for moment in map(parse_update_id, existing_ids) if moment), default=None)
     if newest and newest >= _LAST:
         raise UpdateAbandoned(f"Update {update_id(newest)} is there: no greater id exists. Remove that update.")
     return update_id(max(now, newest + timedelta(seconds=1)) if newest else now)

@@ -33,8 +33,8 @@ def format_of(key: str) -> Format | None:
 
 def formats_of(files: Iterable[File]) -> list[Format]:
     """Return the formats that the names of files end in, each once."""
-    found: dict[Format, None] = {form: None for file in files if (form := format_of(file.key))}
-    return [*found]
+    formats: dict[Format, None] = {form: None for file in files if (form := format_of(file.key))}
+    return [*formats]
 
 
 def _check_names(update: Update) -> None:

@@ -78,8 +78,10 @@ class Case:
     def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:
         newest = [pin for pin in pins if pin.partition not in self._kept]
         consumed = [pin for pin in self.built.consumed if pin.partition not in self._kept]
-        same = same_rows(newest, consumed)
-        newest, consumed = ([pin for pin in each if pin.partition.parent not in same] for each in (newest, consumed))
+        unchanged = same_rows(newest, consumed)
+        newest, consumed = (
+            [pin for pin in each if pin.partition.parent not in unchanged] for each in (newest, consumed)
+        )
         return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:
@@ -89,8 +91,8 @@ class Case:
         if upto is None or came is None or update_id(came) <= upto:
             return pin
         consumed = next((each for each in self.built.consumed if each.partition == at), None)
-        found = self.facts.counted.get((at, upto))
-        return found if found and (not consumed or found.update_id > consumed.update_id) else consumed
+        counted = self.facts.counted.get((at, upto))
+        return counted if counted and (not consumed or counted.update_id > consumed.update_id) else consumed
 
     @cached_property
     def backfilled(self) -> frozenset[Partition]:
@@ -141,9 +143,9 @@ class Case:
     @cached_property
     def tried(self) -> tuple[Attempt, ...]:
         """Return the attempts on these inputs, with this recipe and Spark configuration, oldest first."""
-        same = pins_digest(self.pins), None
+        digests = pins_digest(self.pins), None
         return tuple(
-            each for each in self.built.attempts if each.made_with == self.need.made_with and each.pins in same
+            each for each in self.built.attempts if each.made_with == self.need.made_with and each.pins in digests
         )
 
 
@@ -192,9 +194,9 @@ def _enough(case: Case) -> tuple[datetime | None, list[str]]:
     waits, needed = case.need.waits, case.need.needed
     if waits.after is None or not waits.may_lack(needed, case.lacking):
         nothing_of = some(sorted(map(str, waits.nothing_of(needed, case.lacking))), NAMED)
-        said = f"{waits.said} are enough, {len(needed - case.lacking)} are there"
-        more = f", and nothing of {nothing_of}, of which there has to be something" if nothing_of else ""
-        return None, [f"{said}{more}"] * bool(waits.after)
+        explanation = f"{waits.said} are enough, {len(needed - case.lacking)} are there"
+        suffix = f", and nothing of {nothing_of}, of which there has to be something" if nothing_of else ""
+        return None, [f"{explanation}{suffix}"] * bool(waits.after)
     return waits.after, [f"from {waits.after:%Y-%m-%d %H:%M:%S} UTC on it goes without, as {waits.said} are enough"]
 
 
@@ -213,8 +215,8 @@ def _news(case: Case) -> Answer | None:
     due = case.choice.due
     if due.waits and not due.slices:
         return Answer(State.WAITS_FOR_PROPAGATION, due.waits)
-    said = f", without {some([*map(str, sorted(case.without))], NAMED)}" if case.without else ""
-    return Answer(State.CURRENT, f"update {case.built.published} was built from the newest inputs{said}")
+    suffix = f", without {some([*map(str, sorted(case.without))], NAMED)}" if case.without else ""
+    return Answer(State.CURRENT, f"update {case.built.published} was built from the newest inputs{suffix}")
 
 
 def is_reprocessed(case: Case) -> bool:
@@ -228,8 +230,8 @@ def _quality(case: Case) -> Answer | None:
     failed = [f"{each.partition} ({why})" for each in read if (why := each.problem(case.facts))]
     if failed:
         waits_for_checks = any(each.checks and each.problem(case.facts) for each in read)
-        what = "the checks that are waited for" if waits_for_checks else "the last audit failed"
-        return Answer(State.WAITS_FOR_QUALITY, f"{what} of {some(failed, NAMED)}")
+        problem = "the checks that are waited for" if waits_for_checks else "the last audit failed"
+        return Answer(State.WAITS_FOR_QUALITY, f"{problem} of {some(failed, NAMED)}")
     if problems := [why for each in case.need.windows if (why := each.problem(case.facts))]:
         return Answer(State.WAITS_FOR_QUALITY, "; ".join(problems))
     if refused := [each.reason for each in case.tried if each.refused]:
@@ -274,14 +276,14 @@ def _history(case: Case) -> Answer | None:
 
     A batch that was replaced by a range is not lost: the range holds its rows.
     """
-    there = {pin.partition for pin in case.pins}
+    pinned = {pin.partition for pin in case.pins}
     for change in case.changes if case.built.published else ():
-        if change.new is None and held_by(change.partition, there):
+        if change.new is None and held_by(change.partition, pinned):
             continue
         pruned, newest = case.facts.pruned.get(change.partition, ""), change.new.update_id if change.new else ""
         if pruned > newest:
-            left = f"only the older {newest} is left" if newest else "none is left"
-            why = f"{change.partition} lost its newest updates, {pruned} before them was pruned, and {left}"
+            remainder = f"only the older {newest} is left" if newest else "none is left"
+            why = f"{change.partition} lost its newest updates, {pruned} before them was pruned, and {remainder}"
             return Answer(State.WAITS_FOR_A_PERSON, why)
     return None
 

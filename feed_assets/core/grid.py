@@ -90,52 +90,52 @@ class Shown:
 Judged = tuple[CellState, str]
 
 
-def judge(known: PartitionFacts, *, is_over: bool) -> Judged:
+def judge(facts: PartitionFacts, *, is_over: bool) -> Judged:
     """Return the shown state of a partition, and why. The first rule that has an answer decides."""
-    return next(found for rule in _RULES if (found := rule(known, is_over)))
+    return next(judged for rule in _RULES if (judged := rule(facts, is_over)))
 
 
-def _running(known: PartitionFacts, _: bool) -> Judged | None:
-    if known.window is WindowState.BACKFILLING and not known.running:
-        return CellState.RUNNING, f"backfilling: {known.window_why}"
-    return (CellState.RUNNING, known.running) if known.running else None
+def _running(facts: PartitionFacts, _: bool) -> Judged | None:
+    if facts.window is WindowState.BACKFILLING and not facts.running:
+        return CellState.RUNNING, f"backfilling: {facts.window_why}"
+    return (CellState.RUNNING, facts.running) if facts.running else None
 
 
-def _closed(known: PartitionFacts, is_over: bool) -> Judged | None:
+def _closed(facts: PartitionFacts, is_over: bool) -> Judged | None:
     """Judge a final partition; a bad one is shown as bad all the same, because it stays so."""
-    if not known.closed:
+    if not facts.closed:
         return None
-    state, why = _bad(known, is_over) or (CellState.CLOSED, "")
-    return state, "; ".join(each for each in (why, known.closed) if each)
+    state, why = _bad(facts, is_over) or (CellState.CLOSED, "")
+    return state, "; ".join(each for each in (why, facts.closed) if each)
 
 
-def _stopped(known: PartitionFacts, _: bool) -> Judged | None:
-    return (CellState.PERSON, known.reason) if known.verdict == State.WAITS_FOR_A_PERSON else None
+def _stopped(facts: PartitionFacts, _: bool) -> Judged | None:
+    return (CellState.PERSON, facts.reason) if facts.verdict == State.WAITS_FOR_A_PERSON else None
 
 
-def _bad(known: PartitionFacts, _: bool) -> Judged | None:
+def _bad(facts: PartitionFacts, _: bool) -> Judged | None:
     """Judge quality: a partition is shown as bad also if a waiver of this very problem lets consumers proceed."""
-    is_invalid = known.window is WindowState.INVALID or known.failed
-    if not is_invalid and not known.is_flagged and not known.marked:
+    is_invalid = facts.window is WindowState.INVALID or facts.failed
+    if not is_invalid and not facts.is_flagged and not facts.marked:
         return None
-    why = known.failed or known.marked or known.window_why
-    problem, who, because = known.waiver or ("", "", "")
-    waived = f"; waived by {who}: {because}" if known.waiver and is_waived(why, problem) else ""
+    why = facts.failed or facts.marked or facts.window_why
+    problem, author, because = facts.waiver or ("", "", "")
+    waived = f"; waived by {author}: {because}" if facts.waiver and is_waived(why, problem) else ""
     return (CellState.INVALID if is_invalid else CellState.ISSUE), why + waived
 
 
-def _waits(known: PartitionFacts, is_over: bool) -> Judged | None:
-    is_there = known.published or known.window in DONE
+def _waits(facts: PartitionFacts, is_over: bool) -> Judged | None:
+    is_there = facts.published or facts.window in DONE
     if not is_over and not is_there:
         return CellState.LATER, ""
-    if known.verdict:
-        return (CellState.LATE if known.published else CellState.WAITING), known.reason
-    return (CellState.WAITING, known.window_why) if known.window is WindowState.OPEN else None
+    if facts.verdict:
+        return (CellState.LATE if facts.published else CellState.WAITING), facts.reason
+    return (CellState.WAITING, facts.window_why) if facts.window is WindowState.OPEN else None
 
 
-def _rest(known: PartitionFacts, _: bool) -> Judged:
-    if known.published or known.window in DONE:
-        return CellState.COMPLETE, known.window_why
+def _rest(facts: PartitionFacts, _: bool) -> Judged:
+    if facts.published or facts.window in DONE:
+        return CellState.COMPLETE, facts.window_why
     return CellState.MISSING, "nothing has come for it"
 
 
@@ -195,37 +195,37 @@ class Cell:
         return first.partition.key.partition("/")[0] if first.start or len(self.shown) == 1 else ""
 
 
-def cells(shown: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
+def cells(partitions: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
     """Return the cells of a row, in order: a partition has the columns of its time, those in one share a cell."""
-    found: list[tuple[int, int, list[Shown]]] = []
+    groups: list[tuple[int, int, list[Shown]]] = []
     reached = 0
-    for each in sorted(shown, key=_by_time):
+    for each in sorted(partitions, key=_by_time):
         first, last = slots.columns(each.start, each.end)
         if last > reached:
-            found.append((max(first, reached), last, [each]))
+            groups.append((max(first, reached), last, [each]))
             reached = last
-        elif found:
-            found[-1][2].append(each)
-    return tuple(Cell(first, last - first, tuple(held)) for first, last, held in found)
+        elif groups:
+            groups[-1][2].append(each)
+    return tuple(Cell(first, last - first, tuple(held)) for first, last, held in groups)
 
 
-def periods(shown: Iterable[Shown]) -> tuple[Cell, ...]:
+def periods(partitions: Iterable[Shown]) -> tuple[Cell, ...]:
     """Return a cell for each period of one row, in order, without periods that are not over and have nothing yet."""
     by_period: dict[tuple[datetime | None, datetime | None], list[Shown]] = {}
-    for each in sorted(shown, key=_by_time):
+    for each in sorted(partitions, key=_by_time):
         if each.state is not CellState.LATER:
             by_period.setdefault((each.start, each.end), []).append(each)
     return tuple(Cell(number, 1, tuple(held)) for number, held in enumerate(by_period.values()))
 
 
-def worst_first(shown: Iterable[Shown]) -> int:
+def worst_first(partitions: Iterable[Shown]) -> int:
     """Return a key that sorts rows: those with a state that needs a person are first."""
     order = {state: number for number, state in enumerate(CellState)}
-    return min((order[each.state] for each in shown), default=len(order))
+    return min((order[each.state] for each in partitions), default=len(order))
 
 
-def _by_time(shown: Shown) -> tuple[bool, datetime, str]:
-    return shown.start is not None, shown.start or datetime.min.replace(tzinfo=UTC), shown.partition.key
+def _by_time(partition: Shown) -> tuple[bool, datetime, str]:
+    return partition.start is not None, partition.start or datetime.min.replace(tzinfo=UTC), partition.partition.key
 
 
 @dataclass(frozen=True)
@@ -245,16 +245,16 @@ class Reason:
         return min((each.since for each in self.shown if each.since), default=None)
 
 
-def reasons(shown: Iterable[Shown]) -> list[Reason]:
+def reasons(partitions: Iterable[Shown]) -> list[Reason]:
     """Return why the partitions of one row are in their states, without those that are as they should be.
 
     States that a person has to mend have a line for each reason, the others one for each verdict.
     """
-    found: dict[tuple[CellState, str | None], list[Shown]] = {}
-    for each in sorted(shown, key=_by_time):
+    groups: dict[tuple[CellState, str | None], list[Shown]] = {}
+    for each in sorted(partitions, key=_by_time):
         if each.state not in QUIET:
-            found.setdefault((each.state, each.why if each.state in _EACH else each.verdict), []).append(each)
-    return [Reason(tuple(held)) for held in found.values()]
+            groups.setdefault((each.state, each.why if each.state in _EACH else each.verdict), []).append(each)
+    return [Reason(tuple(held)) for held in groups.values()]
 
 
 _EACH = (CellState.PERSON, CellState.INVALID, CellState.CLOSED)
@@ -269,17 +269,17 @@ class Hole:
     why: str
 
 
-def holes(shown: Iterable[Shown]) -> list[Hole]:
+def holes(partitions: Iterable[Shown]) -> list[Hole]:
     """Return the partitions of one row that are missing before one that is there; consecutive ones are one hole."""
-    ordered = sorted((each for each in shown if each.start), key=_by_time)
-    there = [number for number, each in enumerate(ordered) if each.state in _THERE]
-    found: list[Hole] = []
-    for each in ordered[: there[-1]] if there else ():
+    ordered = sorted((each for each in partitions if each.start), key=_by_time)
+    present = [number for number, each in enumerate(ordered) if each.state in _THERE]
+    gaps: list[Hole] = []
+    for each in ordered[: present[-1]] if present else ():
         if each.state in _ABSENT and each.end:
-            joins = bool(found) and found[-1].end == each.start
-            start, why = (found[-1].start, found[-1].why) if joins else (each.start, each.why)
-            found[len(found) - joins :] = [Hole(start, each.end, why)]
-    return found
+            joins = bool(gaps) and gaps[-1].end == each.start
+            start, why = (gaps[-1].start, gaps[-1].why) if joins else (each.start, each.why)
+            gaps[len(gaps) - joins :] = [Hole(start, each.end, why)]
+    return gaps
 
 
 _THERE = (CellState.COMPLETE, CellState.LATE, CellState.ISSUE, CellState.CLOSED)

@@ -137,10 +137,10 @@ def in_order(
     """Return partitions after those that each is made of, and among those that are free the least place first."""
     sorter = TopologicalSorter(after)
     sorter.prepare()
-    free, found = list[tuple[tuple[float, ...], Partition]](), list[Partition]()
+    free, ordered = list[tuple[tuple[float, ...], Partition]](), list[Partition]()
     while sorter.is_active():
         for each in sorter.get_ready():
             heappush(free, (place(each), each))
-        found.append(heappop(free)[1])
-        sorter.done(found[-1])
-    return found
+        ordered.append(heappop(free)[1])
+        sorter.done(ordered[-1])
+    return ordered

@@ -47,8 +47,8 @@ class UpdateInput:
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:
         """Return what is read now."""
-        found = [choice.pins.get(each, facts.newest.get(each)) for each in self.members(facts)]
-        return tuple(pin for pin in found if pin)
+        candidates = [choice.pins.get(each, facts.newest.get(each)) for each in self.members(facts)]
+        return tuple(pin for pin in candidates if pin)
 
     def missing(self, facts: Facts, choice: Choice) -> str | None:
         """Return what is waited for, if there is nothing to read."""
@@ -59,8 +59,10 @@ class UpdateInput:
         reached = facts.reached.get(self.partition)
         if self.beyond is None or self.missing(facts, choice) or (reached and reached >= self.beyond.upto):
             return None
-        known = f"go up to {reached:%Y-%m-%d %H:%M:%S} UTC" if reached else "do not say up to when they go"
-        return f"the data of {self.partition} {known}, expected {self.beyond.upto:%Y-%m-%d %H:%M:%S} UTC or later"
+        reached_text = f"go up to {reached:%Y-%m-%d %H:%M:%S} UTC" if reached else "do not say up to when they go"
+        return (
+            f"the data of {self.partition} {reached_text}, expected {self.beyond.upto:%Y-%m-%d %H:%M:%S} UTC or later"
+        )
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:
         """Return whether something of it is there, if only on its way through a pipeline."""
@@ -189,8 +191,8 @@ class WindowInput:
             if not _known(facts, each[1]).pin(each[1])
         ]
         named = [f"{each.grain} {each.key} of {self._whose} {_known(facts, at).said}" for each, at in lacking[:NAMED]]
-        more = f"; and {len(lacking) - NAMED} more of {len(self.windows)} windows" if len(lacking) > NAMED else ""
-        return "; ".join(named) + more if named else None
+        suffix = f"; and {len(lacking) - NAMED} more of {len(self.windows)} windows" if len(lacking) > NAMED else ""
+        return "; ".join(named) + suffix if named else None
 
     @property
     def needed(self) -> tuple[Partition, ...]:
@@ -207,13 +209,13 @@ class WindowInput:
         """Return what is wrong with windows that are read."""
         if self.ignores_quality:
             return None
-        there = [
+        read_windows = [
             (each, at) for each, at in zip(self.span.windows, self.windows, strict=True) if self._is_read(facts, at)
         ]
-        said = "of {}:" if self.checks else "of {}"
+        template = "of {}:" if self.checks else "of {}"
         named = [
-            f"{each.grain} {each.key} {said.format(self._whose)} {why}"
-            for each, at in there
+            f"{each.grain} {each.key} {template.format(self._whose)} {why}"
+            for each, at in read_windows
             if (why := self._wrong(facts, at))
         ]
         return "; ".join(named[:NAMED]) or None
@@ -222,10 +224,10 @@ class WindowInput:
         return not self.is_partial or _known(facts, window).pin(window) is not None
 
     def _wrong(self, facts: Facts, window: Partition) -> str | None:
-        known = _known(facts, window)
+        recorded = _known(facts, window)
         if self.checks:
             return of_checks(facts, window, self.checks, frozenset(self.checks if self.counted else ()))
-        return known.said if known.is_bad and not is_waived(known.why, facts.waived.get(window)) else None
+        return recorded.said if recorded.is_bad and not is_waived(recorded.why, facts.waived.get(window)) else None
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
         """Return whether all of them are complete."""
@@ -242,11 +244,9 @@ class WindowInput:
 
     def caveat(self, facts: Facts) -> str | None:
         """Return what is read before its windows are known, if something is."""
-        if not self._is_skipped(facts) or not (mine := self._counted_by_nobody(facts)):
+        if not self._is_skipped(facts) or not (uncounted := self._counted_by_nobody(facts)):
             return None
-        return (
-            f"the newest update of {some([*map(str, mine)], NAMED)} is not counted yet, the run that reads it does so"
-        )
+        return f"the newest update of {some([*map(str, uncounted)], NAMED)} is not counted yet, the run that reads it does so"
 
     @property
     def _whose(self) -> str:
@@ -254,17 +254,17 @@ class WindowInput:
 
 
 def of_checks(
-    facts: Facts, partition: Partition, checks: tuple[str, ...], made: frozenset[str] = frozenset()
+    facts: Facts, partition: Partition, checks: tuple[str, ...], performed: frozenset[str] = frozenset()
 ) -> str | None:
     """Return why readers that heed only these checks cannot read a partition: a missing result is no pass.
 
     A waiver holds for all checks that had failed when it was given: it ends when a check fails anew.
     """
-    found = [(name, facts.checks.get((partition, name), "" if name in made else None)) for name in checks]
-    unknown = [name for name, why in found if why is None]
-    said = [f"nobody has said yet what check {some(unknown, NAMED)} finds"] if unknown else []
-    failed = [f"check {name}: {why}" for name, why in found if why and partition not in facts.waived]
-    return "; ".join([*said, *failed]) or None
+    results = [(name, facts.checks.get((partition, name), "" if name in performed else None)) for name in checks]
+    unknown = [name for name, why in results if why is None]
+    pending = [f"nobody has said yet what check {some(unknown, NAMED)} finds"] if unknown else []
+    failed = [f"check {name}: {why}" for name, why in results if why and partition not in facts.waived]
+    return "; ".join([*pending, *failed]) or None
 
 
 _NOTHING = KnownWindow()

@@ -61,20 +61,20 @@ def check_partition(partition: Partition) -> Partition:
     return partition
 
 
-def _check_name(what: str, text: str, path: str) -> None:
+def _check_name(label: str, text: str, path: str) -> None:
     size, segments = len(text.encode()), path.count("/") + 1
     if size > NAME_BYTES or segments > SEGMENTS:
         raise InvalidName(
-            f"{what} {text[:60]!r}… has {size} bytes and {segments} segments: expected at most {NAME_BYTES} and "
+            f"{label} {text[:60]!r}… has {size} bytes and {segments} segments: expected at most {NAME_BYTES} and "
             f"{SEGMENTS}. Use a shorter one."
         )
 
 
-def check_line(what: str, text: str, size: int) -> None:
+def check_line(label: str, text: str, size: int) -> None:
     """Raise InvalidName unless a person's words are one printable line that is not blank, of at most so many bytes."""
     if not text.strip() or not text.isprintable() or len(text.encode(errors="replace")) > size:
         raise InvalidName(
-            f"{what}: found {brief(text)}, expected a line of printable characters, not blank, of up to {size} bytes."
+            f"{label}: found {brief(text)}, expected a line of printable characters, not blank, of up to {size} bytes."
         )
 
 

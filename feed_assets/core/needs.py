@@ -77,8 +77,10 @@ class Need:
     @property
     def optional(self) -> frozenset[Partition]:
         """Return the partitions that are read if they have a valid update, and not waited for."""
-        found = (each for each in self.inputs if isinstance(each, UpdateInput) and not isinstance(each, TableInput))
-        return frozenset(each.partition for each in found if not each.is_required)
+        update_inputs = (
+            each for each in self.inputs if isinstance(each, UpdateInput) and not isinstance(each, TableInput)
+        )
+        return frozenset(each.partition for each in update_inputs if not each.is_required)
 
     @property
     def tables(self) -> frozenset[Feed]:
@@ -98,19 +100,20 @@ class Need:
         """Return the source that a partition, batch or window grows with; one that is no input any more grows alone."""
         if window := address_of(partition):
             return InputSource(partition.feed, f"{window.grain}@/{window.sub_partition}")
-        known = self._sources.get(partition) or (partition.parent and self._sources.get(partition.parent))
-        return known or InputSource(partition.feed, partition.key)
+        source = self._sources.get(partition) or (partition.parent and self._sources.get(partition.parent))
+        return source or InputSource(partition.feed, partition.key)
 
     @cached_property
     def _sources(self) -> dict[Partition, InputSource]:
-        found = [each for each in self.inputs if isinstance(each, UpdateInput)]
+        update_inputs = [each for each in self.inputs if isinstance(each, UpdateInput)]
         return {
-            each.partition: InputSource(each.partition.feed, each.keys, isinstance(each, SetInput)) for each in found
+            each.partition: InputSource(each.partition.feed, each.keys, isinstance(each, SetInput))
+            for each in update_inputs
         }
 
     def backfilled(self, facts: Facts, since: int, consumed: Iterable[Pin] = ()) -> frozenset[Partition]:
         """Return the windows that were backfilled since they were read: without a pin, after the log number `since`."""
         read = {pin.partition: int(pin.update_id) for pin in consumed if pin.partition in facts.windows}
-        known = {at: facts.windows[at] for each in self.windows for at in each.windows if at in facts.windows}
-        states = {at: each.changed for at, each in known.items() if each.state is WindowState.BACKFILLED}
+        recorded = {at: facts.windows[at] for each in self.windows for at in each.windows if at in facts.windows}
+        states = {at: each.changed for at, each in recorded.items() if each.state is WindowState.BACKFILLED}
         return frozenset(at for at, changed in states.items() if changed > read.get(at, since))

@@ -35,8 +35,8 @@ class Steps:
     @classmethod
     def of(cls, text: str | None) -> "Steps":
         """Return the steps of a text that `text` made."""
-        found: list[tuple[int, int]] = json.loads(text) if text else []
-        return cls(dict(found))
+        pairs: list[tuple[int, int]] = json.loads(text) if text else []
+        return cls(dict(pairs))
 
     @property
     def text(self) -> str:
@@ -81,40 +81,40 @@ class Steps:
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
     """Return ranges in order as they are, those that follow each other as one."""
-    found: list[Range] = []
+    merged: list[Range] = []
     for first, last in ranges:
-        if found and found[-1][1] + 1 == first:
-            found[-1] = found[-1][0], last
+        if merged and merged[-1][1] + 1 == first:
+            merged[-1] = merged[-1][0], last
         else:
-            found.append((first, last))
-    return found
+            merged.append((first, last))
+    return merged
 
 
 def hull_of(hulls: Iterable[Range | None]) -> Range | None:
     """Return the least and the greatest offset of several ranges."""
-    known = [each for each in hulls if each]
-    return (min(first for first, _ in known), max(last for _, last in known)) if known else None
+    ranges = [each for each in hulls if each]
+    return (min(first for first, _ in ranges), max(last for _, last in ranges)) if ranges else None
 
 
 def whole(offsets: str | None) -> Ranges:
     """Return the ranges that a report names for all of its windows together."""
-    found: dict[str, Range] | list[Any] = json.loads(offsets) if offsets else {}
-    return {} if isinstance(found, list) else _ranges(found)
+    loaded: dict[str, Range] | list[Any] = json.loads(offsets) if offsets else {}
+    return {} if isinstance(loaded, list) else _ranges(loaded)
 
 
 def by_window(offsets: str | None, windows: Mapping[datetime, int]) -> dict[datetime, Ranges]:
     """Return the ranges that a report names for each window that it has records of."""
-    found: dict[str, Range] | list[tuple[str, dict[str, Range]]] = json.loads(offsets) if offsets else {}
-    if isinstance(found, list):
-        named = {start_at(key): _ranges(ranges) for key, ranges in found}
+    loaded: dict[str, Range] | list[tuple[str, dict[str, Range]]] = json.loads(offsets) if offsets else {}
+    if isinstance(loaded, list):
+        named = {start_at(key): _ranges(ranges) for key, ranges in loaded}
     else:
-        named = dict.fromkeys(windows, _ranges(found))
+        named = dict.fromkeys(windows, _ranges(loaded))
     return {start: named[start] for start, records in windows.items() if records and named.get(start)}
 
 
-def _ranges(found: Mapping[str, Iterable[int]]) -> Ranges:
+def _ranges(loaded: Mapping[str, Iterable[int]]) -> Ranges:
     """Return ranges as JSON has them as pairs."""
-    pairs = {name: tuple(each) for name, each in found.items()}
+    pairs = {name: tuple(each) for name, each in loaded.items()}
     return {name: (pair[0], pair[1]) for name, pair in pairs.items()}
 
 
@@ -125,11 +125,13 @@ def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Ite
     return OffsetProblems(none, f"over-counted: {several}" if several else None)
 
 
-def _said(ranges: Mapping[str, Iterable[Range]], what: str) -> str | None:
+def _said(ranges: Mapping[str, Iterable[Range]], problem: str) -> str | None:
     named = [(name, each) for name in sorted(ranges, key=_in_order) for each in ranges[name]]
-    said = [f"{shown(each)} of partition {name} {'is' if each[0] == each[1] else 'are'} {what}" for name, each in named]
-    more = f"; and {len(said) - NAMED} more ranges" if len(said) > NAMED else ""
-    return "; ".join(said[:NAMED]) + more if said else None
+    phrases = [
+        f"{shown(each)} of partition {name} {'is' if each[0] == each[1] else 'are'} {problem}" for name, each in named
+    ]
+    suffix = f"; and {len(phrases) - NAMED} more ranges" if len(phrases) > NAMED else ""
+    return "; ".join(phrases[:NAMED]) + suffix if phrases else None
 
 
 def _in_order(name: str) -> tuple[int, str]:

@@ -40,9 +40,11 @@ def packing_problem(name: str, head: bytes, size: int) -> str | None:
     ending = ending_of(name)
     begins = form or f"the bytes {head[:8].hex(' ')} at its beginning"
     if ending and ending not in FORMS:
-        wanted = f"blocks of Hadoop's format, as Spark writes {ending}"
+        expected_form = f"blocks of Hadoop's format, as Spark writes {ending}"
         return (
-            None if _is_of_hadoop(head, size) else f"it is packed otherwise: found {begins}, expected {wanted}. {_CURE}"
+            None
+            if _is_of_hadoop(head, size)
+            else f"it is packed otherwise: found {begins}, expected {expected_form}. {_CURE}"
         )
     if ending:
         expected = FORMS[ending]

@@ -66,12 +66,12 @@ def changed(
     """
     new = {pin.partition: pin for pin in newest}
     old = {pin.partition: pin for pin in consumed}
-    found = tuple(
+    changes = tuple(
         InputChange(partition, old.get(partition), new.get(partition))
         for partition in sorted(new.keys() | old.keys())
         if _version(new.get(partition)) != _version(old.get(partition))
     )
-    return _measured(found, old.values(), new.values(), source_of) if found and source_of else found
+    return _measured(changes, old.values(), new.values(), source_of) if changes and source_of else changes
 
 
 def _measured(

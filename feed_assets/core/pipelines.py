@@ -18,14 +18,14 @@ class PipelineTable:
     code_location: str
 
 
-def together(there: Iterable[PipelineTable], ours: Collection[PipelineTable]) -> tuple[PipelineTable, ...]:
+def together(existing: Iterable[PipelineTable], own_tables: Collection[PipelineTable]) -> tuple[PipelineTable, ...]:
     """Return the tables to publish: ours, and those of other code locations; sorted.
 
     Only one code location writes a version of a feed. So a location that named one of ours before was this one, perhaps
     under another name, and all of its earlier tables are dropped.
     """
-    there, own = [*there], {row.table_name for row in ours if row.code_version}
-    before = {row.code_location for row in ours} | {
-        row.code_location for row in there if row.code_version and row.table_name in own
+    existing, own = [*existing], {row.table_name for row in own_tables if row.code_version}
+    before = {row.code_location for row in own_tables} | {
+        row.code_location for row in existing if row.code_version and row.table_name in own
     }
-    return tuple(sorted({*ours, *(row for row in there if row.code_location not in before)}))
+    return tuple(sorted({*own_tables, *(row for row in existing if row.code_location not in before)}))

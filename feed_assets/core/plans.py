@@ -59,9 +59,9 @@ class Rule:
 
     def holds(self, slices: Iterable[Slice]) -> bool:
         """Return whether this rule applies to some of the slices."""
-        found = [each for each in slices if not self.tables or str(each.partition.feed) in self.tables]
-        found = [each for each in found if not self.operations or each.operations & self.operations]
-        return bool(found) and sum(each.bytes for each in found) >= self.at_least
+        matching = [each for each in slices if not self.tables or str(each.partition.feed) in self.tables]
+        matching = [each for each in matching if not self.operations or each.operations & self.operations]
+        return bool(matching) and sum(each.bytes for each in matching) >= self.at_least
 
 
 def choose(rules: Sequence[Rule], slices: Sequence[Slice], *, reloads: bool = False) -> Plan:

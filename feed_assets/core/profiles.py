@@ -67,8 +67,8 @@ class Profile:
     @property
     def step(self) -> timedelta | None:
         """Return the time between their starts; None if they are those right before."""
-        found = BASELINE.fullmatch(self.baseline)
-        return STEPS[found[2]] if found else None
+        match = BASELINE.fullmatch(self.baseline)
+        return STEPS[match[2]] if match else None
 
 
 @dataclass(frozen=True)
@@ -93,27 +93,29 @@ class MeasureComparison:
     @property
     def said(self) -> str:
         """Return what was found, in words."""
-        found = "NULL" if self.found is None else f"{self.found:,.6g}"
+        value = "NULL" if self.found is None else f"{self.found:,.6g}"
         if not self.is_enough or self.median is None:
-            return f"{self.measure} is {found}, with {self.known} of {ENOUGH} partitions to compare it with"
+            return f"{self.measure} is {value}, with {self.known} of {ENOUGH} partitions to compare it with"
         usual = f"the median of {self.known} is {self.median:,.6g}, deviating by {self.deviation:,.6g}"
-        return f"{self.measure} is {found}: {usual}"
+        return f"{self.measure} is {value}: {usual}"
 
 
-def compare(profile: Profile, found: Measures, baseline: Sequence[Measures]) -> tuple[MeasureComparison, ...]:
+def compare(profile: Profile, measures: Measures, baseline: Sequence[Measures]) -> tuple[MeasureComparison, ...]:
     """Compare each measure of a partition with the same of others."""
-    return tuple(_compared(name, found.get(name), baseline, profile.off_by) for name in profile.measures)
+    return tuple(_compared(name, measures.get(name), baseline, profile.off_by) for name in profile.measures)
 
 
-def _compared(name: str, found: float | None, baseline: Sequence[Measures], off_by: float) -> MeasureComparison:
-    known = [each[name] for each in baseline if name in each]
-    if not known:
-        return MeasureComparison(name, found, 0, None, None, is_off=False)
-    usual = median(known)
-    deviation = median(abs(each - usual) for each in known)
+def _compared(name: str, value: float | None, baseline: Sequence[Measures], off_by: float) -> MeasureComparison:
+    baseline_values = [each[name] for each in baseline if name in each]
+    if not baseline_values:
+        return MeasureComparison(name, value, 0, None, None, is_off=False)
+    usual = median(baseline_values)
+    deviation = median(abs(each - usual) for each in baseline_values)
     # If all others agree, the deviation is 0, and any other number is off; NULL is off if none of them was NULL.
-    is_off = len(known) == len(baseline) if found is None else abs(found - usual) > off_by * deviation
-    return MeasureComparison(name, found, len(known), usual, deviation, is_off=is_off and len(known) >= ENOUGH)
+    is_off = len(baseline_values) == len(baseline) if value is None else abs(value - usual) > off_by * deviation
+    return MeasureComparison(
+        name, value, len(baseline_values), usual, deviation, is_off=is_off and len(baseline_values) >= ENOUGH
+    )
 
 
 def asks_for_more(compared: Sequence[MeasureComparison]) -> bool:

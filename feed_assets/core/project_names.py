@@ -12,14 +12,14 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _NOT_ALLOWED = re.compile(r"[^a-z0-9]+")
 
 
-def check_project_name(name: str, taken: frozenset[str]) -> str:
+def check_project_name(name: str, reserved: frozenset[str]) -> str:
     """Return `name` if a project can have it, else raise InvalidName; `taken` are names that its folder has already."""
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH:
         raise InvalidName(
             f"{name!r} is no name for a project: expected that of a Python package, up to {NAME_LENGTH} of a-z, 0-9 "
             f"and single '_' between them, a letter first.{_proposal(name)}"
         )
-    if iskeyword(name) or name in taken:
+    if iskeyword(name) or name in reserved:
         raise InvalidName(
             f"{name!r} is no name for a project: it is {_whose(name)}. Choose another, such as {f'{name}_data'!r}."
         )

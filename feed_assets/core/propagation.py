@@ -40,8 +40,8 @@ class Consumer:
     def needed(self) -> dict[str, frozenset[Feed]]:
         """Return the tables that this consumer needs of each pipeline; a table in no pipeline is one of its own."""
         cut = {name: tables & self.tables for name, tables in sorted(self.pipelines.items())}
-        known = frozenset[Feed]().union(*self.pipelines.values())
-        own = {str(table): frozenset({table}) for table in sorted(self.tables - known)}
+        in_pipelines = frozenset[Feed]().union(*self.pipelines.values())
+        own = {str(table): frozenset({table}) for table in sorted(self.tables - in_pipelines)}
         return {name: tables for name, tables in {**cut, **own}.items() if tables}
 
 
@@ -104,10 +104,10 @@ BY_EVENTS_ALONE = Judged()
 """The judgement without lineage."""
 
 
-def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen, judged: Judged = BY_EVENTS_ALONE) -> Due:
+def due(consumer: Consumer, events: Iterable[Recorded], histories: Seen, judged: Judged = BY_EVENTS_ALONE) -> Due:
     """Return what is due of the events that a consumer has not consumed, in the order in which they were recorded."""
     every = _propagations(
-        consumer, [event for event in events if event.partition.feed in consumer.tables], seen, judged
+        consumer, [event for event in events if event.partition.feed in consumer.tables], histories, judged
     )
     open_ = [each for each in every if each.missing or each.group in judged.mixed]
     complete = [each for each in every if not each.missing]
@@ -117,15 +117,15 @@ def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen, judged: Judg
     if absent := _absent(consumer, ready):
         waits = f"no complete update of {absent}" if every else why
         return Due(later=tuple(complete), incomplete=incomplete, waits=waits)
-    taken, slices = _take(consumer, ready, judged)
-    gone = {id(each) for each in taken}  # Comparing each with each is too slow: there may be thousands.
+    selected, slices = _take(consumer, ready, judged)
+    gone = {id(each) for each in selected}  # Comparing each with each is too slow: there may be thousands.
     later = tuple(each for each in complete if id(each) not in gone)
-    return Due(taken, slices, later, incomplete, why)
+    return Due(selected, slices, later, incomplete, why)
 
 
 def _in_words(incomplete: Sequence[Propagation]) -> str | None:
-    more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
-    return f"update {incomplete[0]}{more}" if incomplete else None
+    suffix = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
+    return f"update {incomplete[0]}{suffix}" if incomplete else None
 
 
 def _ready(consumer: Consumer, every: Sequence[Propagation], open_: Sequence[Propagation]) -> list[Propagation]:
@@ -144,15 +144,15 @@ def _absent(consumer: Consumer, ready: Sequence[Propagation]) -> str:
     return ", ".join(sorted(consumer.needed.keys() - {each.pipeline for each in ready}))
 
 
-def _propagations(consumer: Consumer, events: Sequence[Recorded], seen: Seen, judged: Judged) -> list[Propagation]:
+def _propagations(consumer: Consumer, events: Sequence[Recorded], histories: Seen, judged: Judged) -> list[Propagation]:
     """Return the propagations that events belong to, or their pieces, in the order of their first events."""
     grouped: dict[tuple[str, str], list[Recorded]] = {}
     for event in events:
         grouped.setdefault((event.correlation, event.partition.key), []).append(event)
     needed = consumer.needed
-    found = [each for key, group in grouped.items() for each in _of(needed, key, group, seen.get(key, ()))]
-    found = [replace(each, missing=frozenset()) if each.group in judged.whole else each for each in found]
-    return sorted((piece for each in found for piece in _pieces(each)), key=lambda each: each.events[0].sequence)
+    propagations = [each for key, group in grouped.items() for each in _of(needed, key, group, histories.get(key, ()))]
+    propagations = [replace(each, missing=frozenset()) if each.group in judged.whole else each for each in propagations]
+    return sorted((piece for each in propagations for piece in _pieces(each)), key=lambda each: each.events[0].sequence)
 
 
 def _of(
@@ -165,47 +165,47 @@ def _of(
     reported = sorted(
         {*history, *((event.partition.feed, event.sequence) for event in group)}, key=lambda each: each[1]
     )
-    known = {name: rounds(reported, wanted) for name, wanted in needed.items()}
-    found: dict[tuple[str, Round], list[Recorded]] = {}
+    rounds_by_name = {name: rounds(reported, wanted) for name, wanted in needed.items()}
+    events_by_round: dict[tuple[str, Round], list[Recorded]] = {}
     for event in group:
-        open_to = {name: of[event.sequence] for name, of in known.items() if event.sequence in of}
+        open_to = {name: of[event.sequence] for name, of in rounds_by_name.items() if event.sequence in of}
         name = min(open_to, key=lambda each: (bool(open_to[each].missing), each))
-        found.setdefault((name, open_to[name]), []).append(event)
-    return [Propagation(name, *key, tuple(mine), round_.missing) for (name, round_), mine in found.items()]
+        events_by_round.setdefault((name, open_to[name]), []).append(event)
+    return [Propagation(name, *key, tuple(mine), round_.missing) for (name, round_), mine in events_by_round.items()]
 
 
-def _pieces(whole: Propagation) -> list[Propagation]:
+def _pieces(propagation: Propagation) -> list[Propagation]:
     """Split a complete propagation at its holes into pieces, each for a run of its own.
 
     A table that publishes twice for one correlation id may have published another one in between.
     """
-    if whole.missing:
-        return [whole]
+    if propagation.missing:
+        return [propagation]
     pieces: list[list[Recorded]] = []
-    for event in whole.events:
+    for event in propagation.events:
         fitting = next((piece for piece in pieces if _joined({}, [*piece, event]) is not None), None)
         if fitting is None:
             pieces.append([event])
         else:
             fitting.append(event)
-    return [replace(whole, events=tuple(piece)) for piece in pieces]
+    return [replace(propagation, events=tuple(piece)) for piece in pieces]
 
 
 def _take(
     consumer: Consumer, ready: Sequence[Propagation], judged: Judged
 ) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
     """Return as many propagations as have slices without a hole between them; the others are for the next run."""
-    taken: list[Propagation] = []
+    selected: list[Propagation] = []
     slices: dict[Partition, Slice] = {}
     for each in ready:
         alone = not consumer.merge and each.group not in judged.whole
-        if alone and each.pipeline in {other.pipeline for other in taken}:
+        if alone and each.pipeline in {other.pipeline for other in selected}:
             continue
         joined = _joined(slices, each.events)
         if joined is not None:
-            taken.append(each)
+            selected.append(each)
             slices = joined
-    return tuple(taken), tuple(slices[partition] for partition in sorted(slices))
+    return tuple(selected), tuple(slices[partition] for partition in sorted(slices))
 
 
 def _joined(slices: Mapping[Partition, Slice], events: Iterable[Recorded]) -> dict[Partition, Slice] | None:
@@ -238,5 +238,5 @@ def slice_of(event: Recorded) -> Slice:
 def is_whole(piece: Slice, events: Iterable[Recorded]) -> bool:
     """Return whether the events that are not consumed yet still make up a slice that was cut of them before."""
     joined = _joined({}, sorted(events, key=lambda event: (event.start or "", event.marker)))
-    whole = joined.get(piece.partition) if joined else None
-    return whole is not None and whole.interval == piece.interval
+    remaining = joined.get(piece.partition) if joined else None
+    return remaining is not None and remaining.interval == piece.interval

@@ -95,15 +95,15 @@ class Pull:
 
     def moment_of(self, key: str) -> datetime | None:
         """Return the day or hour (UTC) in a file's name, None if it does not match. Raise InvalidName for no moment."""
-        found = self._names.fullmatch(key)
-        if not found:
+        match = self._names.fullmatch(key)
+        if not match:
             return None
         codes = [code for code in _CODES if code in self._pieces]
-        said = "".join(found[code[1:]] for code in codes)
+        digits = "".join(match[code[1:]] for code in codes)
         try:
-            return datetime.strptime(said, "".join(codes)).replace(tzinfo=UTC)
+            return datetime.strptime(digits, "".join(codes)).replace(tzinfo=UTC)
         except ValueError:
-            raise InvalidName(f"its name says {said}: expected a day and an hour that exist. Rename it") from None
+            raise InvalidName(f"its name says {digits}: expected a day and an hour that exist. Rename it") from None
 
     def is_due(self, last: datetime | None, now: datetime) -> bool:
         """Return whether a tick of the cron is due since the last listing, or there was no listing."""
@@ -182,20 +182,20 @@ class FileAction(StrEnum):
     REFUSE = "refuse"
 
 
-def fate_of(file: File, known: Pulled | None, pull: Pull) -> tuple[FileAction, str | None]:
+def fate_of(file: File, pulled: Pulled | None, pull: Pull) -> tuple[FileAction, str | None]:
     """Return what to do with a listed file, and why nothing is pulled of it.
 
     An empty file has no data: if it was pulled before, the change is not followed.
     """
-    if known and known.batch and known.file == file:
-        return (FileAction.RESTORE if known.state is FileState.CHANGED else FileAction.LEAVE), None
+    if pulled and pulled.batch and pulled.file == file:
+        return (FileAction.RESTORE if pulled.state is FileState.CHANGED else FileAction.LEAVE), None
     if UNREADABLE in file.key:
         return FileAction.REFUSE, "its name has characters that no store can share. Rename it"
-    if known is None or known.batch is None:
+    if pulled is None or pulled.batch is None:
         return (FileAction.PULL, None) if file.size else (FileAction.REFUSE, "it is empty, and pulled once it is not")
     if file.size and pull.changed == "new_version":
         return FileAction.PULL, None
-    was = f"it was pulled with {known.file.size} bytes ({known.file.etag})"
+    was = f"it was pulled with {pulled.file.size} bytes ({pulled.file.etag})"
     return FileAction.REFUSE, f"{was}, and has {file.size} ({file.etag}) now: it stays as it was pulled"
 
 

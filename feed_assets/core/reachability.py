@@ -36,9 +36,9 @@ def unreachable(incomplete: Sequence[Propagation], last: Mapping[Feed, datetime]
     for each in incomplete:
         for table in each.missing:
             passed.setdefault((each.pipeline, table), {}).setdefault(each.correlation, each.since)
-    found = [
+    tables = [
         Unreachable(pipeline, table, last.get(table))
         for (pipeline, table), since in passed.items()
         if len([at for at in since.values() if table not in last or at > last[table]]) >= LEAST
     ]
-    return tuple(sorted(found, key=lambda each: (each.pipeline, each.table)))
+    return tuple(sorted(tables, key=lambda each: (each.pipeline, each.table)))

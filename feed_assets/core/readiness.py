@@ -57,15 +57,15 @@ def _decide(case: Case) -> Verdict:
     is_good_again = state is State.CURRENT and output in case.facts.failed and bool(is_refused) and not any(is_refused)
     due = case.choice.due if case.choice.due != Due() else None
     attempts = len(built.attempts)
-    more = look_again, due, weighed, is_good_again, case.need.adds and bool(built.lost or not built.published)
-    return Verdict(output, state, reason, case.pins, built.published, attempts, *more)
+    details = look_again, due, weighed, is_good_again, case.need.adds and bool(built.lost or not built.published)
+    return Verdict(output, state, reason, case.pins, built.published, attempts, *details)
 
 
 def _go(case: Case) -> Answer:
     """Answer for a partition that no gate has stopped: build, or build again if its late data are worth it."""
     built = case.built
     if built.published is None:
-        caveats = [said for each in case.need.windows if (said := each.caveat(case.facts))]
+        caveats = [caveat for each in case.need.windows if (caveat := each.caveat(case.facts))]
         return Answer(State.BUILD, "; ".join([f"it has no valid update, and {_there(case)}", *caveats]))
     if built.lost:
         return Answer(State.REBUILD, f"nothing can be added to {built.published}: {built.lost}; all is loaded anew")

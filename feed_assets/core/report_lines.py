@@ -72,11 +72,11 @@ def parse_report(line: str) -> tuple[Report, ...] | QualityReport | BackfillRepo
     Raise InvalidReport, and no other error, for any text that is no report.
     """
     try:
-        found = _loaded(line)
-        kind = found.pop("kind", None)
+        fields = _loaded(line)
+        kind = fields.pop("kind", None)
         if not isinstance(kind, str) or kind not in _KINDS:
             raise InvalidReport(f"kind: found {_as_sent(kind)}, expected one of {', '.join(_KINDS)}.")
-        return _KINDS[kind].model_validate(found).reports()
+        return _KINDS[kind].model_validate(fields).reports()
     except ValidationError as error:
         raise InvalidReport(_in_words(error)) from None
     except FeedAssetsError as error:
@@ -89,12 +89,12 @@ def _loaded(line: str) -> dict[str, Any]:
     if len(line) > ROW_BYTES:
         raise InvalidReport(f"found {len(line)} characters, expected at most {ROW_BYTES} on a line.")
     try:
-        found = json.loads(line, parse_constant=_refuse, object_pairs_hook=_once)
+        loaded = json.loads(line, parse_constant=_refuse, object_pairs_hook=_once)
     except ValueError as error:  # No JSON, or a number of thousands of digits.
         raise InvalidReport(f"found {brief(line)}, expected an object of JSON on one line: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(loaded, dict):
         raise InvalidReport(f"found {brief(line)}, expected an object of JSON on one line.")
-    return cast(dict[str, Any], found)
+    return cast(dict[str, Any], loaded)
 
 
 def _refuse(name: str) -> None:
@@ -102,12 +102,12 @@ def _refuse(name: str) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise InvalidReport(
             f"found {brief(first_repeated(name for name, _ in pairs))} twice in an object, expected it once."
         )
-    return found
+    return unique
 
 
 def _text(limit: int, *, has_lines: bool = False) -> AfterValidator:
@@ -274,13 +274,13 @@ class _Source(_Line):
 
     def _offsets(self) -> dict[datetime, dict[str, list[int]]]:
         """Return the offsets of each window that has its own."""
-        found = {each.start: each.offsets for each in self.windows if each.offsets}
-        if self.offsets and (found or (self.part is None and len(self.windows) > 1)):
+        offsets_by_window = {each.start: each.offsets for each in self.windows if each.offsets}
+        if self.offsets and (offsets_by_window or (self.part is None and len(self.windows) > 1)):
             raise InvalidReport(
                 "offsets: found them of several windows together, expected them in each of the windows, such as "
                 '{"start": "2026-01-01T15:55:00Z", "records": 1234, "offsets": {"0": [10, 20]}}.'
             )
-        return found
+        return offsets_by_window
 
 
 class _Quality(_Line):
@@ -354,9 +354,9 @@ def _in_words(error: ValidationError) -> str:
         return f"{where}: found nothing, expected it to be there."
     if wrong["type"] == "extra_forbidden":
         return f"{where}: found a field that a report does not have, expected none of this name."
-    told = wrong["msg"].removeprefix("Input should be ")
-    said = wrong.get("ctx", {}).get("error") or _JSON.get(wrong["type"], told)
-    return f"{where}: found {_as_sent(wrong['input'])}, expected {said}."
+    default = wrong["msg"].removeprefix("Input should be ")
+    expected = wrong.get("ctx", {}).get("error") or _JSON.get(wrong["type"], default)
+    return f"{where}: found {_as_sent(wrong['input'])}, expected {expected}."
 
 
 def _as_sent(value: Any) -> str:

@@ -61,8 +61,8 @@ class Report:
     def digest(self) -> str:
         """Return a digest of all that it reports, but for the version."""
         times = self.first, self.last
-        said = self.counts, self.records, times, self.offsets, self.snapshot, self.batch, self.schema
-        return sha256(repr(said).encode()).hexdigest()[:32]
+        content = self.counts, self.records, times, self.offsets, self.snapshot, self.batch, self.schema
+        return sha256(repr(content).encode()).hexdigest()[:32]
 
 
 def version_shown(version: str) -> str:
@@ -110,6 +110,6 @@ def as_text(report: Report) -> str:
     """Return a report as one line, as it is shown and kept when it is refused: the line that was sent, if any."""
     if report.line is not None:
         return report.line
-    said = {name: getattr(report, name) for name in Report.__annotations__ if name not in ("windows", "line")}
-    shown = {name: str(value) for name, value in said.items() if value not in (None, "")}
-    return json.dumps({**shown, "windows": json.loads(report.counts)})
+    values = {name: getattr(report, name) for name in Report.__annotations__ if name not in ("windows", "line")}
+    texts = {name: str(value) for name, value in values.items() if value not in (None, "")}
+    return json.dumps({**texts, "windows": json.loads(report.counts)})

@@ -99,23 +99,23 @@ class Effect:
 
     def __str__(self) -> str:
         """Return the whole effect in a line, for a log or a mail."""
-        said = [f"{row.what} {number(row.before)} to {number(row.after)} ({row.change})" for row in self.rows]
-        return f"{self.partition}: update {self.after.id} replaces {self.before.id}: {'; '.join(said)}"
+        changes = [f"{row.what} {number(row.before)} to {number(row.after)} ({row.change})" for row in self.rows]
+        return f"{self.partition}: update {self.after.id} replaces {self.before.id}: {'; '.join(changes)}"
 
 
 def reads(consumed: Iterable[Pin], before: Iterable[Pin]) -> tuple[InputComparison, ...]:
     """Return the inputs of which an update has read other data than the one before it, by name."""
     new, old = _by_feed(consumed), _by_feed(before)
     both = {feed: (old.get(feed, ()), new.get(feed, ())) for feed in sorted(new.keys() | old.keys())}
-    found = (InputComparison(feed, was, now, len(changed(now, was))) for feed, (was, now) in both.items())
-    return tuple(each for each in found if each.changed)
+    comparisons = (InputComparison(feed, was, now, len(changed(now, was))) for feed, (was, now) in both.items())
+    return tuple(each for each in comparisons if each.changed)
 
 
 def _by_feed(pins: Iterable[Pin]) -> dict[Feed, tuple[Pin, ...]]:
-    found: dict[Feed, list[Pin]] = {}
+    pins_by_feed: dict[Feed, list[Pin]] = {}
     for pin in pins:
-        found.setdefault(pin.partition.feed, []).append(pin)
-    return {feed: tuple(mine) for feed, mine in found.items()}
+        pins_by_feed.setdefault(pin.partition.feed, []).append(pin)
+    return {feed: tuple(mine) for feed, mine in pins_by_feed.items()}
 
 
 def as_markdown(effect: Effect) -> str:

@@ -69,13 +69,13 @@ class Judgement:
 
 
 def judge(
-    found: Iterable[Found], retention: Retention, now: datetime, replaced_by: str | None = None
+    candidates: Iterable[Found], retention: Retention, now: datetime, replaced_by: str | None = None
 ) -> tuple[Judgement, ...]:
     """Return the decision about each update of one partition, newest first.
 
     `replaced_by`: the update of another batch, which holds the rows of this one: it counts as a newer one.
     """
-    updates = sorted(found, key=lambda each: each.id, reverse=True)
+    updates = sorted(candidates, key=lambda each: each.id, reverse=True)
     newer: list[str] = [replaced_by] if replaced_by else []
     judged: list[Judgement] = []
     for each in updates:
@@ -84,26 +84,26 @@ def judge(
     return tuple(judged)
 
 
-def _judge(found: Found, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
+def _judge(update: Found, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
     """Judge one update; `newer` are the valid updates after it, newest first."""
-    if reason := _in_its_place(found, newer, retention, now):
-        return Judgement(found.id, goes=False, reason=reason)
-    if reason := _in_use(found, now):
-        return Judgement(found.id, goes=False, reason=reason, surprising=True)
-    if found.given_up:
-        return Judgement(found.id, goes=True, reason="an earlier prune did not finish with it")
-    what = "" if found.valid else "it is not valid; "
+    if reason := _in_its_place(update, newer, retention, now):
+        return Judgement(update.id, goes=False, reason=reason)
+    if reason := _in_use(update, now):
+        return Judgement(update.id, goes=False, reason=reason, surprising=True)
+    if update.given_up:
+        return Judgement(update.id, goes=True, reason="an earlier prune did not finish with it")
+    prefix = "" if update.valid else "it is not valid; "
     replaced = parse_update_id(newer[-1])
     return Judgement(
-        found.id, goes=True, reason=f"{what}{len(newer)} newer valid, the first of {replaced:%Y-%m-%d %H:%M} UTC"
+        update.id, goes=True, reason=f"{prefix}{len(newer)} newer valid, the first of {replaced:%Y-%m-%d %H:%M} UTC"
     )
 
 
-def _in_its_place(found: Found, newer: Sequence[str], retention: Retention, now: datetime) -> str | None:
+def _in_its_place(update: Found, newer: Sequence[str], retention: Retention, now: datetime) -> str | None:
     """Return why the policy keeps it. One that an earlier prune gave up stays only as the newest valid one again."""
     if not newer:
-        return "it is the newest valid one" if found.valid else "there is no newer valid one"
-    if found.given_up:
+        return "it is the newest valid one" if update.valid else "there is no newer valid one"
+    if update.given_up:
         return None
     if retention.keep is not None and len(newer) < retention.keep:
         return f"it is among the last {retention.keep}"
@@ -113,23 +113,23 @@ def _in_its_place(found: Found, newer: Sequence[str], retention: Retention, now:
     return None
 
 
-def _in_use(found: Found, now: datetime) -> str | None:
+def _in_use(update: Found, now: datetime) -> str | None:
     """Return why it stays although the policy would remove it."""
-    if found.reader:
-        return f"run {found.reader} reads it"
-    if found.writer:
-        return f"run {found.writer} writes it, or was killed and is not finished yet"
-    if found.problem:
-        return f"it cannot be listed: {found.problem}"
-    if not found.valid and not found.given_up and not is_old(found.id, now, found.written):
-        touched = max((moment for moment in (found.written, parse_update_id(found.id)) if moment), default=now)
+    if update.reader:
+        return f"run {update.reader} reads it"
+    if update.writer:
+        return f"run {update.writer} writes it, or was killed and is not finished yet"
+    if update.problem:
+        return f"it cannot be listed: {update.problem}"
+    if not update.valid and not update.given_up and not is_old(update.id, now, update.written):
+        touched = max((moment for moment in (update.written, parse_update_id(update.id)) if moment), default=now)
         return f"it is not valid and may be unfinished: last touched at {touched:%Y-%m-%d %H:%M} UTC, within 24 hours"
     return None
 
 
-def kept_from(found: Iterable[Found], going: Iterable[str], replaced_by: str | None = None) -> str | None:
+def kept_from(updates: Iterable[Found], going: Iterable[str], replaced_by: str | None = None) -> str | None:
     """Return the valid update from which on no valid one is missing without `going`; None if no valid one goes."""
-    valid, gone = sorted(each.id for each in found if each.valid), set(going)
+    valid, gone = sorted(each.id for each in updates if each.valid), set(going)
     valid += [replaced_by] if replaced_by and valid and replaced_by > valid[-1] else []
     last = max((each for each in valid if each in gone), default=None)
     return next((each for each in valid if last and each > last and each not in gone), None)
@@ -137,7 +137,7 @@ def kept_from(found: Iterable[Found], going: Iterable[str], replaced_by: str | N
 
 def parse_age(text: str) -> timedelta:
     """Read `30d`: a number of weeks (w), days (d), hours (h) or minutes (m)."""
-    found = _AGE.fullmatch(text)
-    if not found:
+    match = _AGE.fullmatch(text)
+    if not match:
         raise InvalidDefinition(f"{text!r} is no age: expected a number and a unit, such as 30d, 12h, 6w or 90m.")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})

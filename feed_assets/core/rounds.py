@@ -20,7 +20,7 @@ class Round:
     missing: frozenset[Feed]
 
 
-def rounds(history: History, wanted: Set[Feed]) -> Mapping[int, Round]:
+def rounds(history: History, expected: Set[Feed]) -> Mapping[int, Round]:
     """Return the round of each event of the wanted tables, by the event's number.
 
     A table that publishes twice stays in its round until every table has its event; the next event begins a new one.
@@ -28,12 +28,12 @@ def rounds(history: History, wanted: Set[Feed]) -> Mapping[int, Round]:
     numbers: list[list[int]] = [[]]
     tables: list[set[Feed]] = [set()]
     for table, sequence in history:
-        if table not in wanted:
+        if table not in expected:
             continue
-        if tables[-1] == wanted:
+        if tables[-1] == expected:
             numbers.append([])
             tables.append(set())
         numbers[-1].append(sequence)
         tables[-1].add(table)
-    found = [Round(at, frozenset(wanted - reached)) for at, reached in enumerate(tables)]
-    return {sequence: found[at] for at, group in enumerate(numbers) for sequence in group}
+    all_rounds = [Round(at, frozenset(expected - reached)) for at, reached in enumerate(tables)]
+    return {sequence: all_rounds[at] for at, group in enumerate(numbers) for sequence in group}

@@ -72,8 +72,8 @@ _INNER, _OUTER = TypeAdapter[_Inner](_Inner), TypeAdapter[_Inner | _FromSns](_In
 def told(body: str) -> tuple[Told, ...]:
     """Return the objects that a message names; () for a test. Raise InvalidNotification if it is not from S3."""
     try:
-        found = _OUTER.validate_json(body)
-        inner = _INNER.validate_json(found.message) if isinstance(found, _FromSns) else found
+        outer = _OUTER.validate_json(body)
+        inner = _INNER.validate_json(outer.message) if isinstance(outer, _FromSns) else outer
     except ValueError:
         raise InvalidNotification(f"found {body[:200]!r}, expected a notification of S3.") from None
     if isinstance(inner, _FromS3):

@@ -53,8 +53,8 @@ def check_event_time(feed: Feed, schema: str, event_time: str | None) -> None:
     """Raise InvalidDefinition for an event time that is no timestamp column of a schema."""
     moments = [name for name, kind in _columns(schema) if kind in ("timestamp", "timestamp_ltz")]
     if event_time is not None and event_time not in moments:
-        known = ", ".join(moments) or "one, and the schema has none"
-        raise InvalidDefinition(f"{feed}: event_time {event_time!r}: expected a column of type timestamp: {known}.")
+        expected = ", ".join(moments) or "one, and the schema has none"
+        raise InvalidDefinition(f"{feed}: event_time {event_time!r}: expected a column of type timestamp: {expected}.")
 
 
 def column_types(schema: str) -> list[tuple[str, str]]:
@@ -71,8 +71,8 @@ def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
     names = [name.lower() for name, _ in columns]  # Spark compares them like this.
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"column {twice[0]!r} is there twice, expected each once")
-    if taken := sorted(TAKEN.intersection(names)):
-        raise ValueError(f"columns {taken} are what reading adds: rename them")
+    if reserved := sorted(TAKEN.intersection(names)):
+        raise ValueError(f"columns {reserved} are what reading adds: rename them")
     if odd := [name for name, _ in columns if form == "json" and ('"' in name or "\\" in name)]:
         raise ValueError(f"columns {odd} cannot be found in JSON: rename them without quotes and backslashes")
     for name, kind in columns:
@@ -86,10 +86,10 @@ def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
 def _columns(schema: str) -> list[tuple[str, str]]:
     """Return the name and kind of each column. Raise ValueError if there is none, or Spark cannot parse the schema."""
     tokens = deque(_TOKEN.findall(schema.strip()))
-    found = [(name, kind) for name, kind, _ in _fields(tokens, "")]
-    if not found:
+    columns = [(name, kind) for name, kind, _ in _fields(tokens, "")]
+    if not columns:
         raise ValueError("it has no columns, expected such as 'id string, at timestamp'")
-    return found
+    return columns
 
 
 def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str, str]]:
@@ -99,9 +99,9 @@ def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str, str]]:
     while True:
         name = _name(tokens)
         _skip(tokens, ":")
-        left = [*tokens]
+        remaining = [*tokens]
         kind = _type(tokens, f"column {name!r}")
-        yield name, kind, re.sub(r" ?([<>(),:]) ?", r"\1", " ".join(left[: len(left) - len(tokens)]))
+        yield name, kind, re.sub(r" ?([<>(),:]) ?", r"\1", " ".join(remaining[: len(remaining) - len(tokens)]))
         if _skip(tokens, "not"):
             _expect(tokens, "null")
         if _skip(tokens, "comment") and not _take(tokens).startswith("'"):
@@ -120,42 +120,42 @@ def _name(tokens: _Tokens) -> str:
     return _take(tokens)
 
 
-def _type(tokens: _Tokens, what: str) -> str:
+def _type(tokens: _Tokens, label: str) -> str:
     kind = _next(tokens).lower()
     if kind in ("", ","):
-        raise ValueError(f"{what} has no type, expected such as 'id string, at timestamp'")
+        raise ValueError(f"{label} has no type, expected such as 'id string, at timestamp'")
     if kind not in TYPES:
         near = [_ELSEWHERE[kind]] if kind in _ELSEWHERE else get_close_matches(kind, TYPES, 1)
         hint = f": is {near[0]} meant?" if near else f", expected one of {', '.join(TYPES)}"
-        raise ValueError(f"{what} has the type {tokens[0] if tokens else ''!r}, which Spark has not{hint}")
+        raise ValueError(f"{label} has the type {tokens[0] if tokens else ''!r}, which Spark has not{hint}")
     _take(tokens)
     if kind in _NESTED or kind == "struct":
-        _nested(tokens, kind, what)
+        _nested(tokens, kind, label)
     elif _skip(tokens, "("):
-        _digits(tokens, kind, what)
+        _digits(tokens, kind, label)
     return kind
 
 
-def _nested(tokens: _Tokens, kind: str, what: str) -> None:
+def _nested(tokens: _Tokens, kind: str, label: str) -> None:
     _expect(tokens, "<")
     if kind == "struct":
         _ = [*_fields(tokens, ">")]
     for number in range(_NESTED.get(kind, 0)):
         if number:
             _expect(tokens, ",")
-        _type(tokens, what)
+        _type(tokens, label)
     _expect(tokens, ">")
 
 
-def _digits(tokens: _Tokens, kind: str, what: str) -> None:
+def _digits(tokens: _Tokens, kind: str, label: str) -> None:
     """Take the precision and scale of a decimal. Raise ValueError if they are wrong."""
-    found = ""
+    text = ""
     while tokens and _next(tokens) != ")":
-        found += _take(tokens)
+        text += _take(tokens)
     _expect(tokens, ")")
-    digits = re.fullmatch("([0-9]{1,2})(?:,([0-9]{1,2}))?", found)
+    digits = re.fullmatch("([0-9]{1,2})(?:,([0-9]{1,2}))?", text)
     if kind not in ("decimal", "dec", "numeric") or not digits or not int(digits[2] or 0) <= int(digits[1]) <= 38:
-        raise ValueError(f"{what}: {kind}({found}) is no type, expected such as decimal(10,2)")
+        raise ValueError(f"{label}: {kind}({text}) is no type, expected such as decimal(10,2)")
 
 
 def _next(tokens: _Tokens) -> str:
@@ -175,6 +175,8 @@ def _skip(tokens: _Tokens, token: str) -> bool:
 
 
 def _expect(tokens: _Tokens, token: str) -> None:
-    found = _next(tokens)
+    next_token = _next(tokens)
     if not _skip(tokens, token):
-        raise ValueError(f"{found!r} where {token!r} is expected" if found else f"it ends where {token!r} is expected")
+        raise ValueError(
+            f"{next_token!r} where {token!r} is expected" if next_token else f"it ends where {token!r} is expected"
+        )

@@ -52,13 +52,13 @@ def _passwords(text: str) -> list[slice]:
 
     A password may have any character in it, also `@`: to hide a host is better than to show half of a password.
     """
-    found, begin = list[slice](), 0
+    slices, begin = list[slice](), 0
     for line in text.splitlines(keepends=True):
         user, end = _USER.search(line), line.rfind("@")
         if user and user.end() <= end:
-            found.append(slice(begin + user.end(1), begin + end))
+            slices.append(slice(begin + user.end(1), begin + end))
         begin += len(line)
-    return found
+    return slices
 
 
 def _where(secret: str) -> str:
@@ -80,10 +80,10 @@ def cause(error: Exception, url: str) -> Exception | None:
 
 def _secrets(url: str) -> set[str]:
     """Return the secrets of a URL, whole and in the parts that a driver could take for a host or a port."""
-    found = [url[password][1:] for password in _passwords(url)]
-    parts = [part for each in found for part in re.split(r"[@:/?#&=]", each)]
+    passwords = [url[password][1:] for password in _passwords(url)]
+    parts = [part for each in passwords for part in re.split(r"[@:/?#&=]", each)]
     values = [found[2].strip("{}\"'") for found in _PARAMETER.finditer(url)]
-    return {form for each in (*found, *parts, *values) if each for form in (each, unquote(each))}
+    return {form for each in (*passwords, *parts, *values) if each for form in (each, unquote(each))}
 
 
 def without_secrets(error: BaseException) -> BaseException:
@@ -91,25 +91,25 @@ def without_secrets(error: BaseException) -> BaseException:
 
     Raise it outside of `except`, or Python makes the error that holds the secret its context.
     """
-    found: dict[int, BaseException] = {}
-    _follow(error, found)
-    told = {key: _like(each) if _says(each) else each for key, each in found.items()}
-    for key, each in found.items():
+    error_by_id: dict[int, BaseException] = {}
+    _follow(error, error_by_id)
+    clean_by_id = {key: _like(each) if _says(each) else each for key, each in error_by_id.items()}
+    for key, each in error_by_id.items():
         cause, context, is_hidden = each.__cause__, each.__context__, each.__suppress_context__
-        told[key].__cause__ = told[id(cause)] if cause else None
-        told[key].__context__ = told[id(context)] if context else None
-        told[key].__suppress_context__ = is_hidden
-    return told[id(error)]
+        clean_by_id[key].__cause__ = clean_by_id[id(cause)] if cause else None
+        clean_by_id[key].__context__ = clean_by_id[id(context)] if context else None
+        clean_by_id[key].__suppress_context__ = is_hidden
+    return clean_by_id[id(error)]
 
 
-def _follow(error: BaseException, found: dict[int, BaseException]) -> None:
+def _follow(error: BaseException, error_by_id: dict[int, BaseException]) -> None:
     """Collect an error and all that led to it."""
-    left = [error]
-    while left:
-        each = left.pop()
-        if id(each) not in found:
-            found[id(each)] = each
-            left += [led for led in (each.__cause__, each.__context__) if led]
+    pending = [error]
+    while pending:
+        each = pending.pop()
+        if id(each) not in error_by_id:
+            error_by_id[id(each)] = each
+            pending += [led for led in (each.__cause__, each.__context__) if led]
 
 
 def _says(error: BaseException) -> bool:

@@ -80,8 +80,8 @@ class SubPartitions:
         """Yield every sub-partition with its zone and dates, those above before those below."""
         if above.count("/") + 2 >= SEGMENTS:
             raise InvalidDefinition(f"{self.name}: found more than {SEGMENTS - 2} levels of sub-partitions.")
-        for value, given in self.members.items():
-            member = given if isinstance(given, Member) else Member(given)
+        for value, declared in self.members.items():
+            member = declared if isinstance(declared, Member) else Member(declared)
             path = f"{above}/{self.name}={value}" if above else f"{self.name}={value}"
             life = Life(member.tz or zone, member.since, member.until)
             yield path, life
@@ -190,10 +190,10 @@ class Tracked:
     @cached_property
     def below(self) -> Mapping[str, tuple[str, ...]]:
         """Return the sub-partitions of each, whatever their dates."""
-        found: dict[str, list[str]] = {}
+        paths_below: dict[str, list[str]] = {}
         for path in self.members:
-            found.setdefault(above(path), []).append(path)
-        return {path: tuple(sorted(each)) for path, each in found.items()}
+            paths_below.setdefault(above(path), []).append(path)
+        return {path: tuple(sorted(each)) for path, each in paths_below.items()}
 
     def zone_of(self, sub_partition: str) -> str:
         """Return the time zone of a sub-partition's days."""
@@ -253,8 +253,8 @@ class Tracked:
         if is_known and (window is None or self.is_leaf(sub_partition, window)):
             return
         leaves = [path for path in sorted(self.members) if path not in self.below]
-        shown = ", ".join(leaves[:5]) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
-        raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {shown}.")
+        choices = ", ".join(leaves[:5]) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
+        raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {choices}.")
 
     def window_from(self, sub_partition: str, grain: str, start: datetime) -> Window:
         """Return the window that begins at a moment, as shown or at its own zone's midnight, or raise InvalidName.
@@ -264,14 +264,14 @@ class Tracked:
         zone = self.zone_of(sub_partition)
         own = window_of(grain, start, zone)
         near = [window_of(grain, each, zone).key for each in (start, own.end, own.start - timedelta(minutes=1))]
-        shown = [self.window(sub_partition, grain, key) for key in near]
-        found = next((each for each in [*shown, own] if each.start == start), None)
-        if found is None:
+        candidates = [self.window(sub_partition, grain, key) for key in near]
+        matching = next((each for each in [*candidates, own] if each.start == start), None)
+        if matching is None:
             raise InvalidName(
                 f"start: found {start:%Y-%m-%dT%H:%M:%SZ}, expected where a window begins, such as "
-                f"{shown[0].start:%Y-%m-%dT%H:%M:%SZ}."
+                f"{candidates[0].start:%Y-%m-%dT%H:%M:%SZ}."
             )
-        return found
+        return matching
 
     def window(self, sub_partition: str, grain: str, key: str) -> Window:
         """Return the window of this key, or raise InvalidName. A day of several regions spans their days."""
@@ -293,7 +293,7 @@ def above(sub_partition: str) -> str:
     return sub_partition.rpartition("/")[0]
 
 
-def dated(new: Tracked, known: Tracked, told: Collection[str], today: Callable[[str, Life], date]) -> Tracked:
+def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Callable[[str, Life], date]) -> Tracked:
     """Return a declaration with dates where it has none: a sub-partition that joins or leaves does not change the past.
 
     Args:
@@ -304,14 +304,17 @@ def dated(new: Tracked, known: Tracked, told: Collection[str], today: Callable[[
     """
     members = {
         path: _joined(
-            life, known.members.get(path), today(path, life), is_new=bool(known.members) or above(path) in told
+            life,
+            recorded.members.get(path),
+            today(path, life),
+            is_new=bool(recorded.members) or above(path) in reported,
         )
         for path, life in new.members.items()
     }
-    for path, life in known.members.items():
+    for path, life in recorded.members.items():
         if path not in new.members:
-            left = today(path, life)
-            members[path] = replace(life, until=min(life.until or left, left))
+            last_day = today(path, life)
+            members[path] = replace(life, until=min(life.until or last_day, last_day))
     return replace(new, members=members)
 
 

@@ -49,11 +49,11 @@ TRANSITIONS: Mapping[WindowState, Mapping[WindowState, str]] = MappingProxyType(
 """The states that may follow each state, and when they do: a window has no other transitions."""
 
 
-def check_transition(what: object, before: WindowState, after: WindowState) -> None:
+def check_transition(label: object, before: WindowState, after: WindowState) -> None:
     """Raise IllegalTransition if a window cannot change from one state to the other."""
     if after not in TRANSITIONS[before]:
         allowed = ", ".join(TRANSITIONS[before])
         raise IllegalTransition(
-            f"{what} is {before} and cannot become {after}: after {before} come {allowed}. "
+            f"{label} is {before} and cannot become {after}: after {before} come {allowed}. "
             "`feed-assets state show` says what it is, and why."
         )

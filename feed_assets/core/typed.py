@@ -55,14 +55,14 @@ def _checking(function: Callable[..., Any], owner: str, instead: Mapping[str, st
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            given = declared.bind(*args, **kwargs).arguments
+            arguments = declared.bind(*args, **kwargs).arguments
         except TypeError:  # The call below reports too many arguments, in Python's own words.
-            given = {}
+            arguments = {}
         try:
             _refuse_no_call(owner, declared, args, kwargs)
             _refuse_unknown(owner, declared, args, kwargs, instead)
             _refuse_missing(owner, declared, args, kwargs)
-            _check(owner, declared, _hints(function), given)
+            _check(owner, declared, _hints(function), arguments)
             return function(*args, **kwargs)
         except InvalidSetting:  # The environment is to be mended, not the declaration.
             raise
@@ -73,21 +73,21 @@ def _checking(function: Callable[..., Any], owner: str, instead: Mapping[str, st
     return call
 
 
-def _refuse_no_call(owner: str, declared: Signature, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+def _refuse_no_call(owner: str, declared: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise InvalidDefinition for a decorator without parentheses, which gets the function below it."""
-    if len(args) == 1 and not given and isfunction(args[0]) and len(_required(declared)) > 1:
+    if len(args) == 1 and not kwargs and isfunction(args[0]) and len(_required(declared)) > 1:
         raise InvalidDefinition(
             f"@{owner} stands above {args[0].__name__}() without parentheses: expected @{owner}"
             f"({', '.join(_required(declared))}). Write them."
         )
 
 
-def _refuse_missing(owner: str, declared: Signature, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+def _refuse_missing(owner: str, declared: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     try:
-        there = declared.bind_partial(*args, **given).arguments
+        bound = declared.bind_partial(*args, **kwargs).arguments
     except TypeError:
         return
-    if missing := [name for name in _required(declared) if name not in there]:
+    if missing := [name for name in _required(declared) if name not in bound]:
         first = next((shown(repr(value)) for value in args if isinstance(value, str)), "")
         raise InvalidDefinition(
             f"{owner}({first}): found no {' and no '.join(missing)}: expected "
@@ -103,10 +103,10 @@ def _required(declared: Signature) -> list[str]:
 
 
 def _refuse_unknown(
-    owner: str, declared: Signature, args: Iterable[Any], given: Mapping[str, Any], instead: Mapping[str, str]
+    owner: str, declared: Signature, args: Iterable[Any], kwargs: Mapping[str, Any], instead: Mapping[str, str]
 ) -> None:
     first = next((shown(repr(value)) for value in args if isinstance(value, str)), "")
-    for name in (name for name in given if name not in declared.parameters):
+    for name in (name for name in kwargs if name not in declared.parameters):
         near = get_close_matches(name, declared.parameters, 1)
         if name in instead:
             raise InvalidDefinition(f"{owner}({first}): there is no parameter {name}: {instead[name]}")
@@ -120,21 +120,21 @@ def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
     return get_type_hints(function, include_extras=True)
 
 
-def _check(owner: str, declared: Signature, hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    for name in [name for name in given if name in hints]:
+def _check(owner: str, declared: Signature, hints: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    for name in [name for name in arguments if name in hints]:
         several = declared.parameters[name].kind is Parameter.VAR_POSITIONAL
         expected = GenericAlias(tuple, (hints[name], ...)) if several else hints[name]
         try:
-            _adapter(expected).validate_python((given[name],), strict=True)
+            _adapter(expected).validate_python((arguments[name],), strict=True)
         except ValidationError as error:
             wrong = _most_telling(error)
-            where = name + "".join(f"[{step!r}]" for step in steps_in(given[name], wrong["loc"][1:]))
+            where = name + "".join(f"[{step!r}]" for step in steps_in(arguments[name], wrong["loc"][1:]))
             rule, value = wrong.get("ctx", {}).get("error"), wrong["input"]
             bare = lacking_decorator(value, expected)
-            found = f"the function {value.__name__}" if bare else value_in_words(value)
+            value_text = f"the function {value.__name__}" if bare else value_in_words(value)
             raise InvalidDefinition(
-                f"{owner}({_first(given, name)}): {where} is {found}, expected {rule or in_words(hints[name])}."
-                f"{'' if rule or several else cure(name, given[name], value, expected)}"
+                f"{owner}({_first(arguments, name)}): {where} is {value_text}, expected {rule or in_words(hints[name])}."
+                f"{'' if rule or several else cure(name, arguments[name], value, expected)}"
             ) from None
 
 
@@ -144,9 +144,9 @@ def _most_telling(error: ValidationError) -> ErrorDetails:
     return next((each for each in errors if each["type"] == "value_error"), errors[0])
 
 
-def _first(given: Mapping[str, Any], wrong: str) -> str:
+def _first(arguments: Mapping[str, Any], wrong: str) -> str:
     """Return the first argument, if it is a text: the name of what is declared, in most cases."""
-    name, value = next(iter(given.items()))
+    name, value = next(iter(arguments.items()))
     return shown(repr(value)) if isinstance(value, str) and name != wrong else ""
 
 
@@ -173,8 +173,8 @@ def steps_in(value: Any, steps: Iterable[int | str]) -> Iterator[int | str]:
 
 def expected_of(error: ErrorDetails) -> str:
     """Return what pydantic, or a rule, expected in place of a value."""
-    said = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return said.removeprefix("expected ")
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return message.removeprefix("expected ")
 
 
 def value_in_words(value: Any) -> str:

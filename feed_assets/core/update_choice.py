@@ -50,8 +50,8 @@ def choose(consumer: Consumer, inbox: Inbox) -> Choice:
     choice = _choice(consumer, inbox, groups, Judged())
     wrong = _mixed(inbox, groups, choice)
     doubtful = wrong.keys() | _incomplete(consumer, choice.due)
-    whole = frozenset(group for group in groups if group in doubtful and _is_whole(inbox, groups[group]))
-    judged = Judged(whole, {group: why for group, why in wrong.items() if group not in whole})
+    consistent = frozenset(group for group in groups if group in doubtful and _is_whole(inbox, groups[group]))
+    judged = Judged(consistent, {group: why for group, why in wrong.items() if group not in consistent})
     while doubtful:
         choice = _choice(consumer, inbox, groups, judged)
         wrong = {group: why for group, why in _mixed(inbox, groups, choice).items() if group not in judged.mixed}
@@ -63,25 +63,25 @@ def choose(consumer: Consumer, inbox: Inbox) -> Choice:
 
 def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ...]]:
     """Return the inputs that may be mixed: several tables of one pipeline with one partition key."""
-    found: dict[Group, list[Partition]] = {}
+    members_by_group: dict[Group, list[Partition]] = {}
     for name, tables in consumer.needed.items():
         for each in inbox.inputs if len(tables) > 1 else ():
             if each.feed in tables:
-                found.setdefault((name, each.key), []).append(each)
-    return {group: tuple(members) for group, members in found.items() if len(members) > 1}
+                members_by_group.setdefault((name, each.key), []).append(each)
+    return {group: tuple(members) for group, members in members_by_group.items() if len(members) > 1}
 
 
 def _incomplete(consumer: Consumer, due: Due) -> set[Group]:
     """Return the groups that are incomplete by their events; without `merge` skip those that a run takes from first."""
-    taken = set[Group]() if consumer.merge else {each.group for each in due.taken}
-    return {each.group for each in due.incomplete} - taken
+    selected = set[Group]() if consumer.merge else {each.group for each in due.taken}
+    return {each.group for each in due.incomplete} - selected
 
 
 def _is_whole(inbox: Inbox, members: Collection[Partition]) -> bool:
     """Return whether the newest updates of some inputs belong together."""
     lineage, pins = inbox.lineage, [_last(inbox, each) for each in members]
-    known = [pin for pin in pins if pin]
-    return len(known) == len(pins) and belong_together(known, lineage.built_from, lineage.newest)
+    valid_pins = [pin for pin in pins if pin]
+    return len(valid_pins) == len(pins) and belong_together(valid_pins, lineage.built_from, lineage.newest)
 
 
 def _last(inbox: Inbox, member: Partition) -> Pin | None:
@@ -94,20 +94,20 @@ def _last(inbox: Inbox, member: Partition) -> Pin | None:
 
 
 def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[Partition]], judged: Judged) -> Choice:
-    found = due(consumer, inbox.events, inbox.seen, judged)
-    pins = _by_events(inbox, found)
+    due_events = due(consumer, inbox.events, inbox.seen, judged)
+    pins = _by_events(inbox, due_events)
     for group in judged.whole:
-        if not any(each.group == group for each in (*found.later, *found.incomplete)):
+        if not any(each.group == group for each in (*due_events.later, *due_events.incomplete)):
             pins |= {each: inbox.newest[each] for each in groups[group] if each in inbox.newest}
     for group in judged.mixed:
         pins |= _as_consumed(inbox, groups[group])
-    return Choice(found, pins)
+    return Choice(due_events, pins)
 
 
-def _by_events(inbox: Inbox, found: Due) -> dict[Partition, Pin | None]:
+def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
     """Return the update or slice of taken inputs, the consumed one of those on their way; others have the newest."""
-    slices = {each.partition: each for each in found.slices}
-    coming = {event.partition for each in (*found.later, *found.incomplete) for event in each.events}
+    slices = {each.partition: each for each in due_events.slices}
+    coming = {event.partition for each in (*due_events.later, *due_events.incomplete) for event in each.events}
     pins: dict[Partition, Pin | None] = {}
     for member in inbox.inputs:
         is_table = member.feed in inbox.tables
@@ -132,8 +132,8 @@ def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
     newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
     if newest is None or newest.update_id <= end:
         return newest or _consumed(inbox, batch)
-    told = (event.marker for event in inbox.events if event.partition == batch.parent)
-    is_compacted = numbers is not None and numbers.is_range and newest.update_id not in told
+    markers = (event.marker for event in inbox.events if event.partition == batch.parent)
+    is_compacted = numbers is not None and numbers.is_range and newest.update_id not in markers
     return newest if is_compacted else _consumed(inbox, batch)
 
 
@@ -160,10 +160,10 @@ def _as_consumed(inbox: Inbox, members: Iterable[Partition]) -> dict[Partition, 
 
 def _mixed(inbox: Inbox, groups: Mapping[Group, Collection[Partition]], choice: Choice) -> dict[Group, str]:
     """Return the pipelines whose chosen updates do not belong together, each with the reason."""
-    lineage, found = inbox.lineage, dict[Group, str]()
+    lineage, reason_by_group = inbox.lineage, dict[Group, str]()
     for group, members in groups.items():
         pins = [choice.pins.get(each, inbox.newest.get(each)) for each in members]
         why = mixed((pin for pin in pins if pin), lineage.built_from, lineage.newest)
         if why:
-            found[group] = why
-    return found
+            reason_by_group[group] = why
+    return reason_by_group

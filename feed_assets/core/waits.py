@@ -24,8 +24,8 @@ _INSTANT = timedelta(microseconds=1)
 
 def parse_least(text: str) -> tuple[int, int]:
     """Parse how many of how many are enough: `23 of 24`. Raise ValueError if the text has another form."""
-    found = _SHARE.fullmatch(text)
-    least, total = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = _SHARE.fullmatch(text)
+    least, total = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= least <= total:
         raise ValueError("so many of all, such as '23 of 24'")
     return least, total
@@ -75,8 +75,8 @@ class Wait:
             if (getattr(self, name) or LONGEST) > LONGEST:
                 raise InvalidDefinition(f"Wait: {name} is {getattr(self, name)}, expected at most {LONGEST.days} days.")
         if (self.at_least is None) != (self.after is None):
-            found = "no after" if self.after is None else "no at_least"
-            raise InvalidDefinition(f"Wait: {found}, expected at_least with after, from which on so many are enough.")
+            lacking = "no after" if self.after is None else "no at_least"
+            raise InvalidDefinition(f"Wait: {lacking}, expected at_least with after, from which on so many are enough.")
         if self.warn is not None and (self.deadline is None or self.warn >= self.deadline):
             raise InvalidDefinition(
                 f"Wait: warn is {self.warn} and deadline {self.deadline or 'not given'}, expected a deadline later "

@@ -12,8 +12,8 @@ _DUCKDB, _REDSHIFT = "duckdb:///", "redshift://"
 def _url(value: SecretStr) -> SecretStr:
     text = value.get_secret_value()
     if not text.startswith((_DUCKDB, "postgresql://", "postgresql+psycopg://", _REDSHIFT)):
-        scheme, found, _ = text.partition("://")
-        was = f"found {scheme}://, " if found and scheme.isalnum() else ""
+        scheme, separator, _ = text.partition("://")
+        was = f"found {scheme}://, " if separator and scheme.isalnum() else ""
         raise ValueError(
             f"{was}expected duckdb:///folder/file.db (from the root on), postgresql://user:password@host/database, "
             "or redshift://user:password@host:5439/database"
@@ -66,6 +66,10 @@ class Warehouse(BaseModel):
     @model_validator(mode="after")
     def _check_role(self) -> Self:
         if self.url.get_secret_value().startswith(_REDSHIFT) != bool(self.iam_role):
-            found = "iam_role is set, and the url is no" if self.iam_role else "iam_role is not set: it is needed for a"
-            raise ValueError(f"{found} redshift:// one. Expected arn:aws:iam::ACCOUNT:role/NAME there, and there alone")
+            problem = (
+                "iam_role is set, and the url is no" if self.iam_role else "iam_role is not set: it is needed for a"
+            )
+            raise ValueError(
+                f"{problem} redshift:// one. Expected arn:aws:iam::ACCOUNT:role/NAME there, and there alone"
+            )
         return self

@@ -82,10 +82,12 @@ def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighe
 
     The sizes are those of the source that has grown most: in the input that is enough, or in all of them.
     """
-    found = [(each, _weigh(each, periods, now)) for each in inputs]
-    none = _unless("; ".join(each.reason for _, each in found), *(each.look_again for _, each in found))
-    enough = [(arrivals, each) for arrivals, each in found if each.rerun][:1]
-    of = [arrivals for arrivals, _ in enough or found]
+    weighed_inputs = [(each, _weigh(each, periods, now)) for each in inputs]
+    none = _unless(
+        "; ".join(each.reason for _, each in weighed_inputs), *(each.look_again for _, each in weighed_inputs)
+    )
+    enough = [(arrivals, each) for arrivals, each in weighed_inputs if each.rerun][:1]
+    of = [arrivals for arrivals, _ in enough or weighed_inputs]
     most = max((one for each in of for one in growths(each.changes, each.since, now)), key=_size)
     policies = sha256(repr([each.policy for each in inputs]).encode()).hexdigest()[:12]
     sizes = {"before": most.before, "after": most.after, "files": most.files}
@@ -110,12 +112,12 @@ def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
         return _unless(f"{arrivals.said} came after the cut-off of {_at(limit)} and are only counted")
     if not arrivals.counted:
         return _at_next_look(arrivals, periods, check)
-    found = _counted(arrivals, periods, check, now)
-    if found.rerun or (limit and limit <= check) or arrivals.counted == arrivals.changes:
-        return found
+    weighed = _counted(arrivals, periods, check, now)
+    if weighed.rerun or (limit and limit <= check) or arrivals.counted == arrivals.changes:
+        return weighed
     look = next_look(policy, periods, check + _INSTANT)
-    more = f"; what came after the check is weighed at {_at(look)}" if look else ""
-    return _unless(f"{found.reason}{more}", found.look_again, look)
+    suffix = f"; what came after the check is weighed at {_at(look)}" if look else ""
+    return _unless(f"{weighed.reason}{suffix}", weighed.look_again, look)
 
 
 def _at_next_look(arrivals: Arrivals, periods: Periods, check: datetime) -> Weighed:
@@ -140,21 +142,21 @@ def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetim
     is_worth, worth = _worth(arrivals, grown)
     if enough and is_worth and (policy.combine == "any" or policy.max_age is None):
         return Weighed(Outcome.RERUN, f"{described(enough[0].change)}{worth}")
-    said = f"{_found(policy, max(grown, key=_size), is_enough=bool(enough))}{worth}"
+    explanation = f"{_found(policy, max(grown, key=_size), is_enough=bool(enough))}{worth}"
     aging = grown if policy.combine == "any" else enough if is_worth else []
-    return _by_age(policy, periods, check, said, aging)
+    return _by_age(policy, periods, check, explanation, aging)
 
 
-def _by_age(policy: Late, periods: Periods, check: datetime, said: str, aging: Sequence[Growth]) -> Weighed:
+def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, aging: Sequence[Growth]) -> Weighed:
     """Return the outcome for data that are too small, or must be old as well: by when the first is old enough."""
     if policy.max_age is None or not aging:
-        return _unless(f"{said}: they are skipped until more comes")
+        return _unless(f"{explanation}: they are skipped until more comes")
     ripe = min(each.since for each in aging) + policy.max_age
     if check >= ripe:
-        return Weighed(Outcome.RERUN, f"{said}, but have waited for {policy.max_age}")
+        return Weighed(Outcome.RERUN, f"{explanation}, but have waited for {policy.max_age}")
     if look := next_look(policy, periods, ripe):
-        return _unless(f"{said}, and are taken at {_at(look)}", look)
-    return _unless(f"{said}: they are skipped, as only {_looked_at(policy)} are looked at")
+        return _unless(f"{explanation}, and are taken at {_at(look)}", look)
+    return _unless(f"{explanation}: they are skipped, as only {_looked_at(policy)} are looked at")
 
 
 def _is_enough(policy: Late, grown: Growth) -> bool:
@@ -174,8 +176,8 @@ def _worth(arrivals: Arrivals, grown: Sequence[Growth]) -> tuple[bool, str]:
     if arrivals.cost is None:
         return True, "; its cost is not weighed, as no published run of it is known yet"
     value = sum(each.after - each.before for each in grown) * price
-    said = f"worth {value / GB:.4g}, and a re-run costs {arrivals.cost:.4g}"
-    return value >= arrivals.cost * GB, f" ({said})"
+    comparison = f"worth {value / GB:.4g}, and a re-run costs {arrivals.cost:.4g}"
+    return value >= arrivals.cost * GB, f" ({comparison})"
 
 
 def _size(grown: Growth) -> tuple[float, int]:

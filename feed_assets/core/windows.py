@@ -56,8 +56,8 @@ class WindowAddress(NamedTuple):
 
 def address_of(partition: Partition) -> WindowAddress | None:
     """Return the window that a partition of the log is; None for one that holds data."""
-    found = _ADDRESS.fullmatch(partition.key)
-    return WindowAddress(partition.feed, found[3] or "", found[1], found[2]) if found else None
+    match = _ADDRESS.fullmatch(partition.key)
+    return WindowAddress(partition.feed, match[3] or "", match[1], match[2]) if match else None
 
 
 @lru_cache(maxsize=256)
@@ -65,12 +65,12 @@ def minutes_of(grain: str) -> int:
     """Return a grain's minutes; a day counts as 24 hours, which orders it. Raise InvalidDefinition for no grain."""
     if grain in (HOUR, DAY):
         return HOUR_MINUTES if grain == HOUR else _DAY_MINUTES
-    found = _GRAIN.fullmatch(grain)
-    if not found or HOUR_MINUTES % int(found[1]) or int(found[1]) == HOUR_MINUTES:
+    match = _GRAIN.fullmatch(grain)
+    if not match or HOUR_MINUTES % int(match[1]) or int(match[1]) == HOUR_MINUTES:
         raise InvalidDefinition(
             f"grain {grain!r}: expected minutes that divide an hour, such as '5min', or 'hour' or 'day'."
         )
-    return int(found[1])
+    return int(match[1])
 
 
 def step_of(grain: str) -> timedelta:
@@ -92,9 +92,9 @@ def zone_of(text: str) -> str:
 
     Raise InvalidDefinition if it is none of these.
     """
-    found = _OFFSET.fullmatch(text)
-    if found and int(found[2]) <= _FARTHEST[found[1]]:
-        return f"Etc/GMT{'-' if found[1] == '+' else '+'}{int(found[2])}" if int(found[2]) else "UTC"
+    match = _OFFSET.fullmatch(text)
+    if match and int(match[2]) <= _FARTHEST[match[1]]:
+        return f"Etc/GMT{'-' if match[1] == '+' else '+'}{int(match[2])}" if int(match[2]) else "UTC"
     try:
         ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -152,8 +152,8 @@ def _day(day: date, zone: str) -> Window:
 @lru_cache(maxsize=65_536)
 def tiles(start: datetime, end: datetime, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
     """Return the windows of the largest grain that fill `[start, end)` exactly, in order; () if none does."""
-    found = (_tiled(start, end, grain, zone) for grain in reversed(sorted_grains(grains)))
-    return next((windows for windows in found if windows), ())
+    tilings = (_tiled(start, end, grain, zone) for grain in reversed(sorted_grains(grains)))
+    return next((windows for windows in tilings if windows), ())
 
 
 def _tiled(start: datetime, end: datetime, grain: str, zone: str) -> tuple[Window, ...]:
@@ -190,15 +190,15 @@ def _child_grain(window: Window, grains: tuple[str, ...]) -> str | None:
 
 def check_grains(grains: Sequence[str], zones: Iterable[str]) -> tuple[str, ...]:
     """Return the grains in order. Raise InvalidDefinition for none, or a base grain that does not tile the others."""
-    found = sorted_grains(grains)
-    if not found:
+    ordered = sorted_grains(grains)
+    if not ordered:
         raise InvalidDefinition("grains: found none, expected at least one, such as '5min'.")
-    base = minutes_of(found[0])
-    if wrong := [grain for grain in found if minutes_of(grain) % base]:
-        raise InvalidDefinition(f"grain {wrong[0]!r} is not made of {found[0]!r}: expected a multiple of it.")
-    for zone in zones if DAY in found else ():
-        _check_days(found[0], zone)
-    return found
+    base = minutes_of(ordered[0])
+    if wrong := [grain for grain in ordered if minutes_of(grain) % base]:
+        raise InvalidDefinition(f"grain {wrong[0]!r} is not made of {ordered[0]!r}: expected a multiple of it.")
+    for zone in zones if DAY in ordered else ():
+        _check_days(ordered[0], zone)
+    return ordered
 
 
 def _check_days(base: str, zone: str) -> None:
