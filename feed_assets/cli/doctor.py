@@ -41,7 +41,7 @@ class Doubtful(Exception):
     """Something works, or may be intended, and should be checked all the same."""
 
 
-class CheckResult(View):
+class Diagnosis(View):
     """The result of one check, and what to do."""
 
     what: str
@@ -64,14 +64,14 @@ def doctor(
     raise typer.Exit(1 if any(each.state == FAILED for each in results) else 0)
 
 
-def _looked(subject: str, look: Callable[[], str]) -> CheckResult:
+def _looked(subject: str, look: Callable[[], str]) -> Diagnosis:
     """Return the outcome of a check: whatever it raises is one, so that none prevents the others."""
     try:
-        return CheckResult(what=subject, state=OK, said=look())
+        return Diagnosis(what=subject, state=OK, said=look())
     except Doubtful as doubt:
-        return CheckResult(what=subject, state=WARN, said=str(doubt))
+        return Diagnosis(what=subject, state=WARN, said=str(doubt))
     except Exception as error:  # noqa: BLE001
-        return CheckResult(what=subject, state=FAILED, said=in_short(error))
+        return Diagnosis(what=subject, state=FAILED, said=in_short(error))
 
 
 @dataclass(frozen=True)

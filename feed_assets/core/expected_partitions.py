@@ -86,8 +86,8 @@ def not_there(feed: str, expected: Expected, *, is_all: bool) -> str:
     suffix = f" and {further_count} more" * (further_count > 0) if is_all else f" and {further_count} or more others"
     subject = f"{count}{'' if is_all else ' or more'} partition{'s' * (count > 1)}"
     return (
-        f"{subject} of {feed} {'are' if count > 1 else 'is'} not there: {named}{suffix}. Ask its owner. If one will never "
-        f"come, say so: `feed-assets state close {feed} {ordered[0][0]} --why …`."
+        f"{subject} of {feed} {'are' if count > 1 else 'is'} not there: {named}{suffix}. Ask its owner. "
+        f"If one will never come, say so: `feed-assets state close {feed} {ordered[0][0]} --why …`."
     )
 
 

@@ -246,7 +246,8 @@ class WindowInput:
         """Return what is read before its windows are known, if something is."""
         if not self._is_skipped(facts) or not (uncounted := self._counted_by_nobody(facts)):
             return None
-        return f"the newest update of {some([*map(str, uncounted)], NAMED)} is not counted yet, the run that reads it does so"
+        partitions = some([*map(str, uncounted)], NAMED)
+        return f"the newest update of {partitions} is not counted yet, the run that reads it does so"
 
     @property
     def _whose(self) -> str:

@@ -133,7 +133,8 @@ def _check(owner: str, declared: Signature, hints: Mapping[str, Any], arguments:
             bare = lacking_decorator(value, expected)
             value_text = f"the function {value.__name__}" if bare else value_in_words(value)
             raise InvalidDefinition(
-                f"{owner}({_first(arguments, name)}): {where} is {value_text}, expected {rule or in_words(hints[name])}."
+                f"{owner}({_first(arguments, name)}): {where} is {value_text}, "
+                f"expected {rule or in_words(hints[name])}."
                 f"{'' if rule or several else cure(name, arguments[name], value, expected)}"
             ) from None
 

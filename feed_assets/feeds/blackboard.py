@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
     from obstore.store import S3CredentialProvider
 
-    from feed_assets.feeds.s3_others import Body
+    from feed_assets.feeds.s3_others import ServedObject
     from feed_assets.feeds.s3_pages import S3Pages
 
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
@@ -274,12 +274,14 @@ class Blackboard:
             copy.rename(target)
         return served
 
-    def _chunks(self, key: str, found: "GetResult | local_disk.LocalObject | Body") -> Iterator[bytes]:
+    def _chunks(self, key: str, found: "GetResult | local_disk.LocalObject | ServedObject") -> Iterator[bytes]:
         # Its own generator: what fails while the copy is written is not the store's fault.
         with self._translated(f"read {key}", key):
             yield from found.stream()
 
-    def _found(self, key: str, start: int = 0, length: int = 0) -> "GetResult | local_disk.LocalObject | Body | None":
+    def _found(
+        self, key: str, start: int = 0, length: int = 0
+    ) -> "GetResult | local_disk.LocalObject | ServedObject | None":
         try:
             if length:
                 return self._client.part(key, start, length)

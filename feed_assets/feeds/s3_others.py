@@ -38,20 +38,20 @@ class OthersClient(ObstoreClient):
         """Return the names of the common prefixes one level under a prefix."""
         return self._pages.names(prefix or "")
 
-    def get(self, key: str, /, start: int = 0) -> "Body":
+    def get(self, key: str, /, start: int = 0) -> "ServedObject":
         """Return one object from byte `start` on, which it must have."""
-        return Body(key, self._pages.object(key, f"bytes={start}-" if start else None))
+        return ServedObject(key, self._pages.object(key, f"bytes={start}-" if start else None))
 
-    def part(self, key: str, start: int, length: int, /) -> "Body":
+    def part(self, key: str, start: int, length: int, /) -> "ServedObject":
         """Return `length` bytes of one object from `start` on, which it must have."""
-        return Body(key, self._pages.object(key, f"bytes={start}-{start + length - 1}"))
+        return ServedObject(key, self._pages.object(key, f"bytes={start}-{start + length - 1}"))
 
     def head(self, key: str, /) -> "ObjectMeta":
         """Return one object without its bytes."""
         return _meta(key, found := self._pages.head(key), found["ContentLength"])
 
 
-class Body:
+class ServedObject:
     """An object as a store of others sends it: as many bytes as it announced, in time, or an error."""
 
     def __init__(self, key: str, found: dict[str, Any], now: Callable[[], float] = monotonic) -> None:

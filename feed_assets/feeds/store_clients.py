@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
     from obstore.store import ObjectStore
 
-    from feed_assets.feeds.s3_others import Body
+    from feed_assets.feeds.s3_others import ServedObject
 
 OBJECTS_PER_PAGE = 1000
 """Objects that a store lists in one request."""
@@ -43,11 +43,11 @@ class ObstoreClient:
         found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
         return [path.rsplit("/", 1)[-1] for path in found]
 
-    def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject | Body":
+    def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject | ServedObject":
         """Return one object from byte `start` on, which it must have; its body is read later."""
         return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
-    def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject | Body":
+    def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject | ServedObject":
         """Return `length` bytes of one object from `start` on, which it must have; its body is read later."""
         return obstore.get(self._store, key, options={"range": (start, start + length)})
 
@@ -84,7 +84,7 @@ class LocalClient(ObstoreClient):
             return super().children(prefix)
         return local_disk.folders(self._root, prefix or "")
 
-    def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject | Body":
+    def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject | ServedObject":
         """Return one file from byte `start` on; obstore refuses half-written ones."""
         return (
             super().get(key, start)
@@ -92,7 +92,7 @@ class LocalClient(ObstoreClient):
             else local_disk.opened(self._root, key, start)
         )
 
-    def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject | Body":
+    def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject | ServedObject":
         """Return `length` bytes of one file from `start` on."""
         return local_disk.opened(self._root, key, start, length)
 

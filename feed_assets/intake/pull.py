@@ -168,7 +168,7 @@ class _FileListing:
             try:
                 served = self._board.download(file.key, copy, file)
             except (BlackboardRefused, BlackboardUnavailable) as error:
-                return self._not_served(file, error, known)
+                return self._not_served(file, error, pulled)
             if served != file or copy.stat().st_size != file.size:
                 _log.info("%s: %s is being replaced or removed, and left to the next look", self.source.feed, file.key)
                 return True
@@ -177,10 +177,10 @@ class _FileListing:
         self._put(Pulled(file, moment, FileState.DONE, None, batch.key, update.id))
         return True
 
-    def _not_served(self, file: File, error: Exception, known: Pulled | None) -> bool:
+    def _not_served(self, file: File, error: Exception, pulled: Pulled | None) -> bool:
         """Note why one file could not be read, and go on: the next look tries again. Raise if the store is away."""
         next(self._board.file_pages(file.key), None)
-        self._refuse(file, f"{error} The next look tries again", known)
+        self._refuse(file, f"{error} The next look tries again", pulled)
         return True
 
     def _before_its_rename(self, file: File, moment: datetime) -> Pulled | None:

@@ -5,7 +5,7 @@ from io import StringIO
 
 import pytest
 
-from feed_assets.cli.progress import LOADING, Progress, progress, told
+from feed_assets.cli.progress import LOADING, Progress, announced, progress
 
 
 class Clock:
@@ -39,7 +39,7 @@ def test_a_log_gets_a_line_at_once_and_then_one_in_a_while_and_all_news(capsys):
 def test_of_many_things_each_is_said_when_it_has_its_turn(capsys):
     clock = Clock()
     doing = Progress(frozenset(), clock)
-    for number, each in enumerate(told(["a", "b"], doing, "looking at"), 1):
+    for number, each in enumerate(announced(["a", "b"], doing, "looking at"), 1):
         assert capsys.readouterr().err == f"feed-assets: looking at {each} ({number} of 2)\n"
         clock.now += 10
 

@@ -12,7 +12,7 @@ import pytest
 from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.feeds import s3_others, s3_pages
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.s3_others import Body
+from feed_assets.feeds.s3_others import ServedObject
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.pull_partners import FIRST, Partner, wrong_files
 
@@ -180,7 +180,7 @@ def test_file_whose_bytes_do_not_arrive_is_refused_and_the_others_are_pulled(hea
 
 def test_file_that_is_larger_than_it_was_listed_is_not_copied(partner, served, monkeypatch):
     copied = []
-    monkeypatch.setattr(Body, "stream", lambda *_: copied.append(1) or iter(()))
+    monkeypatch.setattr(ServedObject, "stream", lambda *_: copied.append(1) or iter(()))
     served.objects = {BAD: 5}
     served.answers[BAD] = (200, {"Content-Length": str(1 << 60)}, b"id")
     assert partner.look()
@@ -191,7 +191,7 @@ def test_body_that_arrives_a_byte_at_a_time_is_given_up():
     clock = iter(range(0, 10_000, 10))
     raw = Endless()
     found = {"ContentLength": 64 << 20, "Body": raw, "LastModified": None}
-    body = Body("key", found, lambda: float(next(clock)))
+    body = ServedObject("key", found, lambda: float(next(clock)))
     with pytest.raises(OSError, match="key has not arrived in time: expected 65536 bytes a second"):
         body.bytes()
     assert raw.reads == (s3_others.PATIENCE + 1024) // 10 + 1
