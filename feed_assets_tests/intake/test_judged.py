@@ -39,7 +39,7 @@ def test_others_have_their_turn_after_each_slice_of_bytes_or_of_events(kind, cou
 def test_as_many_usual_events_as_a_request_may_have_are_kept_if_all_are_rejected():
     wrong = {**event(1), "n": "1", "id": "x" * 100}
     judging, _ = asyncio.run(judged(lines(wrong) * EVENTS_PER_REQUEST, "lines"))
-    assert (len(judging.rejected), len(judging.told)) == (EVENTS_PER_REQUEST, REASONS_TOLD)
+    assert (len(judging.rejected), len(judging.reasons)) == (EVENTS_PER_REQUEST, REASONS_TOLD)
 
 
 @each_case(("hours", "is_refused"), [(HOURS_PER_REQUEST, False), (HOURS_PER_REQUEST + 1, True)])
