@@ -11,7 +11,7 @@ from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, dynamic_partitions, load_graph, open_services
 from feed_assets.cli.show import View, show
 from feed_assets.cli.status_views import MarkView, StaleView, StatusView
-from feed_assets.cli.terminal import echo
+from feed_assets.cli.terminal import echo, printable
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.grid import LEGEND, CellState, cells, periods
@@ -132,8 +132,8 @@ def _show_stale(graph: "Graph", services: "Services", feeds: Sequence[Feed], as_
 
 def _print(grid: "Status") -> None:
     view = StatusView.of(grid)
-    for line in _grid(grid):
-        echo(line)
+    for line in _grid(grid):  # With the colors of our own signs, so not by `echo`.
+        typer.echo(line)
     echo("  ".join(f"{count:,} {state}" for state, count in view.counts.items()) or "nothing is shown")
     for title, rows in _tables(grid, view):
         if rows:
@@ -157,7 +157,7 @@ def _tables(grid: "Status", view: StatusView) -> list[tuple[str, Sequence[View]]
 
 def _grid(grid: "Status") -> Iterator[str]:
     """Yield a line for each row, below the header of the requested days, and the legend."""
-    names = [f"{row.node.feed} {row.of}".rstrip() for row in grid.rows]
+    names = [printable(f"{row.node.feed} {row.of}".rstrip()) for row in grid.rows]
     width = max(map(len, names), default=0)
     lines = _lines(grid.rows, grid.slots) if grid.slots else _newest(grid.rows)
     if grid.slots:
@@ -173,7 +173,7 @@ def _newest(rows: "Sequence[GridRow]") -> Iterator[str]:
     width = max(map(len, strips), default=0)
     for strip in strips:
         signs = "".join(_styled(cell.state, LEGEND[cell.state][0]) for cell in strip)
-        yield f"{signs}{' ' * (width - len(strip))}  {strip[-1].name if strip else ''}"
+        yield f"{signs}{' ' * (width - len(strip))}  {printable(strip[-1].name) if strip else ''}"
 
 
 def _header(slots: "Slots") -> Iterator[str]:

@@ -182,7 +182,7 @@ class CompactedView(View):
 class DoneView(OfPartition):
     """An action on an update that a run left behind."""
 
-    what: str
+    what: str = Field(validation_alias="action")
     update_id: str
     why: str
 

@@ -137,7 +137,7 @@ class GlueSink:
         try:
             self._client.create_table(DatabaseName=self.database, TableInput=table.input)
         except self._client.exceptions.AlreadyExistsException:
-            existing = self._client.get_table(DatabaseName=self.database, Name=table.name)["GlueTable"]
+            existing = self._client.get_table(DatabaseName=self.database, Name=table.name)["Table"]
             if existing["StorageDescriptor"]["Columns"] != table.input["StorageDescriptor"]["Columns"]:
                 self._client.update_table(DatabaseName=self.database, TableInput=table.input)
 

@@ -75,7 +75,7 @@ def told() -> dict[str, str]:
 def test_a_table_follows_the_schema_and_a_partition_is_where_the_newest_valid_data_are(glue):
     tested, first = world(), published()
     watched(tested)
-    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["GlueTable"]
+    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["Table"]
     columns = {each["Name"]: each["Type"] for each in table["StorageDescriptor"]["Columns"]}
     assert columns == {"id": "string", "at": "timestamp", "n": "bigint", "price": "decimal(10,2)"}
     assert [each["Name"] for each in table["PartitionKeys"]] == ["date", "hour", "batch"]
@@ -128,7 +128,7 @@ def test_a_schema_that_is_another_one_is_the_tables_from_the_next_change_on(glue
     watched(world())
     published(text="id,at,n,price,more\n")
     watched(world(f"{SCHEMA}, more int"))
-    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["GlueTable"]
+    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["Table"]
     assert table["StorageDescriptor"]["Columns"][-1] == {"Name": "more", "Type": "int"}
 
 

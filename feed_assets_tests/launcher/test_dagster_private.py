@@ -9,7 +9,7 @@ import dagster as dg
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.servers import ROOT
 
-FILE = ROOT / "feed_assets" / "orchestration" / "launcher" / "dagsters.py"
+FILE = ROOT / "feed_assets" / "orchestration" / "launcher" / "dagster_private.py"
 USED = {
     "dagster._cli.api._execute_run_command_body": ["run_id", "instance", "write_stream_fn", "set_exit_code_on_failure"],
     "dagster._core.launcher.base.CheckRunHealthResult": ["status", "msg", "transient", "run_worker_id"],
