@@ -63,7 +63,7 @@ def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
 
 
 def held_by(batch: Partition, candidates: Iterable[Partition]) -> Partition | None:
-    """Return the range among `others`, all with a valid update, that holds a batch of ours; None if there is none."""
+    """Return the range among `candidates`, all with a valid update, that holds a batch of ours. None without one."""
     if numbers_in(batch.name) is None:
         return None
     return replaced({each for each in candidates if each.parent == batch.parent} | {batch}).get(batch)
@@ -99,7 +99,7 @@ def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
 
 
 def covers(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> bool:
-    """Return whether all that `others` read of event tables is in what `pins` read, without a hole."""
+    """Return whether `pins` have read all that `other_pins` read of event tables, without a hole."""
     read_intervals = _intervals(pins)
     pairs = ((pin, read_intervals.get(pin.partition, ())) for pin in other_pins if pin.is_slice)
     return all(_reach(mine, pin.start or "") >= pin.update_id for pin, mine in pairs)

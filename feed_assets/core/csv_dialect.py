@@ -86,7 +86,7 @@ class CsvDialect:
     null_value: NullValue | None = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def non_defaults(self) -> dict[str, Any]:
         """Return the options that are not the defaults, by name."""
         return {name: value for name, value in asdict(self).items() if value != getattr(RFC_4180, name)}
 
@@ -95,10 +95,10 @@ class CsvDialect:
 
         Raise InvalidDefinition if options contradict each other, or the format.
         """
-        if not self.given:
+        if not self.non_defaults:
             return None
         if form != "csv":
-            name, value = next(iter(self.given.items()))
+            name, value = next(iter(self.non_defaults.items()))
             raise InvalidDefinition(
                 f"{feed} is {form} and has {name}={value!r}, which CSV alone has: expected format='csv', or none of "
                 f"{', '.join(asdict(self))}."

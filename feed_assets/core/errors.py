@@ -5,7 +5,7 @@ Each message says what was found, what was expected, and what to do.
 
 from collections.abc import Iterable
 
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 
 
 class FeedAssetsError(Exception):
@@ -285,5 +285,5 @@ class DemoFailed(FeedAssetsError):
 
 def in_short(error: Exception) -> str:
     """Return an error in one line, without secrets: ours in its own words, any other with its class."""
-    message = shown(str(error).strip().partition("\n")[0])
+    message = masked(str(error).strip().partition("\n")[0])
     return message if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {message}"

@@ -10,7 +10,7 @@ from inspect import isfunction
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 
 _OURS = __name__.partition(".")[0]
 
@@ -143,7 +143,7 @@ def _code_of_class(expected: type) -> str:
 def _texts_in(wrong: Any) -> str:
     """Return a text, or those of another collection, as parts of one; empty if it holds others."""
     texts: list[Any] = [wrong] if isinstance(wrong, str) else [*wrong] if isinstance(wrong, list | tuple | Set) else []
-    return ", ".join(shown(repr(each)) for each in texts) if all(isinstance(each, str) for each in texts) else ""
+    return ", ".join(masked(repr(each)) for each in texts) if all(isinstance(each, str) for each in texts) else ""
 
 
 def _is_text(expected: Any) -> bool:

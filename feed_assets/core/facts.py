@@ -71,7 +71,7 @@ class KnownWindow:
         return is_issue or self.held or (self.state in DONE and self.stale is not None)
 
     @property
-    def said(self) -> str:
+    def phrase(self) -> str:
         """Return its state as a part of a sentence."""
         return f"is {self.state.value.replace('_', ' ')}: {self.why}"
 

@@ -12,7 +12,7 @@ from feed_assets.core.batch_names import held_by, same_rows
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id, update_id
 from feed_assets.core.inputs import UpdateInput
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.needs import Need
 from feed_assets.core.pins import InputChange, Pin, changed, pins_digest
 from feed_assets.core.update_choice import Choice
@@ -183,7 +183,7 @@ def _inputs(case: Case) -> Answer | None:
         return Answer(State.WAITS_FOR_PROPAGATION, case.choice.due.waits)
     published = case.built.published
     served = f"; {published}, which was built before, goes on being served" if published else ""
-    absent = [f"no valid update of {some(missing, NAMED) or 'any input'}"] if missing or not behind else []
+    absent = [f"no valid update of {shortened(missing, NAMED) or 'any input'}"] if missing or not behind else []
     again, enough = _enough(case)
     again = min((each for each in (again, _look_again(case)) if each), default=None)
     return Answer(State.WAITS_FOR_INPUT, "; ".join([*absent, *behind, *enough]) + served, again)
@@ -193,11 +193,11 @@ def _enough(case: Case) -> tuple[datetime | None, list[str]]:
     """Return when the build proceeds without the missing inputs, if enough are there, and the explanation."""
     waits, needed = case.need.waits, case.need.needed
     if waits.after is None or not waits.may_lack(needed, case.lacking):
-        nothing_of = some(sorted(map(str, waits.nothing_of(needed, case.lacking))), NAMED)
-        explanation = f"{waits.said} are enough, {len(needed - case.lacking)} are there"
+        nothing_of = shortened(sorted(map(str, waits.nothing_of(needed, case.lacking))), NAMED)
+        explanation = f"{waits.phrase} are enough, {len(needed - case.lacking)} are there"
         suffix = f", and nothing of {nothing_of}, of which there has to be something" if nothing_of else ""
         return None, [f"{explanation}{suffix}"] * bool(waits.after)
-    return waits.after, [f"from {waits.after:%Y-%m-%d %H:%M:%S} UTC on it goes without, as {waits.said} are enough"]
+    return waits.after, [f"from {waits.after:%Y-%m-%d %H:%M:%S} UTC on it goes without, as {waits.phrase} are enough"]
 
 
 def _look_again(case: Case) -> datetime | None:
@@ -215,7 +215,7 @@ def _news(case: Case) -> Answer | None:
     due = case.choice.due
     if due.waits and not due.slices:
         return Answer(State.WAITS_FOR_PROPAGATION, due.waits)
-    suffix = f", without {some([*map(str, sorted(case.without))], NAMED)}" if case.without else ""
+    suffix = f", without {shortened([*map(str, sorted(case.without))], NAMED)}" if case.without else ""
     return Answer(State.CURRENT, f"update {case.built.published} was built from the newest inputs{suffix}")
 
 
@@ -231,7 +231,7 @@ def _quality(case: Case) -> Answer | None:
     if failed:
         waits_for_checks = any(each.checks and each.problem(case.facts) for each in read)
         problem = "the checks that are waited for" if waits_for_checks else "the last audit failed"
-        return Answer(State.WAITS_FOR_QUALITY, f"{problem} of {some(failed, NAMED)}")
+        return Answer(State.WAITS_FOR_QUALITY, f"{problem} of {shortened(failed, NAMED)}")
     if problems := [why for each in case.need.windows if (why := each.problem(case.facts))]:
         return Answer(State.WAITS_FOR_QUALITY, "; ".join(problems))
     if refused := [each.reason for each in case.tried if each.refused]:

@@ -133,13 +133,20 @@ def _waits(facts: PartitionFacts, is_over: bool) -> Judged | None:
     return (CellState.WAITING, facts.window_why) if facts.window is WindowState.OPEN else None
 
 
-def _rest(facts: PartitionFacts, _: bool) -> Judged:
+def _complete_or_missing(facts: PartitionFacts, _: bool) -> Judged:
     if facts.published or facts.window in DONE:
         return CellState.COMPLETE, facts.window_why
     return CellState.MISSING, "nothing has come for it"
 
 
-_RULES: tuple[Callable[[PartitionFacts, bool], Judged | None], ...] = (_running, _closed, _stopped, _bad, _waits, _rest)
+_RULES: tuple[Callable[[PartitionFacts, bool], Judged | None], ...] = (
+    _running,
+    _closed,
+    _stopped,
+    _bad,
+    _waits,
+    _complete_or_missing,
+)
 
 
 @dataclass(frozen=True)
@@ -180,19 +187,19 @@ class Cell:
 
     first: int
     width: int
-    shown: tuple[Shown, ...]
+    partitions: tuple[Shown, ...]
 
     @property
     def state(self) -> CellState:
         """Return the first state of its partitions in the order of `CellState`."""
-        states = {each.state for each in self.shown}
+        states = {each.state for each in self.partitions}
         return next(each for each in CellState if each in states)
 
     @property
     def name(self) -> str:
         """Return the first segment of the keys if the partitions share it: that of their time, or of the only one."""
-        first = self.shown[0]
-        return first.partition.key.partition("/")[0] if first.start or len(self.shown) == 1 else ""
+        first = self.partitions[0]
+        return first.partition.key.partition("/")[0] if first.start or len(self.partitions) == 1 else ""
 
 
 def cells(partitions: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
@@ -232,17 +239,17 @@ def _by_time(partition: Shown) -> tuple[bool, datetime, str]:
 class Reason:
     """Partitions of one row that are in one state with one verdict, in order of time; the first has the reason."""
 
-    shown: tuple[Shown, ...]
+    partitions: tuple[Shown, ...]
 
     @property
     def first(self) -> Shown:
         """Return the partition that the others are like."""
-        return self.shown[0]
+        return self.partitions[0]
 
     @property
     def since(self) -> datetime | None:
         """Return since when the first of them is on the list of what is due (UTC)."""
-        return min((each.since for each in self.shown if each.since), default=None)
+        return min((each.since for each in self.partitions if each.since), default=None)
 
 
 def reasons(partitions: Iterable[Shown]) -> list[Reason]:

@@ -46,7 +46,7 @@ def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime],
 
 def _growth(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> Growth:
     first = changes[0]
-    before, after = _whole(first)
+    before, after = _source_sizes(first)
     came = (moment for each in changes for moment in (since.get(each.partition), _arrived(each)) if moment)
     return Growth(first, before, after, sum(map(_files, changes)), min(came, default=now))
 
@@ -65,8 +65,8 @@ def is_restated(change: InputChange) -> bool:
     return new.size <= old.size
 
 
-def _whole(change: InputChange) -> tuple[int, int]:
-    return change.whole if change.source else (_size(change.old), _size(change.new))
+def _source_sizes(change: InputChange) -> tuple[int, int]:
+    return change.source_sizes if change.source else (_size(change.old), _size(change.new))
 
 
 def _is_batch(change: InputChange) -> bool:
@@ -117,6 +117,6 @@ def _slice(old: Pin, new: Pin) -> str:
 
 def _said_of_all(change: InputChange) -> str:
     """Return in words how its source has grown, if that is more than the change itself."""
-    before, after = _whole(change)
+    before, after = _source_sizes(change)
     is_more = (before, after) != (_size(change.old), _size(change.new)) and not address_of(change.partition)
     return f" (with it {before} to {after} bytes)" if is_more else ""

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from feed_assets.core.facts import Facts, KnownWindow, is_waived
 from feed_assets.core.feeds import Partition
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.pins import Pin
 from feed_assets.core.spans import Span
 from feed_assets.core.update_choice import Choice
@@ -173,7 +173,7 @@ class WindowInput:
         """
         if self.counted:
             return ()
-        pins = [pin for each in self.windows if (pin := _known(facts, each).pin(each))]
+        pins = [pin for each in self.windows if (pin := _recorded(facts, each).pin(each))]
         return tuple(pins) if self.is_partial or len(pins) == len(self.windows) else ()
 
     def missing(self, facts: Facts, choice: Choice) -> None:
@@ -184,13 +184,15 @@ class WindowInput:
         if not self.is_required or self._is_skipped(facts):
             return None
         if uncounted := [str(each) for each in self.counted if each in facts.uncounted]:
-            return f"the newest update of {some(uncounted, NAMED)} is not counted yet"
+            return f"the newest update of {shortened(uncounted, NAMED)} is not counted yet"
         lacking = [
             each
             for each in zip(self.span.windows, self.windows, strict=True)
-            if not _known(facts, each[1]).pin(each[1])
+            if not _recorded(facts, each[1]).pin(each[1])
         ]
-        named = [f"{each.grain} {each.key} of {self._whose} {_known(facts, at).said}" for each, at in lacking[:NAMED]]
+        named = [
+            f"{each.grain} {each.key} of {self._whose} {_recorded(facts, at).phrase}" for each, at in lacking[:NAMED]
+        ]
         suffix = f"; and {len(lacking) - NAMED} more of {len(self.windows)} windows" if len(lacking) > NAMED else ""
         return "; ".join(named) + suffix if named else None
 
@@ -203,7 +205,7 @@ class WindowInput:
         """Return which of `needed` are not complete."""
         if not self.behind(facts, choice):
             return ()
-        return self.counted or tuple(each for each in self.windows if not _known(facts, each).pin(each))
+        return self.counted or tuple(each for each in self.windows if not _recorded(facts, each).pin(each))
 
     def problem(self, facts: Facts) -> str | None:
         """Return what is wrong with windows that are read."""
@@ -221,17 +223,17 @@ class WindowInput:
         return "; ".join(named[:NAMED]) or None
 
     def _is_read(self, facts: Facts, window: Partition) -> bool:
-        return not self.is_partial or _known(facts, window).pin(window) is not None
+        return not self.is_partial or _recorded(facts, window).pin(window) is not None
 
     def _wrong(self, facts: Facts, window: Partition) -> str | None:
-        recorded = _known(facts, window)
+        recorded = _recorded(facts, window)
         if self.checks:
             return of_checks(facts, window, self.checks, frozenset(self.checks if self.counted else ()))
-        return recorded.said if recorded.is_bad and not is_waived(recorded.why, facts.waived.get(window)) else None
+        return recorded.phrase if recorded.is_bad and not is_waived(recorded.why, facts.waived.get(window)) else None
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
         """Return whether all of them are complete."""
-        return all(_known(facts, each).pin(each) for each in self.windows)
+        return all(_recorded(facts, each).pin(each) for each in self.windows)
 
     def _is_skipped(self, facts: Facts) -> bool:
         if self.span.dataset in facts.reporting:
@@ -246,8 +248,8 @@ class WindowInput:
         """Return what is read before its windows are known, if something is."""
         if not self._is_skipped(facts) or not (uncounted := self._counted_by_nobody(facts)):
             return None
-        partitions = some([*map(str, uncounted)], NAMED)
-        return f"the newest update of {partitions} is not counted yet, the run that reads it does so"
+        names = shortened([*map(str, uncounted)], NAMED)
+        return f"the newest update of {names} is not counted yet, the run that reads it does so"
 
     @property
     def _whose(self) -> str:
@@ -263,7 +265,7 @@ def of_checks(
     """
     results = [(name, facts.checks.get((partition, name), "" if name in performed else None)) for name in checks]
     unknown = [name for name, why in results if why is None]
-    pending = [f"nobody has said yet what check {some(unknown, NAMED)} finds"] if unknown else []
+    pending = [f"nobody has said yet what check {shortened(unknown, NAMED)} finds"] if unknown else []
     failed = [f"check {name}: {why}" for name, why in results if why and partition not in facts.waived]
     return "; ".join([*pending, *failed]) or None
 
@@ -271,7 +273,7 @@ def of_checks(
 _NOTHING = KnownWindow()
 
 
-def _known(facts: Facts, window: Partition) -> KnownWindow:
+def _recorded(facts: Facts, window: Partition) -> KnownWindow:
     return facts.windows.get(window, _NOTHING)
 
 

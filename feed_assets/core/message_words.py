@@ -57,6 +57,6 @@ def of_first(reason: str, count: int) -> str:
     return f"the first: {reason}" if reason and count > 1 else reason
 
 
-def some(names: Sequence[str], most: int) -> str:
+def shortened(names: Sequence[str], most: int) -> str:
     """Return the first of some names, and how many more there are."""
     return first_of(names[:most], len(names))

@@ -96,7 +96,7 @@ def hull_of(hulls: Iterable[Range | None]) -> Range | None:
     return (min(first for first, _ in ranges), max(last for _, last in ranges)) if ranges else None
 
 
-def whole(offsets: str | None) -> Ranges:
+def common_ranges(offsets: str | None) -> Ranges:
     """Return the ranges that a report names for all of its windows together."""
     loaded: dict[str, Range] | list[Any] = json.loads(offsets) if offsets else {}
     return {} if isinstance(loaded, list) else _ranges(loaded)
@@ -120,15 +120,16 @@ def _ranges(loaded: Mapping[str, Iterable[int]]) -> Ranges:
 
 def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> OffsetProblems:
     """Describe in words which ranges of which partitions are in no part, and in several."""
-    none = _said(uncovered, "in no part")
-    several = _said(doubled, "in several parts")
+    none = _problem_text(uncovered, "in no part")
+    several = _problem_text(doubled, "in several parts")
     return OffsetProblems(none, f"over-counted: {several}" if several else None)
 
 
-def _said(ranges: Mapping[str, Iterable[Range]], problem: str) -> str | None:
+def _problem_text(ranges: Mapping[str, Iterable[Range]], problem: str) -> str | None:
     named = [(name, each) for name in sorted(ranges, key=_in_order) for each in ranges[name]]
     phrases = [
-        f"{shown(each)} of partition {name} {'is' if each[0] == each[1] else 'are'} {problem}" for name, each in named
+        f"{range_text(each)} of partition {name} {'is' if each[0] == each[1] else 'are'} {problem}"
+        for name, each in named
     ]
     suffix = f"; and {len(phrases) - NAMED} more ranges" if len(phrases) > NAMED else ""
     return "; ".join(phrases[:NAMED]) + suffix if phrases else None
@@ -139,7 +140,7 @@ def _in_order(name: str) -> tuple[int, str]:
     return (int(name), "") if name.isdecimal() else (-1, name)
 
 
-def shown(each: Range) -> str:
+def range_text(each: Range) -> str:
     """Return a range in words."""
     first, last = each
     return f"offset {first}" if first == last else f"offsets {first}-{last}"

@@ -45,15 +45,15 @@ class InputSource:
 class InputChange:
     """An input whose newest data (`new`) are not the consumed ones (`old`); None where there are none.
 
-    `whole` are the bytes of all that is read of its source, consumed and newest; for windows records. `is_one_more`: a
-    batch of a partition of which others were consumed.
+    `source_sizes` are the bytes of all that is read of its source, consumed and newest; for windows records.
+    `is_one_more`: a batch of a partition of which others were consumed.
     """
 
     partition: Partition
     old: Pin | None
     new: Pin | None
     source: InputSource | None = field(default=None, compare=False)
-    whole: tuple[int, int] = field(default=(0, 0), compare=False)
+    source_sizes: tuple[int, int] = field(default=(0, 0), compare=False)
     is_one_more: bool = field(default=False, compare=False)
 
 
@@ -85,7 +85,7 @@ def _measured(
 
     def measured(change: InputChange, source: InputSource) -> InputChange:
         is_one_more = change.old is None and source.is_appendable and change.partition.parent in held
-        return replace(change, source=source, whole=(before[source], after[source]), is_one_more=is_one_more)
+        return replace(change, source=source, source_sizes=(before[source], after[source]), is_one_more=is_one_more)
 
     return tuple(measured(each, source_of(each.partition)) for each in changes)
 

@@ -79,8 +79,8 @@ class MeasureComparison:
     """
 
     measure: str
-    found: float | None
-    known: int
+    value: float | None
+    baseline_count: int
     median: float | None
     deviation: float | None
     is_off: bool
@@ -88,16 +88,18 @@ class MeasureComparison:
     @property
     def is_enough(self) -> bool:
         """Return whether its baseline shows what is usual."""
-        return self.known >= ENOUGH
+        return self.baseline_count >= ENOUGH
 
     @property
-    def said(self) -> str:
-        """Return what was found, in words."""
-        value = "NULL" if self.found is None else f"{self.found:,.6g}"
+    def phrase(self) -> str:
+        """Return the value and its baseline in words."""
+        value_text = "NULL" if self.value is None else f"{self.value:,.6g}"
         if not self.is_enough or self.median is None:
-            return f"{self.measure} is {value}, with {self.known} of {ENOUGH} partitions to compare it with"
-        usual = f"the median of {self.known} is {self.median:,.6g}, deviating by {self.deviation:,.6g}"
-        return f"{self.measure} is {value}: {usual}"
+            return (
+                f"{self.measure} is {value_text}, with {self.baseline_count} of {ENOUGH} partitions to compare it with"
+            )
+        usual = f"the median of {self.baseline_count} is {self.median:,.6g}, deviating by {self.deviation:,.6g}"
+        return f"{self.measure} is {value_text}: {usual}"
 
 
 def compare(profile: Profile, measures: Measures, baseline: Sequence[Measures]) -> tuple[MeasureComparison, ...]:
@@ -125,6 +127,6 @@ def asks_for_more(compared: Sequence[MeasureComparison]) -> bool:
 
 def in_words(compared: Sequence[MeasureComparison]) -> str:
     """Return what is off, else what was too little to compare with, else that nothing is off."""
-    off = [each.said for each in compared if each.is_off]
-    unknown = [each.said for each in compared if not each.is_enough]
+    off = [each.phrase for each in compared if each.is_off]
+    unknown = [each.phrase for each in compared if not each.is_enough]
     return "; ".join(off or unknown) or "nothing is off"

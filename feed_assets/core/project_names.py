@@ -13,7 +13,7 @@ _NOT_ALLOWED = re.compile(r"[^a-z0-9]+")
 
 
 def check_project_name(name: str, reserved: frozenset[str]) -> str:
-    """Return `name` if a project can have it, else raise InvalidName; `taken` are names that its folder has already."""
+    """Return `name` if a project can have it, else raise InvalidName. Its folder has the `reserved` names already."""
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH:
         raise InvalidName(
             f"{name!r} is no name for a project: expected that of a Python package, up to {NAME_LENGTH} of a-z, 0-9 "

@@ -75,7 +75,7 @@ class Propagation:
 class Due:
     """Propagations that a consumer's next run takes, and those left for later, complete or not."""
 
-    taken: tuple[Propagation, ...] = ()
+    selected: tuple[Propagation, ...] = ()
     slices: tuple[Slice, ...] = ()
     later: tuple[Propagation, ...] = ()
     incomplete: tuple[Propagation, ...] = ()
@@ -85,18 +85,18 @@ class Due:
     @property
     def correlations(self) -> tuple[str, ...]:
         """Return the correlation ids that are taken."""
-        return tuple(sorted({each.correlation for each in self.taken}))
+        return tuple(sorted({each.correlation for each in self.selected}))
 
 
 @dataclass(frozen=True)
 class Judged:
     """Judgement by lineage of a consumer's inputs, by pipeline and partition key.
 
-    The newest updates of `whole` ones belong together, whatever their events report, and all events are taken. Nothing
-    is taken of `mixed` ones, each with the reason.
+    The newest updates of `consistent` ones belong together, whatever their events report, and all events are taken.
+    Nothing is taken of `mixed` ones, each with the reason.
     """
 
-    whole: frozenset[Group] = frozenset()
+    consistent: frozenset[Group] = frozenset()
     mixed: Mapping[Group, str] = field(default_factory=dict[Group, str])
 
 
@@ -151,7 +151,9 @@ def _propagations(consumer: Consumer, events: Sequence[Recorded], histories: See
         grouped.setdefault((event.correlation, event.partition.key), []).append(event)
     needed = consumer.needed
     propagations = [each for key, group in grouped.items() for each in _of(needed, key, group, histories.get(key, ()))]
-    propagations = [replace(each, missing=frozenset()) if each.group in judged.whole else each for each in propagations]
+    propagations = [
+        replace(each, missing=frozenset()) if each.group in judged.consistent else each for each in propagations
+    ]
     return sorted((piece for each in propagations for piece in _pieces(each)), key=lambda each: each.events[0].sequence)
 
 
@@ -198,7 +200,7 @@ def _take(
     selected: list[Propagation] = []
     slices: dict[Partition, Slice] = {}
     for each in ready:
-        alone = not consumer.merge and each.group not in judged.whole
+        alone = not consumer.merge and each.group not in judged.consistent
         if alone and each.pipeline in {other.pipeline for other in selected}:
             continue
         joined = _joined(slices, each.events)

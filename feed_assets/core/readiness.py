@@ -7,7 +7,7 @@ from datetime import datetime
 from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Partition
 from feed_assets.core.gates import GATES, NAMED, Answer, Case, State, is_reprocessed
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.needs import Need
 from feed_assets.core.pins import Pin, pins_digest
 from feed_assets.core.propagation import Due
@@ -66,7 +66,7 @@ def _go(case: Case) -> Answer:
     built = case.built
     if built.published is None:
         caveats = [caveat for each in case.need.windows if (caveat := each.caveat(case.facts))]
-        return Answer(State.BUILD, "; ".join([f"it has no valid update, and {_there(case)}", *caveats]))
+        return Answer(State.BUILD, "; ".join([f"it has no valid update, and {_inputs_in_words(case)}", *caveats]))
     if built.lost:
         return Answer(State.REBUILD, f"nothing can be added to {built.published}: {built.lost}; all is loaded anew")
     if case.is_told_again and not case.changes:
@@ -74,7 +74,7 @@ def _go(case: Case) -> Answer:
     if not built.consumed:
         return Answer(State.REBUILD, f"it is not known what update {built.published} was built from")
     if is_reprocessed(case):
-        back = some([*map(str, sorted(case.backfilled))], NAMED)
+        back = shortened([*map(str, sorted(case.backfilled))], NAMED)
         return Answer(
             State.REBUILD, f"{back} was backfilled since {built.published}: such inputs are always read again"
         )
@@ -105,7 +105,7 @@ def _arrivals(case: Case) -> tuple[Arrivals, ...]:
     )
 
 
-def _there(case: Case) -> str:
+def _inputs_in_words(case: Case) -> str:
     if not case.without:
         return "every input is there"
-    return f"{case.need.waits.said} are enough: without {some([*map(str, sorted(case.without))], NAMED)}"
+    return f"{case.need.waits.phrase} are enough: without {shortened([*map(str, sorted(case.without))], NAMED)}"

@@ -246,7 +246,7 @@ class _Part(_Line):
 
     def reports(self) -> tuple[Report, ...]:
         """Return the one report that it is."""
-        return (_whole(self, INGESTED, self.part, self.windows, _dumped(self.offsets)),)
+        return (_report(self, INGESTED, self.part, self.windows, _dumped(self.offsets)),)
 
 
 class _Source(_Line):
@@ -263,12 +263,14 @@ class _Source(_Line):
         if self.part is not None:
             by_window = [[key_of(start), offsets[start]] for start in sorted(offsets)]
             text = json.dumps(by_window, sort_keys=True) if by_window else _dumped(self.offsets)
-            return (_whole(self, self.tier, self.part, self.windows, text),)
+            return (_report(self, self.tier, self.part, self.windows, text),)
         if not self.windows:
             raise InvalidReport("windows: found none, expected one or more, or a part that they are of.")
         alone = self.model_copy(update={"records": None, "first": None, "last": None})
         return tuple(
-            _whole(alone, self.tier, window_named(each.start), [each], _dumped(offsets.get(each.start) or self.offsets))
+            _report(
+                alone, self.tier, window_named(each.start), [each], _dumped(offsets.get(each.start) or self.offsets)
+            )
             for each in self.windows
         )
 
@@ -332,7 +334,7 @@ def _dumped(offsets: dict[str, list[int]] | None) -> str | None:
     return json.dumps(offsets, sort_keys=True) if offsets else None
 
 
-def _whole(line: _Line, tier: str, part: str, windows: Sequence[_WindowCount], offsets: str | None) -> Report:
+def _report(line: _Line, tier: str, part: str, windows: Sequence[_WindowCount], offsets: str | None) -> Report:
     names = ("version", "records", "first", "last", "snapshot", "batch")
     return Report(
         *_place(line),

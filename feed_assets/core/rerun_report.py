@@ -39,7 +39,7 @@ class UpdateFigures:
 class BeforeAfter:
     """A number before and after; None where it is not known."""
 
-    what: str
+    label: str
     before: float | None
     after: float | None
 
@@ -55,7 +55,7 @@ class BeforeAfter:
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """Return the cells of its row in a table."""
-        return self.what, number(self.before), number(self.after), self.change
+        return self.label, number(self.before), number(self.after), self.change
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Effect:
 
     def __str__(self) -> str:
         """Return the whole effect in a line, for a log or a mail."""
-        changes = [f"{row.what} {number(row.before)} to {number(row.after)} ({row.change})" for row in self.rows]
+        changes = [f"{row.label} {number(row.before)} to {number(row.after)} ({row.change})" for row in self.rows]
         return f"{self.partition}: update {self.after.id} replaces {self.before.id}: {'; '.join(changes)}"
 
 
@@ -140,6 +140,6 @@ def _bars(row: BeforeAfter) -> list[Bar]:
     before, after = abs(row.before or 0), abs(row.after or 0)
     most = max(before, after) or 1
     return [
-        Bar(f"{row.what}, before", before / most, number(row.before), BEFORE),
-        Bar(f"{row.what}, after", after / most, number(row.after), AFTER),
+        Bar(f"{row.label}, before", before / most, number(row.before), BEFORE),
+        Bar(f"{row.label}, after", after / most, number(row.after), AFTER),
     ]

@@ -69,7 +69,7 @@ _Inner = _FromS3 | _Test | _FromEventBridge
 _INNER, _OUTER = TypeAdapter[_Inner](_Inner), TypeAdapter[_Inner | _FromSns](_Inner | _FromSns)
 
 
-def told(body: str) -> tuple[Told, ...]:
+def parse_objects(body: str) -> tuple[Told, ...]:
     """Return the objects that a message names; () for a test. Raise InvalidNotification if it is not from S3."""
     try:
         outer = _OUTER.validate_json(body)

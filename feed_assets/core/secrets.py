@@ -34,14 +34,14 @@ _SHORTEST, _SHORT = 4, 8
 """Characters of a password's part: one with fewer is hidden only before an `@`, or only as a whole word."""
 
 
-def shown(text: str, url: str = "") -> str:
+def masked(text: str, url: str = "") -> str:
     """Return a text as messages show it: without the passwords and tokens in it, nor those of `url`.
 
     A short part of that URL's password is hidden where it is a whole word: in others the gaps would reveal it.
     """
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = re.sub(_where(secret), "***", text)
-    text = _TOKEN.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
+    text = _TOKEN.sub(lambda match: f"{match[1]}***@" if match[1] else f"{match[2]}***", text)
     for password in reversed(_passwords(text)):
         text = f"{text[: password.start]}:***{text[password.stop :]}"
     return _PARAMETER.sub(r"\1***", text)
@@ -70,12 +70,12 @@ def _where(secret: str) -> str:
 
 def has_secret(text: str) -> bool:
     """Return whether a text contains a password or token."""
-    return shown(text) != text
+    return masked(text) != text
 
 
 def cause(error: Exception, url: str) -> Exception | None:
     """Return the cause to raise another error from: None if it holds a secret of this URL, as logs print causes."""
-    return error if shown(str(error), url) == str(error) else None
+    return error if masked(str(error), url) == str(error) else None
 
 
 def _secrets(url: str) -> set[str]:
@@ -127,11 +127,11 @@ def _texts(error: BaseException) -> dict[str, str]:
 
 def _like(error: BaseException) -> BaseException:
     """Return an error that handlers of this one catch, too, with the same traceback, and no secret in its texts."""
-    args = tuple(shown(each) if isinstance(each, str) else each for each in error.args)
-    like = _again(type(error), shown(text_of(error)), args)
-    vars(like).update(vars(error), **{name: shown(value) for name, value in _texts(error).items()})
+    args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
+    like = _again(type(error), masked(text_of(error)), args)
+    vars(like).update(vars(error), **{name: masked(value) for name, value in _texts(error).items()})
     if notes := getattr(error, "__notes__", None):
-        vars(like)["__notes__"] = [shown(note) for note in notes]
+        vars(like)["__notes__"] = [masked(note) for note in notes]
     return like.with_traceback(error.__traceback__)
 
 

@@ -298,8 +298,8 @@ def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Cal
 
     Args:
         new: The declaration.
-        known: The declaration in the ledger, with the dates that it gave.
-        told: The sub-partitions with counts of their own: those that they are made of from now on are dated.
+        recorded: The declaration in the ledger, with the dates that it gave.
+        reported: The sub-partitions with counts of their own: those that they are made of from now on are dated.
         today: Returns the first batch date, of a sub-partition in its zone, that a change made now is for.
     """
     members = {

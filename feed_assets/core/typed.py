@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting
 from feed_assets.core.examples import cure, in_words, lacking_decorator
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.source_lines import declared_at
 
 LENGTH = 90
@@ -88,7 +88,7 @@ def _refuse_missing(owner: str, declared: Signature, args: tuple[Any, ...], kwar
     except TypeError:
         return
     if missing := [name for name in _required(declared) if name not in bound]:
-        first = next((shown(repr(value)) for value in args if isinstance(value, str)), "")
+        first = next((masked(repr(value)) for value in args if isinstance(value, str)), "")
         raise InvalidDefinition(
             f"{owner}({first}): found no {' and no '.join(missing)}: expected "
             f"{owner}({', '.join(_required(declared))}). Add {'it' if len(missing) == 1 else 'them'}."
@@ -105,7 +105,7 @@ def _required(declared: Signature) -> list[str]:
 def _refuse_unknown(
     owner: str, declared: Signature, args: Iterable[Any], kwargs: Mapping[str, Any], instead: Mapping[str, str]
 ) -> None:
-    first = next((shown(repr(value)) for value in args if isinstance(value, str)), "")
+    first = next((masked(repr(value)) for value in args if isinstance(value, str)), "")
     for name in (name for name in kwargs if name not in declared.parameters):
         near = get_close_matches(name, declared.parameters, 1)
         if name in instead:
@@ -148,7 +148,7 @@ def _most_telling(error: ValidationError) -> ErrorDetails:
 def _first(arguments: Mapping[str, Any], wrong: str) -> str:
     """Return the first argument, if it is a text: the name of what is declared, in most cases."""
     name, value = next(iter(arguments.items()))
-    return shown(repr(value)) if isinstance(value, str) and name != wrong else ""
+    return masked(repr(value)) if isinstance(value, str) and name != wrong else ""
 
 
 @cache
@@ -184,5 +184,5 @@ def value_in_words(value: Any) -> str:
         return f"the function {value.__name__}, which was not called (write {value.__name__}(…))"
     if isinstance(value, type):
         return f"the class {value.__name__}, which was not called (write {value.__name__}(…))"
-    text = _OBJECT.sub(r"\1", shown(" ".join(repr(value).split())))
+    text = _OBJECT.sub(r"\1", masked(" ".join(repr(value).split())))
     return f"{text[:LENGTH]}{'…' if len(text) > LENGTH else ''} ({type(value).__name__})"

@@ -21,7 +21,7 @@ class Inbox:
 
     inputs: tuple[Partition, ...]
     events: Sequence[Recorded] = ()
-    seen: Seen = field(default_factory=dict[tuple[str, str], Sequence[tuple[Feed, int]]])
+    histories: Seen = field(default_factory=dict[tuple[str, str], Sequence[tuple[Feed, int]]])
     tables: frozenset[Feed] = frozenset()
     """Inputs that are event tables."""
     newest: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
@@ -57,7 +57,7 @@ def choose(consumer: Consumer, inbox: Inbox) -> Choice:
         wrong = {group: why for group, why in _mixed(inbox, groups, choice).items() if group not in judged.mixed}
         if not wrong:
             break
-        judged = Judged(judged.whole - wrong.keys(), {**judged.mixed, **wrong})
+        judged = Judged(judged.consistent - wrong.keys(), {**judged.mixed, **wrong})
     return choice
 
 
@@ -73,7 +73,7 @@ def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ..
 
 def _incomplete(consumer: Consumer, due: Due) -> set[Group]:
     """Return the groups that are incomplete by their events; without `merge` skip those that a run takes from first."""
-    selected = set[Group]() if consumer.merge else {each.group for each in due.taken}
+    selected = set[Group]() if consumer.merge else {each.group for each in due.selected}
     return {each.group for each in due.incomplete} - selected
 
 
@@ -94,9 +94,9 @@ def _last(inbox: Inbox, member: Partition) -> Pin | None:
 
 
 def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[Partition]], judged: Judged) -> Choice:
-    due_events = due(consumer, inbox.events, inbox.seen, judged)
+    due_events = due(consumer, inbox.events, inbox.histories, judged)
     pins = _by_events(inbox, due_events)
-    for group in judged.whole:
+    for group in judged.consistent:
         if not any(each.group == group for each in (*due_events.later, *due_events.incomplete)):
             pins |= {each: inbox.newest[each] for each in groups[group] if each in inbox.newest}
     for group in judged.mixed:

@@ -98,7 +98,7 @@ class Waits:
     """True if its zone's clock changes within it: then it may need other than `total`, and as many may be missing."""
 
     @property
-    def said(self) -> str:
+    def phrase(self) -> str:
         """Return what is enough, in words."""
         return f"{self.least} of {self.total}"
 
@@ -106,9 +106,9 @@ class Waits:
         """Raise InvalidDefinition if an output needs another number of partitions than is declared."""
         if self.after and not self.clock_changes and needed != self.total:
             raise InvalidDefinition(
-                f"{output} needs {needed} partitions of its inputs, and at_least says '{self.said}': expected so many "
-                f"'of {needed}'. Correct it in the declaration; where partitions need different numbers, as months of "
-                "days do, remove at_least and after."
+                f"{output} needs {needed} partitions of its inputs, and at_least says '{self.phrase}': expected so "
+                f"many 'of {needed}'. Correct it in the declaration; where partitions need different numbers, as "
+                "months of days do, remove at_least and after."
             )
 
     def may_lack(self, needed: Set[Partition], lacking: Set[Partition]) -> bool:

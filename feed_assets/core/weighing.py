@@ -14,7 +14,7 @@ from feed_assets.core.argument_types import as_share
 from feed_assets.core.feeds import Partition
 from feed_assets.core.growth import Growth, described, growths, is_restated, is_withdrawn
 from feed_assets.core.lateness import Late, Periods, cut_off_of, last_check, next_look
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.pins import InputChange
 from feed_assets.core.windows import address_of
 
@@ -72,9 +72,9 @@ class Arrivals:
     cost: float | None = None
 
     @property
-    def said(self) -> str:
+    def phrase(self) -> str:
         """Return what has changed, in words."""
-        return f"late data of {some(sorted({str(each.partition) for each in self.changes}), NAMED)}"
+        return f"late data of {shortened(sorted({str(each.partition) for each in self.changes}), NAMED)}"
 
 
 def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighed:
@@ -109,7 +109,7 @@ def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
     if next_look(policy, periods, check) != check:
         return _at_next_look(arrivals, periods, check)
     if not arrivals.counted and limit and limit <= check:
-        return _unless(f"{arrivals.said} came after the cut-off of {_at(limit)} and are only counted")
+        return _unless(f"{arrivals.phrase} came after the cut-off of {_at(limit)} and are only counted")
     if not arrivals.counted:
         return _at_next_look(arrivals, periods, check)
     weighed = _counted(arrivals, periods, check, now)
@@ -123,8 +123,8 @@ def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
 def _at_next_look(arrivals: Arrivals, periods: Periods, check: datetime) -> Weighed:
     """Return the outcome for data that arrived after the last check, or whose period it leaves out."""
     if look := next_look(arrivals.policy, periods, check + _INSTANT):
-        return _unless(f"{arrivals.said} are weighed at {_at(look)}", look)
-    return _unless(f"{arrivals.said} are skipped, as only {_looked_at(arrivals.policy)} are looked at")
+        return _unless(f"{arrivals.phrase} are weighed at {_at(look)}", look)
+    return _unless(f"{arrivals.phrase} are skipped, as only {_looked_at(arrivals.policy)} are looked at")
 
 
 def _looked_at(policy: Late) -> str:
@@ -142,7 +142,7 @@ def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetim
     is_worth, worth = _worth(arrivals, grown)
     if enough and is_worth and (policy.combine == "any" or policy.max_age is None):
         return Weighed(Outcome.RERUN, f"{described(enough[0].change)}{worth}")
-    explanation = f"{_found(policy, max(grown, key=_size), is_enough=bool(enough))}{worth}"
+    explanation = f"{_growth_in_words(policy, max(grown, key=_size), is_enough=bool(enough))}{worth}"
     aging = grown if policy.combine == "any" else enough if is_worth else []
     return _by_age(policy, periods, check, explanation, aging)
 
@@ -184,7 +184,7 @@ def _size(grown: Growth) -> tuple[float, int]:
     return grown.share, grown.files
 
 
-def _found(policy: Late, grown: Growth, *, is_enough: bool) -> str:
+def _growth_in_words(policy: Late, grown: Growth, *, is_enough: bool) -> str:
     """Return the largest growth in words, against the thresholds that it does not meet."""
     share = f"{grown.share:+.1%}" if grown.before else "what was no byte before"
     files = f" in {grown.files} files" if policy.files is not None else ""
