@@ -16,7 +16,7 @@ from obstore import exceptions
 
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName
 from feed_assets.core.feeds import UNREADABLE, File
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.feeds import local_disk, stores
 from feed_assets.feeds.object_keys import checked
 from feed_assets.feeds.store_clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page
@@ -121,11 +121,11 @@ class Blackboard:
         SeaweedFS sorts a folder before a file whose name begins like it: do not mix `10/…` and `10.csv`.
         """
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
-            found = self._objects(prefix, first[:-1])  # Stores list the keys after a given one.
-            listed = [_file(meta) for meta in found if meta["path"] != prefix and meta["path"] >= first]
+            metas = self._objects(prefix, first[:-1])  # Stores list the keys after a given one.
+            listed = [_file(meta) for meta in metas if meta["path"] != prefix and meta["path"] >= first]
         if odd := [file.key for file in listed if UNREADABLE in file.key]:
             _log.warning(
-                "%s: %s: a key that no store can share, which is passed over. Rename it.", self.title, some(odd, 3)
+                "%s: %s: a key that no store can share, which is passed over. Rename it.", self.title, shortened(odd, 3)
             )
         return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
 
@@ -143,9 +143,9 @@ class Blackboard:
 
     def _cut(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
         """Yield a listing that the store returns at once in pages of the same length."""
-        found = self._objects(begins.rpartition("/")[0], after)
-        mine = sorted((meta for meta in found if meta["path"].startswith(begins)), key=lambda meta: meta["path"])
-        yield from (mine[at : at + OBJECTS_PER_PAGE] for at in range(0, len(mine), OBJECTS_PER_PAGE))
+        metas = self._objects(begins.rpartition("/")[0], after)
+        matching = sorted((meta for meta in metas if meta["path"].startswith(begins)), key=lambda meta: meta["path"])
+        yield from (matching[at : at + OBJECTS_PER_PAGE] for at in range(0, len(matching), OBJECTS_PER_PAGE))
 
     def page_of_files(self, prefix: str, first: str) -> tuple[File, ...] | None:
         """Return the objects below `prefix` from the key `first` on, by one request; None if these are not all."""
@@ -180,8 +180,8 @@ class Blackboard:
         if not self._root:
             return ()
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
-            found = local_disk.objects(self._root, prefix)
-            return tuple(sorted(_file(meta) for meta in found if self._is_unfinished(meta["path"])))
+            metas = local_disk.objects(self._root, prefix)
+            return tuple(sorted(_file(meta) for meta in metas if self._is_unfinished(meta["path"])))
 
     def _is_unfinished(self, key: str) -> bool:
         return bool(self._root and local_disk.HALF_WRITTEN.search(key))
@@ -196,25 +196,25 @@ class Blackboard:
     def get(self, key: str, limit: int | None = None) -> bytes | None:
         """Return an object's bytes, at most the first `limit` of them; None if there is no such object."""
         with self._translated(f"read {key}", key):
-            found = self._found(key)
-            if found is None:
+            stored = self._stored(key)
+            if stored is None:
                 return None
-            if limit is None or found.meta["size"] <= limit:
-                return bytes(found.bytes())
+            if limit is None or stored.meta["size"] <= limit:
+                return bytes(stored.bytes())
             # A range request would be refused for an empty object, so the body is streamed and dropped.
-            return bytes(next(iter(found.stream(limit)), b""))[:limit]
+            return bytes(next(iter(stored.stream(limit)), b""))[:limit]
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
         """Return the served object, and its bytes from `start` (below its size) on, in chunks; None if it is gone."""
         with self._translated(f"read {key}", key):
-            found = self._found(key, start)
-        return (_file(found.meta), self._chunks(key, found)) if found else None
+            stored = self._stored(key, start)
+        return (_file(stored.meta), self._chunks(key, stored)) if stored else None
 
     def part(self, key: str, start: int, length: int) -> tuple[File, bytes] | None:
         """Return the served object, and `length` of its bytes from `start` (below its size) on; None if it is gone."""
         with self._translated(f"read {key}", key):
-            found = self._found(key, start, length)
-            return (_file(found.meta), bytes(found.bytes())) if found else None
+            stored = self._stored(key, start, length)
+            return (_file(stored.meta), bytes(stored.bytes())) if stored else None
 
     def file(self, key: str) -> File | None:
         """Return an object without its bytes, by one HEAD; None if there is no such object."""
@@ -263,9 +263,9 @@ class Blackboard:
 
         One that is not as it was `listed` is returned and not copied: it may have any size by now.
         """
-        if (found := self.stream(key)) is None:
+        if (opened := self.stream(key)) is None:
             return None
-        served, chunks = found
+        served, chunks = opened
         if listed and served != listed:
             return served
         with TemporaryDirectory(dir=target.parent, prefix=".") as unfinished:
@@ -274,12 +274,12 @@ class Blackboard:
             copy.rename(target)
         return served
 
-    def _chunks(self, key: str, found: "GetResult | local_disk.LocalObject | ServedObject") -> Iterator[bytes]:
+    def _chunks(self, key: str, stored: "GetResult | local_disk.LocalObject | ServedObject") -> Iterator[bytes]:
         # Its own generator: what fails while the copy is written is not the store's fault.
         with self._translated(f"read {key}", key):
-            yield from found.stream()
+            yield from stored.stream()
 
-    def _found(
+    def _stored(
         self, key: str, start: int = 0, length: int = 0
     ) -> "GetResult | local_disk.LocalObject | ServedObject | None":
         try:
@@ -312,18 +312,18 @@ class Blackboard:
             raise self._error(action, error) from error
 
     def _error(self, action: str, error: Exception) -> Exception:
-        said = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
+        message = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
         where = f"Cannot {action} on {self.title}"
-        if isinstance(error, (exceptions.InvalidPathError, ValueError)) or _UNREADABLE.search(said):
-            return InvalidName(f"{where}: a key that no store can share ({said}). Rename or remove it.")
+        if isinstance(error, (exceptions.InvalidPathError, ValueError)) or _UNREADABLE.search(message):
+            return InvalidName(f"{where}: a key that no store can share ({message}). Rename or remove it.")
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
-            return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")
-        if _MISSING.search(said):
+            return BlackboardRefused(f"{where}: access refused ({message}). Check the credentials and their rights.")
+        if _MISSING.search(message):
             advice = self._theirs or "Create it, or correct the URL."
-            return BlackboardMissing(f"{where}: there is no such bucket ({said}). {advice}")
-        if _REFUSED.search(said):
-            return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")
-        return BlackboardUnavailable(f"{where}: the store failed ({said}). Check the endpoint, then try again.")
+            return BlackboardMissing(f"{where}: there is no such bucket ({message}). {advice}")
+        if _REFUSED.search(message):
+            return BlackboardRefused(f"{where}: access refused ({message}). Check the credentials and their rights.")
+        return BlackboardUnavailable(f"{where}: the store failed ({message}). Check the endpoint, then try again.")
 
 
 def _file(meta: "ObjectMeta") -> File:

@@ -59,7 +59,7 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
     Raise UnreadableUpdate if row groups or columns lie outside of the file, overlap, or do not add up.
     """
     flat = [metadata.schema.column(number).max_repetition_level == 0 for number in range(metadata.num_columns)]
-    rows, taken = 0, list[tuple[int, int]]()
+    rows, column_spans = 0, list[tuple[int, int]]()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         if group.num_rows == 0:  # It is not read, and some writers omit its offsets.
@@ -69,10 +69,10 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
         if wrong := _wrong(group.num_rows, spans, list(zip(values, flat, strict=True)), file.size, end):
             raise UnreadableUpdate(_refused(file, f"row group {number} of {metadata.num_row_groups}: {wrong}"))
         rows += group.num_rows
-        taken += spans
+        column_spans += spans
     if rows != metadata.num_rows:
         raise UnreadableUpdate(_refused(file, f"it announces {metadata.num_rows} rows, its row groups hold {rows}"))
-    ordered = sorted(span for span in taken if span[1])
+    ordered = sorted(span for span in column_spans if span[1])
     for (start, size), (following, _) in pairwise(ordered):
         if start + size > following:
             why = f"a column is at bytes {start:,} to {start + size:,}, and another begins at {following:,}"

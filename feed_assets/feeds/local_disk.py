@@ -101,20 +101,20 @@ def _no_object(key: str, status: os.stat_result) -> Exception:
 @contextmanager
 def folder(root: Path, segments: Sequence[str]) -> Generator[int]:
     """Yield the descriptor of a folder below the root. Raise InvalidName if a link stands in its place, or above it."""
-    found = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for number, segment in enumerate(segments, 1):
             try:
-                below = os.open(segment, _FOLDER, dir_fd=found)
+                below = os.open(segment, _FOLDER, dir_fd=descriptor)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                    raise _no_file("/".join(segments[:number]), found, segment) from error
+                    raise _no_file("/".join(segments[:number]), descriptor, segment) from error
                 raise type(error)(error.errno, error.strerror, "/".join(map(readable, segments[:number]))) from error
-            os.close(found)
-            found = below
-        yield found
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 def _no_file(key: str, above: int, name: str) -> Exception:
@@ -130,16 +130,20 @@ def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
 
     Files in a folder that is too deep are left out; `no_files` names the folder.
     """
-    left = [prefix.split("/") if prefix else []]
-    while left:
-        segments = left.pop()
-        with suppress(FileNotFoundError, NotADirectoryError), folder(root, segments) as opened, _scan(opened) as found:
+    pending = [prefix.split("/") if prefix else []]
+    while pending:
+        segments = pending.pop()
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            folder(root, segments) as opened,
+            _scan(opened) as entries,
+        ):
             above = "".join(f"{readable(segment)}/" for segment in segments)
-            for entry in found:
+            for entry in entries:
                 key = above + readable(entry.name)
                 if entry.is_dir(follow_symlinks=False):
                     if len(segments) < DEPTH and (f"{key}/" > after or after.startswith(f"{key}/")):
-                        left.append([*segments, entry.name])
+                        pending.append([*segments, entry.name])
                 elif key > after and entry.is_file(follow_symlinks=False):
                     with suppress(FileNotFoundError):  # It was removed meanwhile.
                         yield _meta(key, entry.stat(follow_symlinks=False))
@@ -148,8 +152,8 @@ def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
 def folders(root: Path, prefix: str) -> list[str]:
     """Return the names of the folders right in a folder; [] if it is missing."""
     try:
-        with folder(root, prefix.split("/") if prefix else []) as opened, _scan(opened) as found:
-            names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+        with folder(root, prefix.split("/") if prefix else []) as opened, _scan(opened) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     return names if "".join(names).isprintable() else [*map(readable, names)]
@@ -160,9 +164,9 @@ def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
 
     Each has its key, and what it is.
     """
-    left, found = [prefix.split("/") if prefix else []], list[tuple[str, str]]()
-    while left:
-        segments = left.pop()
+    pending, irregular = [prefix.split("/") if prefix else []], list[tuple[str, str]]()
+    while pending:
+        segments = pending.pop()
         with (
             suppress(FileNotFoundError, NotADirectoryError),
             folder(root, segments) as opened,
@@ -171,13 +175,13 @@ def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
             for entry in entries:
                 if len(segments) >= DEPTH and entry.is_dir(follow_symlinks=False):
                     key = "/".join(map(readable, [*segments, entry.name]))
-                    found.append((key, f"a folder below {DEPTH} others"))
+                    irregular.append((key, f"a folder below {DEPTH} others"))
                 elif entry.is_dir(follow_symlinks=False):
-                    left += [[*segments, entry.name]] if below else []
+                    pending += [[*segments, entry.name]] if below else []
                 elif not entry.is_file(follow_symlinks=False):
                     kind = stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
-                    found.append(("/".join(map(readable, [*segments, entry.name])), _KINDS.get(kind, "no file")))
-    return sorted(found)
+                    irregular.append(("/".join(map(readable, [*segments, entry.name])), _KINDS.get(kind, "no file")))
+    return sorted(irregular)
 
 
 def remove(root: Path, key: str) -> None:
@@ -233,17 +237,17 @@ def _remove(above: int, name: str, top: int) -> None:
 
 
 def _names(folder: int) -> list[str]:
-    with _scan(folder) as found:
-        return [entry.name for entry in found]
+    with _scan(folder) as entries:
+        return [entry.name for entry in entries]
 
 
 @contextmanager
 def _opened(above: int, name: str) -> Generator[int]:
-    found = os.open(name, _FOLDER, dir_fd=above)
+    descriptor = os.open(name, _FOLDER, dir_fd=above)
     try:
-        yield found
+        yield descriptor
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 def check_writable(root: Path, key: str) -> None:

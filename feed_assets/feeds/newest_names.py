@@ -16,12 +16,12 @@ _Pages = Callable[[str], Page]
 
 
 def newest_first(
-    board: Blackboard, prefix: str, until: datetime | None = None, known: str | None = None
+    board: Blackboard, prefix: str, until: datetime | None = None, known_id: str | None = None
 ) -> Iterator[list[str]]:
     """Yield all names one level under `prefix`, in lists, newest first; none later than `until` (timezone-aware).
 
     A listing of one page is one request and one list. The end of a longer one takes one more request if updates
-    arrive steadily, else about twice the logarithm of its pages; so does each further list. `known`, the id of an
+    arrive steadily, else about twice the logarithm of its pages; so does each further list. `known_id`, the id of an
     update, makes the first list begin there: one request, if no more than a page is newer. It does not change what is
     found.
     """
@@ -31,7 +31,7 @@ def newest_first(
         return
     pages = _up_to(lambda after: board.page(prefix, after), last)
     end = _seconds(update_id(until or datetime.now(UTC))) or 0  # This is only the first guess.
-    moment = _seconds(known) if known and known <= (last or known) else None
+    moment = _seconds(known_id) if known_id and known_id <= (last or known_id) else None
     if moment:
         before = _name(moment - 1)
         yield from _descending(pages, before, end)
@@ -49,14 +49,14 @@ def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
 
 def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
     """Yield the names after `start`, window by window; each window is searched for below the one before it."""
-    first = found = pages(start)
+    first = head = pages(start)
     within = pages
     while True:
-        begin, page = _last(within, start, found, end)
+        begin, page = _last(within, start, head, end)
         yield [*reversed(page.names)]
         if begin == start:
             return
-        within, found, end = _up_to(pages, begin), _cut(first, begin), _seconds(begin) or end
+        within, head, end = _up_to(pages, begin), _cut(first, begin), _seconds(begin) or end
 
 
 def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
@@ -70,9 +70,9 @@ def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
     while not page.is_last:
         low = _seconds(page.names[-1])
         after = _name(guess) if low is not None and guess > low else page.names[-1]
-        found = pages(after)
-        if found.names:
-            start, page, step = after, found, max(step * 2, _span(page))
+        next_page = pages(after)
+        if next_page.names:
+            start, page, step = after, next_page, max(step * 2, _span(page))
         elif after == page.names[-1]:
             page = replace(page, is_last=True)
         else:

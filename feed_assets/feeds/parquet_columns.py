@@ -25,7 +25,7 @@ from typing import Any
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.feeds.parquet_metadata import wrong_codecs
@@ -103,8 +103,8 @@ def _read(board: Blackboard, file: File) -> FileColumns:
 
 
 def _refused(key: str, wrong: Sequence[Wrong]) -> str:
-    shown = some([f"{name}: {what}" for name, what in wrong], _SHOWN)
-    return f"{key} has columns that not all readers have: {shown}. Have it published again without them."
+    columns = shortened([f"{name}: {what}" for name, what in wrong], _SHOWN)
+    return f"{key} has columns that not all readers have: {columns}. Have it published again without them."
 
 
 def _old(notes: Mapping[bytes, bytes]) -> tuple[bool, bool]:
@@ -207,9 +207,9 @@ _PHYSICAL: Mapping[str, Callable[[Any], Any]] = {
 """Types of values without an annotation that says more."""
 
 
-def _integer(pa: Any, said: Mapping[str, Any]) -> Any:
-    bits = said["bitWidth"]
-    if said["isSigned"]:
+def _integer(pa: Any, logical_type: Mapping[str, Any]) -> Any:
+    bits = logical_type["bitWidth"]
+    if logical_type["isSigned"]:
         return pa.type_for_alias(f"int{bits}")
     return pa.decimal128(20, 0) if bits == 64 else pa.type_for_alias(f"int{bits * 2}")
 
@@ -265,7 +265,7 @@ class _Shape:
     """
 
     def __init__(self, text: str, maps: int) -> None:
-        lines = [found.groups() for line in text.splitlines()[2:] if (found := _GROUP.match(line))]
+        lines = [match.groups() for line in text.splitlines()[2:] if (match := _GROUP.match(line))]
         self._lines = [
             (len(indent) // 2, repeats, kind, *_name_and_note(rest)) for indent, repeats, kind, rest in lines
         ]
@@ -290,8 +290,8 @@ class _Shape:
             yield "a map", "found a map without values, expected keys and values"
 
 
-def _name_and_note(rest: str) -> tuple[str, str | None]:
+def _name_and_note(line_end: str) -> tuple[str, str | None]:
     """Return the name of a column or group, and its annotation, if it has one, from the end of its line."""
-    text = rest.removesuffix(" {" if rest.endswith(" {") else ";")
+    text = line_end.removesuffix(" {" if line_end.endswith(" {") else ";")
     notes = [*_NOTE.finditer(text)] if text.endswith(")") else []
     return (text[: notes[-1].start()], notes[-1][1]) if notes else (text, None)

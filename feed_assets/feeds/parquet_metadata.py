@@ -27,8 +27,8 @@ def check_columns(metadata: Any) -> None:
     """
     groups = [*range(metadata.num_row_groups)]
     for number in groups:
-        if (found := metadata.row_group(number).num_columns) != metadata.num_columns:
-            raise OSError(f"Row group {number} has {found} columns: expected {metadata.num_columns}, as in the schema.")
+        if (count := metadata.row_group(number).num_columns) != metadata.num_columns:
+            raise OSError(f"Row group {number} has {count} columns: expected {metadata.num_columns}, as in the schema.")
     _open(metadata, groups, pre_buffer=True)
     _open(metadata, groups[:1], pre_buffer=False, buffer_size=4096)
 
@@ -42,8 +42,8 @@ def wrong_codecs(metadata: Any) -> Iterator[tuple[str, str]]:
         chunk = group.column(number)
         codec = CODECS.get(chunk.compression)
         if codec is None:
-            known = ", ".join(sorted(CODECS.values()))
-            yield chunk.path_in_schema, f"found the codec {chunk.compression}, expected one of {known}"
+            codecs = ", ".join(sorted(CODECS.values()))
+            yield chunk.path_in_schema, f"found the codec {chunk.compression}, expected one of {codecs}"
         elif codec == "LZ4" and (metadata.created_by or "").startswith(_WITHOUT_FRAMES):
             yield chunk.path_in_schema, f"found LZ4 as {metadata.created_by} writes it, expected LZ4_RAW"
 

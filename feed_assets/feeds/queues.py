@@ -55,28 +55,29 @@ class Queue:
     def receive(self, seconds: int = 0) -> list[QueueMessage]:
         """Return up to ten messages; if there is none, wait for `seconds`, `LONGEST_WAIT` at most."""
         with self._translated():
-            found = _client(self.url, self.profile).receive_message(
+            response = _client(self.url, self.profile).receive_message(
                 QueueUrl=self.url, MaxNumberOfMessages=MESSAGES_PER_REQUEST, WaitTimeSeconds=min(seconds, LONGEST_WAIT)
             )
         return [
-            QueueMessage(each["MessageId"], each["Body"], each["ReceiptHandle"]) for each in found.get("Messages", ())
+            QueueMessage(each["MessageId"], each["Body"], each["ReceiptHandle"])
+            for each in response.get("Messages", ())
         ]
 
     def delete(self, messages: Sequence[QueueMessage]) -> None:
         """Remove messages, ten in a request; SQS delivers again what it does not remove."""
         for first in range(0, len(messages), MESSAGES_PER_REQUEST):
-            some = messages[first : first + MESSAGES_PER_REQUEST]
-            entries = [{"Id": str(number), "ReceiptHandle": each.receipt} for number, each in enumerate(some)]
+            batch = messages[first : first + MESSAGES_PER_REQUEST]
+            entries = [{"Id": str(number), "ReceiptHandle": each.receipt} for number, each in enumerate(batch)]
             with self._translated():
-                found = _client(self.url, self.profile).delete_message_batch(QueueUrl=self.url, Entries=entries)
-            for each in found.get("Failed", ()):
+                response = _client(self.url, self.profile).delete_message_batch(QueueUrl=self.url, Entries=entries)
+            for each in response.get("Failed", ()):
                 _log.warning("%s: a message was not deleted: %s", self.url, each.get("Message") or each["Code"])
 
     def attributes(self, names: Collection[str]) -> dict[str, str]:
         """Return attributes of the queue itself, by their names."""
         with self._translated():
-            found = _client(self.url, self.profile).get_queue_attributes(QueueUrl=self.url, AttributeNames=[*names])
-        return found.get("Attributes", {})
+            response = _client(self.url, self.profile).get_queue_attributes(QueueUrl=self.url, AttributeNames=[*names])
+        return response.get("Attributes", {})
 
     @contextmanager
     def _translated(self) -> Generator[None]:
@@ -95,8 +96,8 @@ def _client(url: str, profile: str | None) -> Any:
     """Return a client, kept from tick to tick: making one takes 0.1 s, and its connection stays open."""
     session: Any = boto3.Session(profile_name=profile)
     parts = urlsplit(url)
-    found = _REGION.search(parts.netloc)
-    region = next(filter(None, found.groups())) if found else session.region_name
+    match = _REGION.search(parts.netloc)
+    region = next(filter(None, match.groups())) if match else session.region_name
     timeouts = {"connect_timeout": PATIENCE_SECONDS, "read_timeout": LONGEST_WAIT + PATIENCE_SECONDS}
     config = Config(**timeouts, retries={"mode": "standard", "total_max_attempts": 1})
     at = f"{parts.scheme}://{parts.netloc}"

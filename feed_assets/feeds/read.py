@@ -31,7 +31,7 @@ from feed_assets.core.feeds import (
     why_invalid,
 )
 from feed_assets.core.limits import check_feed, check_partition
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.newest_names import newest_first
 
@@ -51,17 +51,19 @@ class Reading:
     skipped: tuple[Skipped, ...]
 
 
-def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None, known: str | None = None) -> Reading:
+def latest(
+    board: Blackboard, partition: Partition, as_of: datetime | None = None, known_id: str | None = None
+) -> Reading:
     """Return the newest valid update; with `as_of` (timezone-aware), the newest with an id of then or before.
 
     It costs one or two requests for names, at most about twice the logarithm of their pages (`newest`); then one read
     and one listing of files for each update that is checked. If one was skipped, or with `as_of`, the promises of
-    prunes are listed, too. `known`, an update seen before, saves the search and never changes the update that is
+    prunes are listed, too. `known_id`, an update seen before, saves the search and never changes the update that is
     found. Raise UpdatePruned if `as_of` is before a prune.
     """
     promised: str | None = None
     while True:
-        reading = _look_through(board, partition, as_of, known)
+        reading = _look_through(board, partition, as_of, known_id)
         if as_of is None and not any(is_update_id(skipped.id) for skipped in reading.skipped):
             return reading
         kept = kept_from(board, partition)
@@ -95,13 +97,13 @@ def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
     )
 
 
-def _look_through(board: Blackboard, partition: Partition, as_of: datetime | None, known: str | None) -> Reading:
+def _look_through(board: Blackboard, partition: Partition, as_of: datetime | None, known_id: str | None) -> Reading:
     skipped: list[Skipped] = []
-    for name in chain.from_iterable(newest_first(board, partition.path, as_of, known)):
-        found = _look(board, partition, name)
-        if isinstance(found, Update):
-            return Reading(partition, found, tuple(skipped))
-        skipped.append(found)
+    for name in chain.from_iterable(newest_first(board, partition.path, as_of, known_id)):
+        entry = _look(board, partition, name)
+        if isinstance(entry, Update):
+            return Reading(partition, entry, tuple(skipped))
+        skipped.append(entry)
     return Reading(partition, None, tuple(skipped))
 
 
@@ -109,12 +111,12 @@ def named(board: Blackboard, partition: Partition, update_id: str) -> Update:
     """Return the update of this id. Raise NoValidUpdate if it is not valid."""
     if not is_update_id(update_id):
         raise NoValidUpdate(f"{partition}: {_no_update_id(update_id)}.")
-    found = _look(board, partition, update_id)
-    if isinstance(found, Skipped):
+    entry = _look(board, partition, update_id)
+    if isinstance(entry, Skipped):
         kept = kept_from(board, partition)
         pruned = f" (updates before {kept} were pruned)" if kept and update_id < kept else ""
-        raise NoValidUpdate(f"{partition} has no valid update {update_id}: {found.reason}{pruned}. Read another one.")
-    return found
+        raise NoValidUpdate(f"{partition} has no valid update {update_id}: {entry.reason}{pruned}. Read another one.")
+    return entry
 
 
 def require(reading: Reading, as_of: datetime | None = None) -> Update:
@@ -128,18 +130,18 @@ def require(reading: Reading, as_of: datetime | None = None) -> Update:
     )
 
 
-def nothing(partition: Partition, what: str, as_of: datetime | None) -> str:
+def nothing(partition: Partition, noun: str, as_of: datetime | None) -> str:
     """Return the message that a partition has nothing, or had nothing at a time."""
     if as_of:
-        return f"{partition} has no {what} of {as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC or before."
-    return f"{partition} has no {what}: there is nothing at {partition.path}/."
+        return f"{partition} has no {noun} of {as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC or before."
+    return f"{partition} has no {noun}: there is nothing at {partition.path}/."
 
 
 def in_words(skipped: Sequence[Skipped]) -> str:
     """Return the first names that were skipped, each with its reason, and how many more there are."""
     reasons = "; ".join(f"{each.id}: {each.reason}" for each in skipped[:_REASONS_SHOWN])
-    more = len(skipped) - _REASONS_SHOWN
-    return f"{reasons}; and {more} more" if more > 0 else reasons
+    further = len(skipped) - _REASONS_SHOWN
+    return f"{reasons}; and {further} more" if further > 0 else reasons
 
 
 def history(board: Blackboard, partition: Partition) -> tuple[Update | Skipped, ...]:
@@ -149,11 +151,11 @@ def history(board: Blackboard, partition: Partition) -> tuple[Update | Skipped, 
 
 def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
     """Yield the partitions of a feed that hold updates, valid or not, in order; log a warning for other names."""
-    for found in walk(board, feed):
-        if isinstance(found, Partition):
-            yield found
+    for entry in walk(board, feed):
+        if isinstance(entry, Partition):
+            yield entry
         else:
-            _log.warning("%s: %s is skipped: %s", feed, found.id, found.reason)
+            _log.warning("%s: %s is skipped: %s", feed, entry.id, entry.reason)
 
 
 def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = False) -> Iterator[Partition | Skipped]:
@@ -269,8 +271,8 @@ def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | S
 
 def _in_the_way(board: Blackboard, path: str) -> str:
     """Return in words the first names that lie under an update and are no files of it; '' if there are none."""
-    found = [f"{key} is {kind}" for key, kind in board.no_files(path, below=True)]
-    return f"; not counted: {some(found, _REASONS_SHOWN)}" if found else ""
+    irregular = [f"{key} is {kind}" for key, kind in board.no_files(path, below=True)]
+    return f"; not counted: {shortened(irregular, _REASONS_SHOWN)}" if irregular else ""
 
 
 def _no_update_id(name: str) -> str:

@@ -38,8 +38,8 @@ class RangedFile(ReadOnlyFile):
 
     def read(self, size: int = -1) -> bytes:
         """Return so many bytes, or all that are left."""
-        left = self._file.size - self._at
-        size = left if size < 0 else min(size, left)
+        remaining = self._file.size - self._at
+        size = remaining if size < 0 else min(size, remaining)
         if size <= 0:
             return b""
         served, data = self._board.part(self._file.key, self._at, size) or (None, b"")

@@ -14,19 +14,19 @@ from feed_assets.feeds.blackboard import Blackboard
 def find(board: Blackboard, partition: Partition) -> tuple[Found, ...]:
     """Return every update on the blackboard, valid or not, newest first: two requests for each, or three."""
     updates = (each for each in read.history(board, partition) if is_update_id(each.id))
-    found = (_found(board, partition, each) for each in updates)
-    return tuple(each for each in found if each)
+    updates_found = (_update_under(board, partition, each) for each in updates)
+    return tuple(each for each in updates_found if each)
 
 
-def _found(board: Blackboard, partition: Partition, seen: Update | Skipped) -> Found | None:
+def _update_under(board: Blackboard, partition: Partition, entry: Update | Skipped) -> Found | None:
     """Return what lies under an id; None if nothing does: folders (local and SeaweedFS's) outlive their objects."""
-    if isinstance(seen, Update):
-        return Found(seen.id, valid=True)
+    if isinstance(entry, Update):
+        return Found(entry.id, valid=True)
     try:
-        written = board.last_write(f"{partition.path}/{seen.id}")
-        return Found(seen.id, valid=False, written=written) if written else None
+        written = board.last_write(f"{partition.path}/{entry.id}")
+        return Found(entry.id, valid=False, written=written) if written else None
     except InvalidName as error:
-        return Found(seen.id, valid=False, problem=str(error))
+        return Found(entry.id, valid=False, problem=str(error))
 
 
 def promise(board: Blackboard, partition: Partition, kept: str) -> None:

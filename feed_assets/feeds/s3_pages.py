@@ -75,18 +75,18 @@ class S3Pages:
     def _below(self, prefix: str) -> str:
         return "".join(f"{part}/" for part in (self._root, prefix) if part)
 
-    def _pages(self, below: str, after: str = "", **wanted: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, below: str, after: str = "", **request: str) -> Iterator[dict[str, Any]]:
         place, empty = {"StartAfter": after} if after else {}, 0
         while True:
-            yield (found := self._list(Bucket=self._bucket, Prefix=below, **wanted, **place))
-            if not found["IsTruncated"]:
+            yield (page := self._list(Bucket=self._bucket, Prefix=below, **request, **place))
+            if not page["IsTruncated"]:
                 return
-            empty = 0 if found.get("Contents") or found.get("CommonPrefixes") else empty + 1
+            empty = 0 if page.get("Contents") or page.get("CommonPrefixes") else empty + 1
             if empty > EMPTY_PAGES:
                 raise OSError(f"{EMPTY_PAGES} pages without a name, and more to come")
-            place = {"ContinuationToken": found["NextContinuationToken"]}
+            place = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def _list(self, **wanted: str) -> dict[str, Any]:
+    def _list(self, **request: str) -> dict[str, Any]:
         return self._answer("list_objects_v2", **wanted)
 
     def object(self, key: str, span: str | None) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class S3Pages:
         """Return an answer of S3. Raise FileNotFoundError if there is no such object, else OSError with S3's code."""
         client = self._client()
         try:
-            return getattr(client, request)(**wanted)
+            return getattr(client, request)(**request)
         except (BotoCoreError, ClientError, ResponseParserError, ValueError) as error:  # The latter of odd headers.
             response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have None.
             code = response.get("Error", {}).get("Code", "none")
@@ -115,12 +115,12 @@ class S3Pages:
     def _client(self) -> Any:
         """Return a client with the credentials of this moment: it is made again when they were renewed."""
         try:
-            found = self._provider()
+            credentials = self._provider()
         except Exception as error:
             raise BlackboardRefused(f"No credentials for {self._bucket}: {error}. Renew them.") from error
-        if inspect.isawaitable(found):
+        if inspect.isawaitable(credentials):
             raise TypeError("S3 credentials: expected a function that returns them, found a coroutine.")
-        keys = (found["access_key_id"], found["secret_access_key"], found.get("token"))
+        keys = (credentials["access_key_id"], credentials["secret_access_key"], credentials.get("token"))
         if self._made is None or self._made[0] != keys:
             self._made = keys, self._connect(*keys)
         return self._made[1]

@@ -40,8 +40,8 @@ class ObstoreClient:
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
         """Return the names of the common prefixes one level under a prefix."""
-        found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
-        return [path.rsplit("/", 1)[-1] for path in found]
+        prefixes = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
+        return [path.rsplit("/", 1)[-1] for path in prefixes]
 
     def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject | ServedObject":
         """Return one object from byte `start` on, which it must have; its body is read later."""

@@ -69,8 +69,8 @@ def local_store(url: str, root: Path, create: bool, name: str = "") -> LocalStor
     if root.exists() and not root.is_dir():
         raise BlackboardMissing(f"{title} is a file: expected a folder. Give the folder that holds the feeds.")
     if not root.exists() and not create:
-        ours = "Create it, or correct the URL. (`feed-assets run` and `feed publish` make that of the home folder.)"
-        raise BlackboardMissing(f"No blackboard at {title}: the folder does not exist. {THEIRS if name else ours}")
+        advice = "Create it, or correct the URL. (`feed-assets run` and `feed publish` make that of the home folder.)"
+        raise BlackboardMissing(f"No blackboard at {title}: the folder does not exist. {THEIRS if name else advice}")
     return LocalStore(root, mkdir=create)
 
 
@@ -117,11 +117,11 @@ def s3_credentials(url: str, profile: str | None = None) -> "S3CredentialProvide
     try:
         return Boto3CredentialProvider(Session(profile_name=profile))
     except (BotoCoreError, ValueError) as error:
-        wanted = (
+        advice = (
             f"Put the profile {profile!r} into the files of AWS"
             if profile
             else ("Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
         )
         raise BlackboardRefused(
-            f"No AWS credentials for {url}: boto3 says {error}. {wanted}, or run where a role gives them."
+            f"No AWS credentials for {url}: boto3 says {error}. {advice}, or run where a role gives them."
         ) from error

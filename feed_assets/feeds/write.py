@@ -67,8 +67,8 @@ def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
         try:
             return board.create(key, token) or board.get(key, len(token) + 1) == token
         except BlackboardUnavailable:
-            if (found := board.get(key, len(token) + 1)) is not None:
-                return found == token
+            if (content := board.get(key, len(token) + 1)) is not None:
+                return content == token
     return board.create(key, token) or board.get(key, len(token) + 1) == token
 
 
@@ -88,12 +88,12 @@ def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequ
     _clear_half_written(board, path, expected)
     files = listed(board, partition, update_id)
     _refuse_differences(path, expected, files)
-    content, found = str(len(files)).encode(), board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1)
-    if found is None:
+    content, manifest = str(len(files)).encode(), board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1)
+    if manifest is None:
         _put_manifest(board, f"{path}/{MANIFEST}", content)
-    elif parse_manifest(found) != len(files):
+    elif parse_manifest(manifest) != len(files):
         raise UpdateAbandoned(
-            f"{path} already has a manifest that says {found[:24]!r}: claim another id and write again."
+            f"{path} already has a manifest that says {manifest[:24]!r}: claim another id and write again."
         )
     return Update(partition, update_id, files)
 
@@ -169,22 +169,22 @@ def revalidate(board: Blackboard, recorded: Update) -> None:
 
 
 def _refuse_altered(recorded: Update, files: Sequence[File]) -> None:
-    there, known = {file.key: file for file in files}, {file.key: file for file in recorded.files}
-    gone, more = sorted(known.keys() - there.keys()), sorted(there.keys() - known.keys())
-    other = sorted(key for key in known.keys() & there.keys() if known[key] != there[key])
-    differences = {"gone": gone, "not recorded": more, "of another size or etag": other}
-    found = "; ".join(f"{what}: {', '.join(keys[:3])}" for what, keys in differences.items() if keys)
-    if found:
+    current, published = {file.key: file for file in files}, {file.key: file for file in recorded.files}
+    gone, added = sorted(published.keys() - current.keys()), sorted(current.keys() - published.keys())
+    other = sorted(key for key in published.keys() & current.keys() if published[key] != current[key])
+    differences = {"gone": gone, "not recorded": added, "of another size or etag": other}
+    problems = "; ".join(f"{what}: {', '.join(keys[:3])}" for what, keys in differences.items() if keys)
+    if problems:
         raise NotRevalidated(
-            f"{recorded.path} is not what was published: expected exactly the {len(known)} files that the ledger "
-            f"recorded; {found}. Publish the data again as a new update."
+            f"{recorded.path} is not what was published: expected exactly the {len(published)} files that the ledger "
+            f"recorded; {problems}. Publish the data again as a new update."
         )
 
 
 def _add_empty_file(board: Blackboard, path: str, files: Sequence[File]) -> None:
-    taken = {file.key for file in files}
-    names = (f"{path}/_invalidated-{number}" for number in range(len(taken) + 1))
-    board.put(next(name for name in names if name not in taken), b"")
+    existing_keys = {file.key for file in files}
+    names = (f"{path}/_invalidated-{number}" for number in range(len(existing_keys) + 1))
+    board.put(next(name for name in names if name not in existing_keys), b"")
 
 
 def _path(partition: Partition, update_id: str) -> str:
@@ -211,15 +211,15 @@ def _refuse_unfinished(path: str, expected: Sequence[File]) -> None:
 
 def _clear_half_written(board: Blackboard, path: str, expected: Sequence[File]) -> None:
     """Remove what our own put left when it was killed (local disk only); another's leftover still counts."""
-    ours = {f"{path}/{MANIFEST}", *(file.key for file in expected)}
+    own_keys = {f"{path}/{MANIFEST}", *(file.key for file in expected)}
     half_written = board.half_written(path)
-    board.delete([file.key for file in half_written if HALF_WRITTEN.sub("", file.key) in ours])
+    board.delete([file.key for file in half_written if HALF_WRITTEN.sub("", file.key) in own_keys])
 
 
 def _refuse_differences(path: str, expected: Sequence[File], files: Sequence[File]) -> None:
-    written, found = {(file.key, file.size) for file in expected}, {(file.key, file.size) for file in files}
-    if written != found or len(expected) != len(files):
-        foreign, missing = sorted(found - written)[:3], sorted(written - found)[:3]
+    written, present = {(file.key, file.size) for file in expected}, {(file.key, file.size) for file in files}
+    if written != present or len(expected) != len(files):
+        foreign, missing = sorted(present - written)[:3], sorted(written - present)[:3]
         raise UpdateAbandoned(
             f"{path} does not hold exactly the {len(expected)} files that were written: not written by this job "
             f"{foreign}, missing or altered {missing}. Claim another id and write again."
