@@ -91,13 +91,13 @@ class TextCounts:
         return InferredColumn(name, "double", lost if is_cut else "for money take decimal, which is exact")
 
     def _text(self, name: str) -> InferredColumn:
-        others = {
+        count_by_form = {
             "dates of another form than YYYY-MM-DD": self.slashed,
             "numbers with a comma": self.commas + self.fractions if self.commas else 0,
             "booleans of another form than true and false": self.words,
             "times without seconds, which a timestamp has": self.minutes,
         }
-        for form, count in others.items():
+        for form, count in count_by_form.items():
             if count == self.texts:
                 return InferredColumn(name, "string", f"{form}: the function has to convert them")
         typed = {

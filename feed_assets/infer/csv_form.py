@@ -103,10 +103,10 @@ def _chosen(file: Path, candidates: Sequence[_Candidate], encoding: Encoding) ->
 def _refuse_lines_before(file: Path, candidates: Sequence[_Candidate]) -> None:
     """Raise InvalidName if most records have several fields, and the first one has not."""
     for each in candidates:
-        others = [record for record in each.records[1:] if record.problem is None]
-        ((count, times),) = Counter(len(record.fields) for record in others).most_common(1) or [(0, 0)]
+        well_formed = [record for record in each.records[1:] if record.problem is None]
+        ((count, times),) = Counter(len(record.fields) for record in well_formed).most_common(1) or [(0, 0)]
         if each.fields == 1 < count and 2 * times > len(each.records) - 1:
-            before = next(record.line for record in others if len(record.fields) == count) - 1
+            before = next(record.line for record in well_formed if len(record.fields) == count) - 1
             lines = "1 line stands" if before == 1 else f"{before} lines stand"
             raise InvalidName(f"{file}: {lines} before its header: expected none. Have the producer write none.")
 
@@ -131,8 +131,8 @@ def _has_header(form: _Candidate) -> bool:
     It does if a column has values in all other records and none there, or if nothing in it looks like a value.
     """
     first, count = form.records[0].fields, form.fields
-    others = [each.fields for each in form.records[1:] if len(each.fields) == count]
-    for name, column in zip(first, zip(*others, strict=True), strict=False):
+    rows = [each.fields for each in form.records[1:] if len(each.fields) == count]
+    for name, column in zip(first, zip(*rows, strict=True), strict=False):
         texts = [text for text in column if text and text not in NULLS]
         is_name = name and name not in NULLS and not _VALUE.fullmatch(name)
         if is_name and texts and all(map(_VALUE.fullmatch, texts)):

@@ -15,9 +15,9 @@ def refuse_names(file: Path, names: Sequence[str]) -> None:
                 f"{file}: its header has no name for column {number}: expected one for each column. Have the producer "
                 "name it."
             )
-        if (same := first.setdefault(name.lower(), name)) != name:
+        if (earlier := first.setdefault(name.lower(), name)) != name:
             raise InvalidName(
-                f"{file}: its header has {same} and {name}: expected names that differ by more than upper and lower "
+                f"{file}: its header has {earlier} and {name}: expected names that differ by more than upper and lower "
                 "case. Have the producer rename one."
             )
         if names.index(name) < number - 1:

@@ -68,10 +68,10 @@ def _quoted_record(text: str, at: int, delimiter: str, quote: str, line_end: str
     problems: list[str | None] = []
     while True:
         in_quotes = patterns.quoted.match(text, at)
-        rest = in_quotes.end() if in_quotes else at
-        bare = patterns.bare.match(text, rest)
-        end = bare.end() if bare else rest
-        tail = text[rest:end]
+        after_quotes = in_quotes.end() if in_quotes else at
+        bare = patterns.bare.match(text, after_quotes)
+        end = bare.end() if bare else after_quotes
+        tail = text[after_quotes:end]
         is_last = end >= len(text) or text[end] == line_end
         tail = tail.removesuffix("\r") if is_last and line_end == "\n" else tail
         if in_quotes:

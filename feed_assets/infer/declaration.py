@@ -55,7 +55,7 @@ class Inferred:
         unnamed = [] if self.is_named else [comment("The paths do not name the feed: give it a name.", indent=4)]
         lines = [*unnamed, f"    {literal(str(self.feed))},", *self._partitions()]
         lines += [f'    format="{self.sample.format}",'] if self.sample.format != "csv" else []
-        lines += [f"    {name}={literal(value)}," for name, value in self.sample.dialect.given.items()]
+        lines += [f"    {name}={literal(value)}," for name, value in self.sample.dialect.non_defaults.items()]
         lines += self._schema()
         notes = [f"{comment(note)}\n" for note in self.sample.notes]
         body = "\n".join(lines)

@@ -98,14 +98,14 @@ def _date(path: str) -> tuple[datetime, str] | None:
 
 
 def _day(path: str) -> datetime | None:
-    found = _date(path)
-    return found[0] if found else None
+    date_and_rest = _date(path)
+    return date_and_rest[0] if date_and_rest else None
 
 
 def _hour(path: str) -> datetime | None:
-    found = _date(path)
-    hour = _HOUR.match(found[1]) if found else None
-    return found[0].replace(hour=int(hour[1])) if found and hour and int(hour[1]) < 24 else None
+    date_and_rest = _date(path)
+    hour = _HOUR.match(date_and_rest[1]) if date_and_rest else None
+    return date_and_rest[0].replace(hour=int(hour[1])) if date_and_rest and hour and int(hour[1]) < 24 else None
 
 
 def _month(path: str) -> datetime | None:

@@ -6,8 +6,8 @@ LONGEST_COMMENT = 400
 
 def literal(value: object) -> str:
     """Return a value as a Python literal, a text in double quotes if nothing else changes."""
-    shown = repr(value)
-    return f'"{shown[1:-1]}"' if isinstance(value, str) and shown[0] == "'" and '"' not in shown else shown
+    text = repr(value)
+    return f'"{text[1:-1]}"' if isinstance(value, str) and text[0] == "'" and '"' not in text else text
 
 
 def comment(text: str, *, indent: int = 0) -> str:

@@ -66,9 +66,9 @@ def _parquet(files: Sequence[Path]) -> Sample:
     read: Any = pq.read_metadata  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     footers = [read(file) for file in files]
     types = [columns_of(str(file), footer).types for file, footer in zip(files, footers, strict=True)]
-    if others := [file for file, each in zip(files, types, strict=True) if {*each} != {*types[0]}]:
+    if differing := [file for file, each in zip(files, types, strict=True) if {*each} != {*types[0]}]:
         raise InvalidName(
-            f"{others[0]} has other columns than {files[0]}: expected equal ones. Give those of one feed."
+            f"{differing[0]} has other columns than {files[0]}: expected equal ones. Give those of one feed."
         )
     in_spark: Any = spark_types  # Its stubs leave types of Arrow open.
     fields = in_spark.from_arrow_schema(types[0], prefer_timestamp_ntz=True).fields
