@@ -51,9 +51,9 @@ def _rebased(column: Any, key: str, name: str) -> Any:
     if least < REBASED[0][0]:
         raise UnreadableUpdate(f"{key}: column {name} {OLD_DAY}")
     shift = pa.scalar(REBASED[0][1], pa.int32())
-    for first, more in REBASED[1:]:
+    for first, later_shift in REBASED[1:]:
         is_later = pc.greater_equal(days, pa.scalar(first, pa.int32()))
-        shift = pc.if_else(is_later, pa.scalar(more, pa.int32()), shift)
+        shift = pc.if_else(is_later, pa.scalar(later_shift, pa.int32()), shift)
     return pc.add(days, shift).cast(pa.date32())
 
 

@@ -9,7 +9,7 @@ from feed_assets.core.csv_dialect import CsvDialect, Encoding
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Skipped, Update
 from feed_assets.core.file_checks import Format
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.stores import local_root
 from feed_assets.reading import parquet
@@ -172,11 +172,11 @@ class FeedData:
     def __repr__(self) -> str:
         files, size = sum(len(each.files) for each in self.updates), sum(each.size for each in self.updates)
         as_of = f", as of {self.as_of.isoformat()}" if self.as_of else ""
-        without = f", without {some([left.id for left in self.left_out], _SHOWN)}" if self.left_out else ""
-        said = f"{files} files, {size:,} bytes on {self.board.title}"
-        return f"FeedData({self._shown()}{as_of}{without}: {said})"
+        without = f", without {shortened([left.id for left in self.left_out], _SHOWN)}" if self.left_out else ""
+        summary = f"{files} files, {size:,} bytes on {self.board.title}"
+        return f"FeedData({self._title()}{as_of}{without}: {summary})"
 
-    def _shown(self) -> str:
+    def _title(self) -> str:
         first, last = self.updates[0], self.updates[-1]
         if len(self.updates) == 1:
             return f"{first.partition}, update {first.id}"

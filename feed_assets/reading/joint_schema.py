@@ -24,11 +24,11 @@ Found = tuple[str, Any]
 """A file's key and its columns."""
 
 
-def unified(found: Sequence[Found], *, union_by_name: bool) -> Any:
+def unified(files: Sequence[Found], *, union_by_name: bool) -> Any:
     """Return the columns of all files. Raise UnreadableUpdate if a type differs, or a column lacks that must not."""
-    first, schema = found[0]
+    first, schema = files[0]
     target = {each.name: each.type for each in schema}
-    for key, other in found[1:]:
+    for key, other in files[1:]:
         types = {each.name: each.type for each in other}
         names = sorted(target.keys() & types.keys()) if union_by_name else sorted(target.keys() | types.keys())
         if wrong := [_difference(name, types, target) for name in names if types.get(name) != target.get(name)]:
@@ -92,8 +92,8 @@ def _lacks(target: dict[str, Any], types: dict[str, Any]) -> bool:
     return all(types[name] == target[name] for name in target.keys() & types.keys())
 
 
-def _difference(name: str, found: dict[str, Any], expected: dict[str, Any]) -> str:
-    return f"{name}: found {found.get(name, 'no such column')}, expected {expected.get(name, 'no such column')}"
+def _difference(name: str, types: dict[str, Any], expected: dict[str, Any]) -> str:
+    return f"{name}: found {types.get(name, 'no such column')}, expected {expected.get(name, 'no such column')}"
 
 
 def _differs(key: str, first: str, wrong: Sequence[str], *, lacks_alone: bool) -> str:

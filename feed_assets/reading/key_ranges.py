@@ -11,33 +11,33 @@ from feed_assets.feeds.blackboard import Blackboard
 _FORMS = {DAY: r"\d{4}-\d\d-\d\d", HOUR: r"\d{4}-\d\d-\d\d-\d\d:\d\d"}
 
 
-def keys_between(first: str, to: str, grain: str | None, there: Collection[str]) -> list[str]:
-    """Return the keys from `first` to before `to`, in order: each window of the grain, and what is `there` besides.
+def keys_between(first: str, to: str, grain: str | None, existing: Collection[str]) -> list[str]:
+    """Return the keys from `first` to before `to`, in order: each window of the grain, and what is `existing` besides.
 
     The time is the first segment of a key; what follows is the same in all of them. Raises InvalidName for ends that
     are no windows of the grain, or not in order.
     """
-    time, end, rest = _ends(first, to)
+    time, end, suffix = _ends(first, to)
     grain = grain or _grain_of(time)
     stop, window = window_at(grain, end), window_at(grain, time)
     if window.start >= stop.start:
         raise InvalidName(f"the range from {first!r} to {to!r} is empty: expected an end after its beginning.")
-    names = set(there)
+    names = set(existing)
     while window.start < stop.start:
         names.add(window.key)
         window = window_of(grain, window.end)
-    return [f"{name}/{rest}" if rest else name for name in sorted(names)]
+    return [f"{name}/{suffix}" if suffix else name for name in sorted(names)]
 
 
 def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str]:
     """Return the names below a prefix from the time of the key `first` to before that of `to`: one page for 1,000."""
     start, end, _ = _ends(first, to)
-    found, after = list[str](), start[:-1]  # Before everything that begins with `start`.
+    names, after = list[str](), start[:-1]  # Before everything that begins with `start`.
     while True:
         page = board.page(path, after)
-        found += [name for name in page.names if start <= name < end and _is_of_partitions(name)]
+        names += [name for name in page.names if start <= name < end and _is_of_partitions(name)]
         if page.is_last or page.names[-1] >= end:
-            return found
+            return names
         after = page.names[-1]
 
 
@@ -51,20 +51,20 @@ def _is_of_partitions(name: str) -> bool:
 
 def _ends(first: str, to: str) -> tuple[str, str, str]:
     """Return the times that two keys begin with, and what follows in both."""
-    (time, _, rest), (end, _, other) = first.partition("/"), to.partition("/")
-    if rest != other:
+    (time, _, suffix), (end, _, other) = first.partition("/"), to.partition("/")
+    if suffix != other:
         raise InvalidName(
             f"a range from {first!r} to {to!r}: expected ends that differ in time alone, as {first!r} and "
-            f"{'/'.join(filter(None, (end, rest)))!r}. Of other partitions give a list of keys."
+            f"{'/'.join(filter(None, (end, suffix)))!r}. Of other partitions give a list of keys."
         )
-    return time, end, rest
+    return time, end, suffix
 
 
 def _grain_of(time: str) -> str:
-    found = next((grain for grain, form in _FORMS.items() if re.fullmatch(form, time)), None)
-    if found is None:
+    grain = next((each for each, form in _FORMS.items() if re.fullmatch(form, time)), None)
+    if grain is None:
         raise InvalidName(
             f"a range from {time!r}: expected a day such as 2026-06-01, or an hour such as 2026-06-01-15:00. "
             "Of other partitions give a list of keys."
         )
-    return found
+    return grain

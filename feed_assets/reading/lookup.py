@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Skipped, Update, Version, is_update_id
 from feed_assets.core.limits import check_partition
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.feeds import batch_set, read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.reading.key_ranges import keys_between, names_between
@@ -59,11 +59,11 @@ class Looker:
         Raises InvalidName for a range that is none.
         """
         names = {*names_between(self.board, str(feed), first, to)}
-        wanted = [check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, names)]
-        there = {each for each in wanted if each.key.partition("/")[0] in names}
-        absent = [LookupResult(each, error=_nothing(each)) for each in wanted if each not in there]
-        asked = {check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, ())}
-        looked = [each for each in self.each(sorted(there)) if each.partition in asked or not self._is_empty(each)]
+        partitions = [check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, names)]
+        present = {each for each in partitions if each.key.partition("/")[0] in names}
+        absent = [LookupResult(each, error=_nothing(each)) for each in partitions if each not in present]
+        in_grain = {check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, ())}
+        looked = [each for each in self.each(sorted(present)) if each.partition in in_grain or not self._is_empty(each)]
         return sorted([*looked, *absent], key=lambda each: each.partition)
 
     def _is_empty(self, looked: LookupResult) -> bool:
@@ -77,9 +77,9 @@ class Looker:
         if len(looked) == 1:
             return type(error)(f"{error}{self._hint(partition) or self._near(partition)}")
         reasons = " ".join(str(error) for _, error in absent[:_SHOWN])
-        more = f" And {len(absent) - _SHOWN} more." if len(absent) > _SHOWN else ""
+        suffix = f" And {len(absent) - _SHOWN} more." if len(absent) > _SHOWN else ""
         return NoValidUpdate(
-            f"{partition.feed}: {len(absent)} of {len(looked)} partitions have no valid update. {reasons}{more}"
+            f"{partition.feed}: {len(absent)} of {len(looked)} partitions have no valid update. {reasons}{suffix}"
             f"{self._hint(partition)} Wait for them, or read what is there by partial=True, which names the others."
         )
 
@@ -94,8 +94,8 @@ class Looker:
         if versions := _versions(partition.path, below):
             return versions
         return (
-            f" It holds {some(below, _SHOWN)}: batches, if the feed is appendable, which batches=True reads; else ask "
-            f"for one of the partitions below it, such as {'/'.join(filter(None, (partition.key, below[0])))!r}."
+            f" It holds {shortened(below, _SHOWN)}: batches, if the feed is appendable, which batches=True reads; else "
+            f"ask for one of the partitions below it, such as {'/'.join(filter(None, (partition.key, below[0])))!r}."
         )
 
     def _near(self, partition: Partition) -> str:
@@ -107,31 +107,31 @@ class Looker:
             if versions := _versions(place, keys):
                 return versions
             like = get_close_matches(partition.key, keys, _SHOWN) or [keys[0], keys[-1]]
-            return f" The feed has {len(keys)} keys, such as {some([*dict.fromkeys(like)], _SHOWN)}."
+            return f" The feed has {len(keys)} keys, such as {shortened([*dict.fromkeys(like)], _SHOWN)}."
         while "/" in place:
             above, _, name = place.rpartition("/")
             if names := self.board.children(above):
                 like = get_close_matches(name, names, 1)
-                return f" Is {above}/{like[0]} meant?" if like else f" {above}/ has {some([*names], _SHOWN)}."
+                return f" Is {above}/{like[0]} meant?" if like else f" {above}/ has {shortened([*names], _SHOWN)}."
             place = above
         return ""
 
     def _newest(self, partition: Partition) -> LookupResult:
-        found = read.latest(self.board, partition, self.as_of)
-        if found.skipped and not found.update and not any(is_update_id(each.id) for each in found.skipped):
+        reading = read.latest(self.board, partition, self.as_of)
+        if reading.skipped and not reading.update and not any(is_update_id(each.id) for each in reading.skipped):
             raise NoValidUpdate(f"{partition} has no update of its own.")
-        return LookupResult(partition, (read.require(found, self.as_of),))
+        return LookupResult(partition, (read.require(reading, self.as_of),))
 
     def _set(self, partition: Partition) -> LookupResult:
-        found = batch_set.latest(self.board, partition, self.as_of)
-        left_out = (Skipped(f"{partition.key}/{each.id}".lstrip("/"), each.reason) for each in found.left_out)
-        return LookupResult(partition, batch_set.require(found, self.as_of), tuple(left_out))
+        set_reading = batch_set.latest(self.board, partition, self.as_of)
+        left_out = (Skipped(f"{partition.key}/{each.id}".lstrip("/"), each.reason) for each in set_reading.left_out)
+        return LookupResult(partition, batch_set.require(set_reading, self.as_of), tuple(left_out))
 
 
 def _versions(place: str, names: Sequence[str]) -> str:
     """Return the versions of a feed that was named without one, as a hint; '' if these names are no versions."""
-    found = [name for name in names if Version.parse(name)]
-    return f" It has {some(found, _SHOWN)}: say which, as in '{place}/{found[-1]}'." if found else ""
+    versions = [name for name in names if Version.parse(name)]
+    return f" It has {shortened(versions, _SHOWN)}: say which, as in '{place}/{versions[-1]}'." if versions else ""
 
 
 def _nothing(partition: Partition) -> NoValidUpdate:

@@ -15,7 +15,7 @@ import pyarrow.parquet  # pyright: ignore[reportMissingTypeStubs]
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Update
 from feed_assets.core.file_checks import Format, check_readable, format_of, formats_of
-from feed_assets.core.message_words import excerpt, sentence, some
+from feed_assets.core.message_words import excerpt, sentence, shortened
 from feed_assets.core.parquet_values import NO_TEXT, TOO_FINE, too_long
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import NoFooter, metadata_in, metadata_of
@@ -34,16 +34,16 @@ _AT_A_TIME = 8
 def schema_of(board: Blackboard, updates: Sequence[Update], *, union_by_name: bool) -> Any:
     """Return the columns of all parts, by their footers. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
     for update in updates:
-        check_readable(update, _told(update))
+        check_readable(update, _format_of(update))
     files = [file for update in updates for file in update.files]
     if not files:
         raise UnreadableUpdate(
-            f"{some([update.path for update in updates], 3)}: there is no file, so nothing tells of columns: expected "
-            "a Parquet file at least. Have the producer publish one, which may be without rows."
+            f"{shortened([update.path for update in updates], 3)}: there is no file, so nothing tells of columns: "
+            "expected a Parquet file at least. Have the producer publish one, which may be without rows."
         )
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        found = [*pool.map(partial(_columns, board), files)]
-    return unified(found, union_by_name=union_by_name)
+        file_columns = [*pool.map(partial(_columns, board), files)]
+    return unified(file_columns, union_by_name=union_by_name)
 
 
 def rows_of(board: Blackboard, updates: Sequence[Update], schema: Any, column: str | None, keys: Sequence[str]) -> Any:
@@ -65,7 +65,7 @@ def stream_of(
     board: Blackboard, updates: Sequence[Update], schema: Any, column: str | None, keys: Sequence[str]
 ) -> Any:
     """Return the same rows as a `pyarrow.RecordBatchReader`, one batch at a time. Errors are raised as it is read."""
-    more = [pa.field(column, pa.string())] if column else []
+    key_fields = [pa.field(column, pa.string())] if column else []
     batches = (
         batch
         for update, key in zip(updates, keys, strict=True)
@@ -73,7 +73,7 @@ def stream_of(
         for table in _stream(board, schema, file)
         for batch in (with_column(table, column, key) if column else table).to_batches()
     )
-    return pa.RecordBatchReader.from_batches(pa.schema([*schema, *more]), batches)
+    return pa.RecordBatchReader.from_batches(pa.schema([*schema, *key_fields]), batches)
 
 
 def to_pandas(table: Any) -> Any:
@@ -82,21 +82,21 @@ def to_pandas(table: Any) -> Any:
 
     names = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
     integers: Mapping[Any, Any] = {pa.type_for_alias(name.lower()): getattr(pd, f"{name}Dtype")() for name in names}
-    found = table.to_pandas(types_mapper=integers.get)
+    frame = table.to_pandas(types_mapper=integers.get)
     for each in (each for each in table.schema if pa.types.is_nested(each.type)):
         # Inside a list or struct, too, a NULL would make floats of integers.
-        found[each.name] = pd.Series(table.column(each.name).to_pylist(), dtype=object, index=found.index)
-    return found
+        frame[each.name] = pd.Series(table.column(each.name).to_pylist(), dtype=object, index=frame.index)
+    return frame
 
 
-def _told(update: Update) -> Format:
+def _format_of(update: Update) -> Format:
     """Return the format by the names of an update's files: it decides whether an empty file is allowed."""
     return (*formats_of(update.files), "parquet")[0]
 
 
 def _columns(board: Blackboard, file: File) -> Found:
-    found = _readable(board, file)
-    return file.key, found.types
+    readable_file = _readable(board, file)
+    return file.key, readable_file.types
 
 
 def _readable(board: Blackboard, file: File) -> FileColumns:
@@ -176,8 +176,9 @@ def _decoding(file: File) -> Generator[None]:
 
 
 def _no_parquet(file: File) -> str:
-    told = {"csv": "CSV", "json": "JSON"}.get(format_of(file.key) or "", "no Parquet, by its last bytes")
+    format_name = {"csv": "CSV", "json": "JSON"}.get(format_of(file.key) or "", "no Parquet, by its last bytes")
     return (
-        f"{file.key} is {told}: rows are those of Parquet, as text has no types. Read its `.paths` with what reads it, "
-        "such as DuckDB or Polars, or have `.to_spark(session, schema=…)` read it by the columns of its declaration."
+        f"{file.key} is {format_name}: rows are those of Parquet, as text has no types. Read its `.paths` with what "
+        "reads it, such as DuckDB or Polars, or have `.to_spark(session, schema=…)` read it by the columns of its "
+        "declaration."
     )

@@ -80,15 +80,15 @@ def _listed(feed: Feed, partition: str | Iterable[str]) -> list[Partition]:
     return [check_partition(Partition(feed, key)) for key in dict.fromkeys(keys)]
 
 
-def _key(given: object) -> str:
+def _key(value: object) -> str:
     """Return what is given as a key of one partition, if it is a text."""
-    return _text(given, "the key of a partition as a text, such as '2026-06-01'")
+    return _text(value, "the key of a partition as a text, such as '2026-06-01'")
 
 
-def _text(given: object, expected: str) -> str:
-    if not isinstance(given, str):
-        raise InvalidName(f"found {given!r}, expected {expected}.")
-    return given
+def _text(value: object, expected: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidName(f"found {value!r}, expected {expected}.")
+    return value
 
 
 def _checked(as_of: datetime | None) -> datetime | None:

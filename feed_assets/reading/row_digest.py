@@ -90,8 +90,8 @@ def is_flat(columns: Sequence[tuple[str, str]]) -> bool:
 
 
 def _hashes_of(kind: str) -> _HashesOf:
-    if found := _DECIMAL.fullmatch(kind):
-        return _of_long_decimals if int(found[1]) > _LONG_DIGITS else _of_short_decimals
+    if match := _DECIMAL.fullmatch(kind):
+        return _of_long_decimals if int(match[1]) > _LONG_DIGITS else _of_short_decimals
     return _KINDS[kind]
 
 
@@ -177,31 +177,35 @@ def _as_bytes(column: Any, seeds: Hashes) -> Hashes:
 def _of_bytes(data: Numbers, starts: Numbers, lengths: Numbers, seeds: Hashes) -> Hashes:
     """Hash texts of different lengths: longest first, so that those with a stripe more are always the first ones."""
     order = np.argsort(-lengths, kind="stable")
-    at, left, seed = starts[order].astype(np.int64), lengths[order].astype(np.int64), seeds[order]
+    at, remaining, seed = starts[order].astype(np.int64), lengths[order].astype(np.int64), seeds[order]
     hashes = seed + _P5
-    if striped := int(np.searchsorted(-left, -_STRIPE, side="right")):
-        hashes[:striped] = _of_stripes(data, at[:striped], left[:striped], seed[:striped])
-    hashes = hashes + left.astype(np.uint64)
-    done = left - left % _STRIPE
-    at, left = at + done, left - done
+    if striped := int(np.searchsorted(-remaining, -_STRIPE, side="right")):
+        hashes[:striped] = _of_stripes(data, at[:striped], remaining[:striped], seed[:striped])
+    hashes = hashes + remaining.astype(np.uint64)
+    done = remaining - remaining % _STRIPE
+    at, remaining = at + done, remaining - done
     for _ in range(3):
-        hashes, at, left = _step(data, 8, hashes, at, left, _with_word)
-    hashes, at, left = _step(data, 4, hashes, at, left, lambda one, word: _rotated(one ^ (word * _P1), 23) * _P2 + _P3)
+        hashes, at, remaining = _step(data, 8, hashes, at, remaining, _with_word)
+    hashes, at, remaining = _step(
+        data, 4, hashes, at, remaining, lambda one, word: _rotated(one ^ (word * _P1), 23) * _P2 + _P3
+    )
     for _ in range(3):
-        hashes, at, left = _step(data, 1, hashes, at, left, lambda one, word: _rotated(one ^ (word * _P5), 11) * _P1)
-    found: Hashes = np.empty_like(hashes)
-    found[order] = _mixed(hashes)
-    return found
+        hashes, at, remaining = _step(
+            data, 1, hashes, at, remaining, lambda one, word: _rotated(one ^ (word * _P5), 11) * _P1
+        )
+    in_order: Hashes = np.empty_like(hashes)
+    in_order[order] = _mixed(hashes)
+    return in_order
 
 
-def _of_stripes(data: Numbers, at: Numbers, left: Numbers, seed: Hashes) -> Hashes:
+def _of_stripes(data: Numbers, at: Numbers, remaining: Numbers, seed: Hashes) -> Hashes:
     lanes = [seed + _P1 + _P2, seed + _P2, seed.copy(), seed - _P1]
-    stripes = left // _STRIPE
+    stripes = remaining // _STRIPE
     for stripe in range(int(stripes[0])):
-        some = int(np.searchsorted(-stripes, -(stripe + 1), side="right"))
+        active = int(np.searchsorted(-stripes, -(stripe + 1), side="right"))
         for number, offset in enumerate(_LANES):
-            words = _words(data, at[:some] + (stripe * _STRIPE + offset), 8)
-            lanes[number][:some] = _rotated(lanes[number][:some] + words * _P2, 31) * _P1
+            words = _words(data, at[:active] + (stripe * _STRIPE + offset), 8)
+            lanes[number][:active] = _rotated(lanes[number][:active] + words * _P2, 31) * _P1
     hashes = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
     for lane in lanes:
         hashes = (hashes ^ (_rotated(lane * _P2, 31) * _P1)) * _P1 + _P4
@@ -209,23 +213,23 @@ def _of_stripes(data: Numbers, at: Numbers, left: Numbers, seed: Hashes) -> Hash
 
 
 def _step(
-    data: Numbers, size: int, hashes: Hashes, at: Numbers, left: Numbers, mix: Callable[[Hashes, Hashes], Hashes]
+    data: Numbers, size: int, hashes: Hashes, at: Numbers, remaining: Numbers, mix: Callable[[Hashes, Hashes], Hashes]
 ) -> tuple[Hashes, Numbers, Numbers]:
     """Mix one word of so many bytes into the hashes of the texts that have it left."""
-    has: Numbers = left >= size
+    has: Numbers = remaining >= size
     if not has.any():
-        return hashes, at, left
-    hashes, at, left = hashes.copy(), at.copy(), left.copy()
+        return hashes, at, remaining
+    hashes, at, remaining = hashes.copy(), at.copy(), remaining.copy()
     hashes[has] = mix(hashes[has], _words(data, at[has], size))
     at[has] += size
-    left[has] -= size
-    return hashes, at, left
+    remaining[has] -= size
+    return hashes, at, remaining
 
 
 def _words(data: Numbers, at: Numbers, size: int) -> Hashes:
     """Return the little-endian words of so many bytes at some positions."""
-    found = np.ascontiguousarray(data[at[:, None] + np.arange(size)])
-    return found.view({8: "<u8", 4: "<u4", 1: "u1"}[size]).reshape(-1).astype(np.uint64)
+    gathered = np.ascontiguousarray(data[at[:, None] + np.arange(size)])
+    return gathered.view({8: "<u8", 4: "<u4", 1: "u1"}[size]).reshape(-1).astype(np.uint64)
 
 
 _KINDS: dict[str, _HashesOf] = {

@@ -19,7 +19,7 @@ def rows(
 ) -> DataFrame:
     """Return the frame; with a schema a tagged one. Raises InvalidDefinition, UnreadableUpdate and UpdateChanged."""
     updates = [update for update in data.updates if update.files]  # The others are valid, and have no rows.
-    form = form or _told(data)
+    form = form or _format_of(data)
     dialect.check(data.feed, form)
     if schema is not None:
         check_schema(data.feed, schema, form)
@@ -33,7 +33,7 @@ def rows(
     return read_parts(session, data.board, updates, data.schema)
 
 
-def _told(data: "FeedData") -> Format:
+def _format_of(data: "FeedData") -> Format:
     """Return the format by the names of the files; Parquet if they show none. Raise UnreadableUpdate if they differ."""
     forms = formats_of(file for update in data.updates for file in update.files)
     if len(forms) > 1:
