@@ -59,8 +59,8 @@ Channel = Callable[[Notice, datetime, list[Opened]], None]
 def channels(settings: Settings) -> dict[str, Channel]:
     """Return the configured channels by name. Raise InvalidSetting for one that is half configured."""
     webhook, mail = _webhook(settings), _mail(settings)
-    found: dict[str, Channel | None] = {"log": _log_notice, "webhook": webhook, "mail": mail}
-    return {name: channel for name, channel in found.items() if channel} | _by_apprise(settings)
+    channel_by_name: dict[str, Channel | None] = {"log": _log_notice, "webhook": webhook, "mail": mail}
+    return {name: channel for name, channel in channel_by_name.items() if channel} | _by_apprise(settings)
 
 
 def _by_apprise(settings: Settings) -> dict[str, Channel]:
@@ -136,9 +136,9 @@ def _words(notice: Notice) -> str:
 
 
 def _log_notice(notice: Notice, _now: datetime, _: list[Opened]) -> None:
-    what = "Report" if notice.state == REPORTED else "Alert"
+    kind = "Report" if notice.state == REPORTED else "Alert"
     level = logging.WARNING if notice.state == OPENED else logging.INFO
-    _log.log(level, "%s %s %s", what, notice.name, _words(notice), extra={ALERT: notice.name})
+    _log.log(level, "%s %s %s", kind, notice.name, _words(notice), extra={ALERT: notice.name})
 
 
 def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:

@@ -68,7 +68,7 @@ def _service(url: str, number: int) -> Apprise:
     return Apprise(f"apprise:{kind}:{sha256(url.encode()).hexdigest()[:6]}", service)
 
 
-_here = local()
+_thread_state = local()
 
 
 _LOGGERS = ("apprise", "urllib3.connectionpool", "urllib3.connection", "urllib3.util.retry")
@@ -79,7 +79,7 @@ class _OursAreSilent(logging.Filter):
     """A filter that drops log lines of our deliveries: they contain URLs and answers, which may be secret."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
-        return not getattr(_here, "is_silent", False)
+        return not getattr(_thread_state, "is_silent", False)
 
 
 _OURS_ARE_SILENT = _OursAreSilent()
@@ -90,8 +90,8 @@ def _silent() -> Generator[None]:
     """Suppress log lines of deliveries in this thread until the block ends."""
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_OURS_ARE_SILENT)  # logging adds it at most once.
-    _here.is_silent = True
+    _thread_state.is_silent = True
     try:
         yield
     finally:
-        _here.is_silent = False
+        _thread_state.is_silent = False
