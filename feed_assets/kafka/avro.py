@@ -44,16 +44,16 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     Raise InvalidSchema.
     """
     with _refused():
-        found: Any = parse_schema(loaded(text), named)
-        is_deep = is_recursive(found, named)
+        declared: Any = parse_schema(loaded(text), named)
+        is_deep = is_recursive(declared, named)
         forms = Forms()
-        form, names = forms.of(found), {name: forms.of(each) for name, each in named.items()}
-    if is_wrapped := not isinstance(found, dict) or "fields" not in found:
+        form, names = forms.of(declared), {name: forms.of(each) for name, each in named.items()}
+    if is_wrapped := not isinstance(declared, dict) or "fields" not in declared:
         form = {"type": "record", "name": "feed_assets.datum", "fields": [{"name": _DATUM, "type": form}]}
     marked: dict[str, Any] = {**form, "__fastavro_parsed": True, "__named_schemas": names}
     # On values of any depth the compiled reader crashes where the other one raises.
     reader = _SLOW if is_deep else _FAST
-    return Schema(found, marked, reader.schemaless_reader, is_wrapped)
+    return Schema(declared, marked, reader.schemaless_reader, is_wrapped)
 
 
 def define(text: str, named: dict[str, Any]) -> None:
@@ -108,17 +108,17 @@ def record_of(schema: Schema) -> Mapping[str, Any] | None:
     """Return the record that a schema is, or has in a union with null, as it is declared; None if it is neither."""
     declared: Any = schema.declared
     branches = cast(list[Any], declared) if isinstance(declared, list) else [declared]
-    found = [each for each in branches if each not in _NULL]
-    is_record = len(found) == 1 and isinstance(found[0], dict) and "fields" in found[0]
-    return cast(Mapping[str, Any], found[0]) if is_record else None
+    non_null = [each for each in branches if each not in _NULL]
+    is_record = len(non_null) == 1 and isinstance(non_null[0], dict) and "fields" in non_null[0]
+    return cast(Mapping[str, Any], non_null[0]) if is_record else None
 
 
 def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
     """Return the datum behind the head, and the number of bytes left. Other bytes may raise any exception."""
     stream = BytesIO(data)
     stream.seek(HEAD.size)
-    found = schema.read(stream, schema.form, None)
-    return found[_DATUM] if schema.is_wrapped else found, len(data) - stream.tell()
+    datum = schema.read(stream, schema.form, None)
+    return datum[_DATUM] if schema.is_wrapped else datum, len(data) - stream.tell()
 
 
 def encoded(datum: Mapping[str, Any], schema: Schema, schema_id: int) -> bytes:

@@ -34,7 +34,7 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
         about = companion_topics.prepare(chunking.clients.admin(), name)
         lag = _Lag(chunking, reader, name, topic, ends, about)
         opened = lag.opened()
-        lag.here(lag.by_executors(executors, opened) if executors else opened)
+        lag.in_this_process(lag.by_executors(executors, opened) if executors else opened)
         for error in lag.aside.values():
             raise error
         return lag.signalled
@@ -67,12 +67,12 @@ class _Lag:
             opened = self.opened()
         return opened
 
-    def here(self, opened: Mapping[int, PartitionReader]) -> None:
+    def in_this_process(self, opened: Mapping[int, PartitionReader]) -> None:
         """Take the rest. Unsignalled chunks that were cut in another way are cut like that once opened anew."""
         while True:
             before = len(self.signalled)
             try:
-                self._rest(opened)
+                self._read_rest(opened)
             except ChunkDiffers:
                 if len(self.signalled) == before:
                     raise
@@ -82,14 +82,14 @@ class _Lag:
 
     def _job(self, executors: Executors, opened: Mapping[int, PartitionReader]) -> None:
         """Signal the chunks that a Spark job wrote, up to the first one of a partition that is missing."""
-        wanted = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
+        task_ranges = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
         after = {number: each.start for number, each in opened.items()}
-        for span, kept in spark_job.cut(executors, self._name, self._topic, wanted) if wanted else ():
+        for span, kept in spark_job.cut(executors, self._name, self._topic, task_ranges) if task_ranges else ():
             if kept.signal.first_offset == after[span.number]:
                 self.signalled += opened[span.number].write([kept])
                 after[span.number] = kept.signal.next_offset
 
-    def _rest(self, opened: Mapping[int, PartitionReader]) -> None:
+    def _read_rest(self, opened: Mapping[int, PartitionReader]) -> None:
         ranges = {number: OffsetRange(each.start, self._ends[number]) for number, each in opened.items()}
         try:
             for each in follow(self._reader, self._name, ranges):
@@ -104,12 +104,12 @@ class _Lag:
     def opened(self) -> dict[int, PartitionReader]:
         """Return the partitions, each from where its signals end; put those aside that need a person."""
         places = [PartitionOfTopic(self._name, number) for number in self._ends]
-        made = signalling(self._chunking, places, {self._name: self._about})
-        return {each.partition: found for each in made if (found := self._open(each))}
+        writers = signalling(self._chunking, places, {self._name: self._about})
+        return {each.partition: partition for each in writers if (partition := self._open(each))}
 
-    def _open(self, made: Signals) -> PartitionReader | None:
+    def _open(self, writer: Signals) -> PartitionReader | None:
         try:
-            return PartitionReader(self._chunking, self._reader, made, self._topic)
+            return PartitionReader(self._chunking, self._reader, writer, self._topic)
         except (LogTrimmed, SignalsLost) as error:
-            self.aside[made.partition] = error
+            self.aside[writer.partition] = error
         return None

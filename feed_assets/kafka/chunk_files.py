@@ -22,15 +22,15 @@ def packed(content: bytes) -> bytes:
     return gzip.compress(content, mtime=0)
 
 
-def left(board: Blackboard, key: str) -> bytes | None:
+def content_of(board: Blackboard, key: str) -> bytes | None:
     """Return the content under the key of a chunk; None if there is none."""
     return board.get(f"{FOLDER}/{key}")
 
 
-def end_of(found: bytes | None, *, is_packed: bool) -> int:
-    """Return the offset behind the last record of a chunk; 0 if `found` is no chunk."""
+def end_of(content: bytes | None, *, is_packed: bool) -> int:
+    """Return the offset behind the last record of a chunk; 0 if `content` is no chunk."""
     try:
-        (last,) = deque(dialect.read(gzip.decompress(found or b"") if is_packed else found or b""), maxlen=1)
+        (last,) = deque(dialect.read(gzip.decompress(content or b"") if is_packed else content or b""), maxlen=1)
         return int(last[1] or "") + 1
     except (ValueError, IndexError, EOFError, OSError, zlib.error):
         return 0

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from feed_assets.core.errors import FeedAssetsError, FencedOff, InvalidSetting, KafkaUnavailable
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.home import say
 
 SECONDS = 30.0
@@ -35,13 +35,13 @@ _ABOUT = {
 _SILENT_CODES = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
 """Errors of a call without an answer. A client gets the reason in the background, and reports it when polled."""
 
-_heard = list[KafkaError]()
+_background_errors = list[KafkaError]()
 """The first background error in `_ABOUT` since this list was cleared."""
 
 SAY_SECONDS = 60.0
 """Seconds between two lines about one kind of background error."""
 
-_said = dict[str, float]()
+_last_logged = dict[str, float]()
 """The time of the last line about each kind."""
 
 _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
@@ -56,42 +56,46 @@ class Clients:
 
     def consumer(self) -> Consumer:
         """Return a member of the group: it reads committed messages, and only from given offsets."""
-        more = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
-        return _made(Consumer, {**more, "group.id": GROUP, **self._conf, **_READS})
+        defaults = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
+        return _create(Consumer, {**defaults, "group.id": GROUP, **self._conf, **_READS})
 
     def reader(self) -> Consumer:
         """Return a consumer for itself, that sees where a partition ends."""
-        return _made(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS})
+        return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS})
 
     def peeker(self) -> Consumer:
         """Return a reader that fetches hardly more than the next message of each partition."""
         little = {"queued.max.messages.kbytes": 1, "max.partition.fetch.bytes": _PEEKED}
-        return _made(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
+        return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
 
     def producer(self, transactional_id: str, seconds: int) -> Producer:
         """Return a producer that writes in transactions, which the broker ends after `seconds`."""
-        mine = {"transactional.id": transactional_id, "transaction.timeout.ms": seconds * 1000, "linger.ms": 0}
-        return _made(Producer, {"compression.type": "gzip", **self._conf, **mine, **_WRITES})
+        transaction_conf = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": seconds * 1000,
+            "linger.ms": 0,
+        }
+        return _create(Producer, {"compression.type": "gzip", **self._conf, **transaction_conf, **_WRITES})
 
     def admin(self) -> AdminClient:
         """Return a client that makes topics."""
-        return _made(AdminClient, self._conf)
+        return _create(AdminClient, self._conf)
 
     def _hear(self, error: KafkaError) -> None:
-        if not _heard and error.name() in _ABOUT:
-            _heard.append(error)
+        if not _background_errors and error.name() in _ABOUT:
+            _background_errors.append(error)
         self._on_error(error)
 
 
 _Client = TypeVar("_Client")
 
 
-def _made(kind: Callable[[dict[str, Any]], _Client], conf: dict[str, Any]) -> _Client:
+def _create(kind: Callable[[dict[str, Any]], _Client], conf: dict[str, Any]) -> _Client:
     """Return a client. Raise InvalidSetting for a property that does not exist, or a value that it cannot have."""
     try:
         return kind(conf)
     except KafkaException as error:
-        raise InvalidSetting(f"FEED_ASSETS_KAFKA: {shown(str(error.args[0].str()))}. Correct it.") from error
+        raise InvalidSetting(f"FEED_ASSETS_KAFKA: {masked(str(error.args[0].str()))}. Correct it.") from error
 
 
 _READS: dict[str, Any] = {
@@ -118,25 +122,25 @@ def translated(action: str, client: Consumer | Producer | AdminClient | None = N
         yield
     except KafkaException as error:
         if client is not None and error.args[0].name() in _SILENT_CODES:
-            _heard.clear()
+            _background_errors.clear()
             client.poll(0)
-            if _heard:
-                raise KafkaUnavailable(f"cannot {action}: {advice(_heard[0])}") from error
+            if _background_errors:
+                raise KafkaUnavailable(f"cannot {action}: {advice(_background_errors[0])}") from error
         raise failure(action, error) from error
 
 
 def say_heard(error: KafkaError) -> None:
     """Print a client's background error on standard error: a line a minute of each kind, as there are many."""
     now = monotonic()
-    if now >= _said.get(error.name(), -SAY_SECONDS) + SAY_SECONDS:
-        _said[error.name()] = now
+    if now >= _last_logged.get(error.name(), -SAY_SECONDS) + SAY_SECONDS:
+        _last_logged[error.name()] = now
         say(f"kafka: {advice(error)}")
 
 
 def advice(error: KafkaError) -> str:
     """Return the text of a background error, and what to do."""
     about = _ABOUT.get(error.name())
-    return f"{shown(error.str())}. Check {f'{about} of' if about else 'the broker, and'} FEED_ASSETS_KAFKA."
+    return f"{masked(error.str())}. Check {f'{about} of' if about else 'the broker, and'} FEED_ASSETS_KAFKA."
 
 
 def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -> FeedAssetsError:
@@ -148,20 +152,20 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
         )
     if _is_too_long(error):
         return KafkaUnavailable(
-            f"cannot {action}: {shown(str(error.args[0]))}. Set the topic's max.message.bytes higher."
+            f"cannot {action}: {masked(str(error.args[0]))}. Set the topic's max.message.bytes higher."
         )
-    return KafkaUnavailable(f"cannot {action}: {shown(str(error.args[0]))}. Check the broker, and FEED_ASSETS_KAFKA.")
+    return KafkaUnavailable(f"cannot {action}: {masked(str(error.args[0]))}. Check the broker, and FEED_ASSETS_KAFKA.")
 
 
 def _is_too_long(error: KafkaException) -> bool:
     """Return whether the broker refuses a message for its size."""
-    said = error.args[0]
-    return isinstance(said, KafkaError) and said.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    kafka_error = error.args[0]
+    return isinstance(kafka_error, KafkaError) and kafka_error.code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
 def is_fenced(error: KafkaException) -> bool:
     """Return whether another process fenced this one off: its transactional id, or its membership of the group."""
-    said = error.args[0]
-    if not isinstance(said, KafkaError):
+    kafka_error = error.args[0]
+    if not isinstance(kafka_error, KafkaError):
         return False
-    return said.name() in _FENCED_CODES or (said.name() == "_FATAL" and "fenced" in said.str())
+    return kafka_error.name() in _FENCED_CODES or (kafka_error.name() == "_FATAL" and "fenced" in kafka_error.str())

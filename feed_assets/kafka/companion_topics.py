@@ -50,15 +50,15 @@ class About(NamedTuple):
 def prepare(admin: Any, topic: str) -> About:
     """Make the topics of signals and dead letters, or add partitions. Raise KafkaUnavailable."""
     with translated(f"prepare the topics of {topic}", admin):
-        wanted = partitions(admin, topic)
-        if not wanted:
+        count = partitions(admin, topic)
+        if not count:
             raise KafkaUnavailable(NO_TOPIC.format(topic))
         longest = max(LEAST, int(config_of(admin, topic)[_LONGEST].value) + _HEADERS)
-        taken = longest
+        limit = longest
         for name in (signals_of(topic), dead_letters_of(topic)):
-            taken = _widen(admin, name, longest)
-            _grow(admin, name, wanted, longest)
-        return About(id_of(admin, topic), taken)
+            limit = _widen(admin, name, longest)
+            _grow(admin, name, count, longest)
+        return About(id_of(admin, topic), limit)
 
 
 def id_of(admin: Any, topic: str) -> str:
@@ -79,40 +79,40 @@ def config_of(admin: Any, topic: str) -> Mapping[str, Any]:
 
 def _widen(admin: Any, name: str, longest: int) -> int:
     """Increase an existing topic's limit to `longest`, and return the limit then; print a line if that is refused."""
-    taken = _USUAL if partitions(admin, name) else longest
+    limit = _USUAL if partitions(admin, name) else longest
     try:
-        if taken < longest and (taken := int(config_of(admin, name)[_LONGEST].value)) < longest:
+        if limit < longest and (limit := int(config_of(admin, name)[_LONGEST].value)) < longest:
             entry = ConfigEntry(_LONGEST, str(longest), incremental_operation=AlterConfigOpType.SET)
             resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
             admin.incremental_alter_configs([resource])[resource].result(SECONDS)
-            taken = longest
+            limit = longest
     except KafkaException as error:
         if error.args[0].name() not in _REFUSALS:
             raise
-        said = f"{name} may take messages that are too short, and cannot be altered: {error.args[0].str()}"
-        say(f"connector: {said}. Set its {_LONGEST} to {longest}: else longer dead letters are cut.")
-    return taken
+        problem = f"{name} may take messages that are too short, and cannot be altered: {error.args[0].str()}"
+        say(f"connector: {problem}. Set its {_LONGEST} to {longest}: else longer dead letters are cut.")
+    return limit
 
 
-def _grow(admin: Any, name: str, wanted: int, longest: int) -> None:
-    there = partitions(admin, name)
-    if there >= wanted:
+def _grow(admin: Any, name: str, count: int, longest: int) -> None:
+    current = partitions(admin, name)
+    if current >= count:
         return
-    if there:
-        _done(admin.create_partitions([NewPartitions(name, wanted)])[name])
+    if current:
+        _done(admin.create_partitions([NewPartitions(name, count)])[name])
     else:
         config = {**_FOR_EVER, _LONGEST: str(longest)}
-        _done(admin.create_topics([NewTopic(name, wanted, config=config)])[name])
+        _done(admin.create_topics([NewTopic(name, count, config=config)])[name])
     until = monotonic() + SECONDS
-    while partitions(admin, name) < wanted:
+    while partitions(admin, name) < count:
         if monotonic() > until:
-            raise KafkaUnavailable(f"{name} has no {wanted} partitions after {SECONDS:g} s. Check the broker.")
+            raise KafkaUnavailable(f"{name} has no {count} partitions after {SECONDS:g} s. Check the broker.")
         sleep(0.02)
 
 
-def _done(made: Future[Any]) -> None:
+def _done(future: Future[Any]) -> None:
     try:
-        made.result(SECONDS)
+        future.result(SECONDS)
     except KafkaException as error:
         if error.args[0].name() not in _DONE:
             raise

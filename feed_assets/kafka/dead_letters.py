@@ -58,10 +58,10 @@ class Receipt:
 
 def receipt_of(message: Message) -> Receipt | None:
     """Return the receipt that a message is; None for a dead letter, whatever headers its producer has set."""
-    found = dict(message.headers)
-    if _UPTO not in found or OFFSET in found:
+    headers = dict(message.headers)
+    if _UPTO not in headers or OFFSET in headers:
         return None
-    return Receipt(int(found[_UPTO] or 0), int(found[_COUNT] or 0))
+    return Receipt(int(headers[_UPTO] or 0), int(headers[_COUNT] or 0))
 
 
 def letters(clients: Clients, topic: str, limit: int) -> list[Letter]:
@@ -71,20 +71,20 @@ def letters(clients: Clients, topic: str, limit: int) -> list[Letter]:
 
 
 def _letters(reader: Consumer, topic: str, partition: int, limit: int) -> list[Letter]:
-    def is_enough(found: Sequence[Message]) -> bool:
-        return sum(receipt_of(each) is None for each in found) >= limit
+    def is_enough(messages: Sequence[Message]) -> bool:
+        return sum(receipt_of(each) is None for each in messages) >= limit
 
-    found = topic_reader.tail(reader, dead_letters_of(topic), partition, is_enough)
-    receipts = [each.upto for each in map(receipt_of, found) if each]
+    messages = topic_reader.tail(reader, dead_letters_of(topic), partition, is_enough)
+    receipts = [each.upto for each in map(receipt_of, messages) if each]
     done = max(receipts) if receipts else _done(reader, topic, partition)
-    mine = [each for each in found if receipt_of(each) is None]
-    return [_letter(partition, each, is_open=each.offset >= done) for each in reversed(mine[-limit:])]
+    unread = [each for each in messages if receipt_of(each) is None]
+    return [_letter(partition, each, is_open=each.offset >= done) for each in reversed(unread[-limit:])]
 
 
 def _letter(partition: int, message: Message, *, is_open: bool) -> Letter:
-    said = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
-    at = moment_of(message._replace(timestamp=int(said[TIMESTAMP])))
-    return Letter(partition, int(said[OFFSET]), said[f"{OURS}reason"], at, is_open)
+    headers = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
+    at = moment_of(message._replace(timestamp=int(headers[TIMESTAMP])))
+    return Letter(partition, int(headers[OFFSET]), headers[f"{OURS}reason"], at, is_open)
 
 
 def _partitions(reader: Consumer, topic: str) -> list[int]:
@@ -96,10 +96,10 @@ def _partitions(reader: Consumer, topic: str) -> list[int]:
 
 def _done(reader: Consumer, topic: str, partition: int) -> int:
     """Return the offset up to which letters are settled."""
-    found = topic_reader.tail(
+    messages = topic_reader.tail(
         reader, dead_letters_of(topic), partition, bool, lambda each: receipt_of(each) is not None
     )
-    receipts = [each for each in map(receipt_of, found) if each]
+    receipts = [each for each in map(receipt_of, messages) if each]
     return max((each.upto for each in receipts), default=0)
 
 
@@ -137,15 +137,17 @@ def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
 def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping[int, OffsetRange]) -> int:
     count, after = 0, {each: start for each, (start, _) in ranges.items()}
     while any(after[each] < end for each, (_, end) in ranges.items()):
-        found = topic_reader.read(clients, dead_letters_of(topic), after, LETTERS_PER_READ, BYTES_PER_READ, SECONDS)
-        mine = [each for each in found.messages if each.partition in ranges]
-        left = [each for each in mine if each.message.offset < ranges[each.partition].end]
-        if open_ := [each for each in left if receipt_of(each.message) is None]:
+        read_messages = topic_reader.read(
+            clients, dead_letters_of(topic), after, LETTERS_PER_READ, BYTES_PER_READ, SECONDS
+        )
+        in_ranges = [each for each in read_messages.messages if each.partition in ranges]
+        unsettled = [each for each in in_ranges if each.message.offset < ranges[each.partition].end]
+        if open_ := [each for each in unsettled if receipt_of(each.message) is None]:
             settling.write(open_)
             count += len(open_)
-        if found.is_complete:
+        if read_messages.is_complete:
             break
-        after = found.after
+        after = read_messages.after
     return count
 
 
@@ -163,8 +165,8 @@ class _Settling:
             for each in letters:
                 self._produce(each, self._first_kept)
         for number in sorted({each.partition for each in letters}):
-            mine = [each.message.offset for each in letters if each.partition == number]
-            receipt: list[Header] = [(_UPTO, str(max(mine) + 1).encode()), (_COUNT, str(len(mine)).encode())]
+            offsets = [each.message.offset for each in letters if each.partition == number]
+            receipt: list[Header] = [(_UPTO, str(max(offsets) + 1).encode()), (_COUNT, str(len(offsets)).encode())]
             self._producer.produce(dead_letters_of(self._topic), None, partition=number, headers=receipt)
         self._producer.commit_transaction(SECONDS)
 
@@ -222,21 +224,21 @@ class Open:
         return sum(self.counts.values())
 
 
-def opened(clients: Clients, topic: str, known: Open, limit: int, seconds: float) -> Open:
+def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: float) -> Open:
     """Return the counts after up to `limit` more messages. Raise KafkaUnavailable."""
     try:
-        found = topic_reader.read(clients, dead_letters_of(topic), known.after, limit, BYTES_PER_READ, seconds)
+        read_messages = topic_reader.read(clients, dead_letters_of(topic), before.after, limit, BYTES_PER_READ, seconds)
     except NoTopic:
-        return known
+        return before
     except LogTrimmed:  # The topic was made anew: the earlier letters are gone.
         return Open({})
-    counts = _counted(known.counts, found.messages)
-    return Open(found.after, counts, _last(topic, found.messages) or known.last)
+    counts = _counted(before.counts, read_messages.messages)
+    return Open(read_messages.after, counts, _last(topic, read_messages.messages) or before.last)
 
 
-def _counted(known: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, int]:
+def _counted(before: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, int]:
     """Return the counts after some messages. The broker may have removed a receipt's letters uncounted."""
-    counts = {**known}
+    counts = {**before}
     for number, message in placed:
         receipt, count = receipt_of(message), counts.get(number, 0)
         counts[number] = count + 1 if receipt is None else max(0, count - receipt.count)
@@ -244,8 +246,8 @@ def _counted(known: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, in
 
 
 def _last(topic: str, placed: Sequence[Placed]) -> str:
-    found = [each for each in placed if receipt_of(each.message) is None]
-    if not found:
+    placed_letters = [each for each in placed if receipt_of(each.message) is None]
+    if not placed_letters:
         return ""
-    letter = _letter(*found[-1], is_open=True)
+    letter = _letter(*placed_letters[-1], is_open=True)
     return f"{topic}/{letter.partition} offset {letter.offset}: {letter.reason}"

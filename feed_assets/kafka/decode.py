@@ -50,19 +50,21 @@ class Decoder:
 
     def _tombstone(self, message: Message) -> Tombstone:
         key = self._key(message)
-        found = {name: key[name] for name in self._topic.key}
-        if absent := [name for name, value in found.items() if value is None]:
+        key_values = {name: key[name] for name in self._topic.key}
+        if absent := [name for name, value in key_values.items() if value is None]:
             raise Poison(f"a tombstone whose key field {absent[0]} is null")
-        dialect.line([*found.values()])  # A check: its line is written later, with the first row's columns.
-        return Tombstone(message.offset, found, message.moment)
+        dialect.line([*key_values.values()])  # A check: its line is written later, with the first row's columns.
+        return Tombstone(message.offset, key_values, message.moment)
 
     def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
         if not self._kind:
             return _DEFAULT
-        found = value.get(self._name) if self._kind == "field" else self._header(message)
-        if found not in OPERATIONS:
-            raise Poison(f"the {self._kind} {self._name} is {brief(found)}: expected one of {', '.join(OPERATIONS)}")
-        return str(found)
+        operation = value.get(self._name) if self._kind == "field" else self._header(message)
+        if operation not in OPERATIONS:
+            raise Poison(
+                f"the {self._kind} {self._name} is {brief(operation)}: expected one of {', '.join(OPERATIONS)}"
+            )
+        return str(operation)
 
     def _header(self, message: Message) -> str | None:
         for name, value in message.headers:
@@ -77,45 +79,45 @@ class Decoder:
         schema_id, key = _decoded(message.key, "key", self._schemas)
         if not isinstance(key, dict) and len(self._topic.key) == 1:
             return {self._topic.key[0]: key}
-        found = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
-        if absent := [name for name in self._topic.key if name not in found]:
+        fields = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
+        if absent := [name for name in self._topic.key if name not in fields]:
             raise Poison(f"the key (schema {schema_id}) has no field {absent[0]}")
-        return found
+        return fields
 
     def _layout(self, schema_id: int) -> _Layout:
-        found = avro.record_of(self._schemas.get(schema_id))
-        if found is None:
+        declared = avro.record_of(self._schemas.get(schema_id))
+        if declared is None:
             raise Poison(f"schema {schema_id} is of other types than one record, or null and one: expected such a one")
-        fields = tuple(str(each["name"]) for each in found["fields"])
-        if taken := {OPERATION, OFFSET} & {*fields}:
-            raise Poison(f"schema {schema_id} has a field {min(taken)}, which is a column of every chunk")
+        fields = tuple(str(each["name"]) for each in declared["fields"])
+        if reserved := {OPERATION, OFFSET} & {*fields}:
+            raise Poison(f"schema {schema_id} has a field {min(reserved)}, which is a column of every chunk")
         missing = tuple(name for name in self._topic.key if name not in fields)
         layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing)
         return self._layouts.setdefault(schema_id, layout)
 
 
-def record(data: bytes, what: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:
+def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:
     """Return schema id and fields of a message's key or value. Raise Poison, and KafkaUnavailable of the registry."""
-    schema_id, value = _decoded(data, what, schemas)
+    schema_id, value = _decoded(data, part, schemas)
     if not isinstance(value, dict):
-        raise Poison(f"the {what} (schema {schema_id}) is no record")
+        raise Poison(f"the {part} (schema {schema_id}) is no record")
     return schema_id, cast(Mapping[str, Any], value)
 
 
-def _decoded(data: bytes, what: str, schemas: Schemas) -> tuple[int, Any]:
+def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
     if len(data) < avro.HEAD.size:
-        raise Poison(f"the {what} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and Avro")
+        raise Poison(f"the {part} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and Avro")
     magic, schema_id = avro.HEAD.unpack_from(data)
     if magic != 0:
-        raise Poison(f"the {what} begins with byte {magic}: expected the magic byte 0")
+        raise Poison(f"the {part} begins with byte {magic}: expected the magic byte 0")
     if schema_id > _GREATEST_ID:  # A registry answers such a request each time as if it were out of order.
-        raise Poison(f"the {what} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
+        raise Poison(f"the {part} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
     schema = schemas.get(schema_id)
     try:
-        found, left = avro.decoded(data, schema)
+        datum, remaining = avro.decoded(data, schema)
     except Exception as error:  # Whatever the library raises for the bytes.
-        said = f"{type(error).__name__}: {error}"
-        raise Poison(f"the {what} is no Avro of schema {schema_id} ({said[:200]})") from error
-    if left:
-        raise Poison(f"the {what} has {left} bytes behind the Avro of schema {schema_id}")
-    return schema_id, found
+        message = f"{type(error).__name__}: {error}"
+        raise Poison(f"the {part} is no Avro of schema {schema_id} ({message[:200]})") from error
+    if remaining:
+        raise Poison(f"the {part} has {remaining} bytes behind the Avro of schema {schema_id}")
+    return schema_id, datum

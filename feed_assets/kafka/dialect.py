@@ -125,12 +125,12 @@ def read(content: bytes) -> Iterator[list[str | None]]:
     """Yield the lines of a chunk, the names first; None is NULL. Raise ValueError for what is not in the dialect."""
     cells, at = list[str | None](), 0
     while at < len(content):
-        found = _CELL.match(content, at)
-        if found is None:
+        match = _CELL.match(content, at)
+        if match is None:
             raise ValueError(f"byte {at} begins no cell of the dialect {NAME}")
-        cells.append(_read(found[1], found[2]))
-        at = found.end()
-        if found[3] == b"\n":
+        cells.append(_read(match[1], match[2]))
+        at = match.end()
+        if match[3] == b"\n":
             yield cells
             cells = []
     if cells:

@@ -64,10 +64,10 @@ def lag(clients: Clients, topic: str) -> list[Lag]:
 
 def _signalled(reader: Consumer, topic: str, bounds: Mapping[int, tuple[int, int]], topic_id: str) -> dict[int, int]:
     """Return the offset behind the last signal of each partition that has one."""
-    asked = {*_partitions_of_signals(reader, topic)} & {*bounds}
-    last = {each: found for each in asked if (found := signals.last(reader, topic, each))}
-    for each, found in last.items():
-        refuse_another(PartitionOfTopic(topic, each), found, topic_id, bounds[each][1])
+    numbers = {*_partitions_of_signals(reader, topic)} & {*bounds}
+    last = {each: signal for each in numbers if (signal := signals.last(reader, topic, each))}
+    for each, signal in last.items():
+        refuse_another(PartitionOfTopic(topic, each), signal, topic_id, bounds[each][1])
     return {each: found.next_offset for each, found in last.items()}
 
 

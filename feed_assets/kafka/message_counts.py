@@ -34,23 +34,23 @@ Offsets = Mapping[int, int]
 def refusal(clients: Clients, topic: str) -> str | None:
     """Return why a topic's offsets give no counts, by its configuration; None if they may."""
     with translated(f"describe {topic}"):
-        found = config_of(clients.admin(), topic)
-    stamped, removed = found["message.timestamp.type"].value, found["cleanup.policy"].value
+        config = config_of(clients.admin(), topic)
+    stamped, removed = config["message.timestamp.type"].value, config["cleanup.policy"].value
     if stamped != "LogAppendTime":
         return f"message.timestamp.type of {topic} is {stamped}: a message may come into any window, at any time"
     return None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: the messages of some offsets go"
 
 
-def same_topic(clients: Clients, topic: str, known: str | None) -> str:
+def same_topic(clients: Clients, topic: str, counted_id: str | None) -> str:
     """Return the broker's id of a topic. Raise LogTrimmed if it is another than the known one, or KafkaUnavailable."""
     with translated(f"describe {topic}"):
-        found = id_of(clients.admin(), topic)
-    if known not in (None, found):
+        topic_id = id_of(clients.admin(), topic)
+    if counted_id not in (None, topic_id):
         raise LogTrimmed(
             f"{topic} was deleted and made anew: expected the topic that was counted, as offsets begin again. Declare "
             "it with another dataset for its counts."
         )
-    return found
+    return topic_id
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,9 @@ _Ends = Mapping[int, tuple[int, int]]
 def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dict[int, int]:
     """Return the first offsets at a moment or later; where there are none, the ends as they were before this query."""
     stamp = (moment - EPOCH) // _MILLISECOND
-    asked = [TopicPartition(topic, partition, stamp) for partition in ends]
-    found = reader.offsets_for_times(asked, timeout=SECONDS)
-    return {each.partition: each.offset if each.offset >= 0 else ends[each.partition][1] for each in found}
+    queries = [TopicPartition(topic, partition, stamp) for partition in ends]
+    offsets = reader.offsets_for_times(queries, timeout=SECONDS)
+    return {each.partition: each.offset if each.offset >= 0 else ends[each.partition][1] for each in offsets}
 
 
 def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: datetime) -> None:
@@ -186,10 +186,10 @@ def by_reading(
         KafkaUnavailable: The broker does not answer.
     """
     begins = {partition: cell.next_offset for partition, cell in after.items()}
-    found = topic_reader.read(clients, topic, begins, limit, _BYTES, seconds)
+    read_messages = topic_reader.read(clients, topic, begins, limit, _BYTES, seconds)
     counts, ends = defaultdict[tuple[int, int], Counter[datetime]](Counter), dict[tuple[int, int], int]()
     ranges = defaultdict[tuple[int, int], dict[datetime, tuple[int, int]]](dict)
-    for partition, message in found.messages:
+    for partition, message in read_messages.messages:
         cell = partition, line_before(message.offset, CELL)
         start = start_of(moment_of(message))
         if cell not in ranges:
@@ -201,7 +201,7 @@ def by_reading(
         CountedRange(*cell, ends[cell], Counter(_last_of(after, *cell).windows) + count, ranges[cell])
         for cell, count in sorted(counts.items())
     ]
-    return changed, {**after, **{cell.partition: cell for cell in changed}}, found.is_complete
+    return changed, {**after, **{cell.partition: cell for cell in changed}}, read_messages.is_complete
 
 
 def _last_of(after: Cells, partition: int, start: int) -> CountedRange:

@@ -30,11 +30,11 @@ def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Ma
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signals.SCHEMA) for each, _ in places}
 
-    def made(place: PartitionOfTopic) -> Signals:
+    def writer_of(place: PartitionOfTopic) -> Signals:
         return Signals(chunking.clients, place.topic, place.number, ids[place.topic], about[place.topic])
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [*pool.map(made, places)]
+        return [*pool.map(writer_of, places)]
 
 
 class PartitionReader:
@@ -44,10 +44,10 @@ class PartitionReader:
         self._chunking, self._signals = chunking, signalling
         self.place = PartitionOfTopic(signalling.topic, signalling.partition)
         self.start = self._begin(reader)
-        left = chunk_files.left(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
-        self.until = chunk_files.end_of(left, is_packed=topic.gzip)
+        leftover = chunk_files.content_of(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
+        self.until = chunk_files.end_of(leftover, is_packed=topic.gzip)
         """The end of the first chunk, if it is there unsignalled; else 0."""
-        replaces = left is not None
+        replaces = leftover is not None
         self._stretch = Stretch(chunking, self.place, topic, self.start, self.until, replaces=replaces)
 
     @property
@@ -75,13 +75,13 @@ class PartitionReader:
         name, number = self.place
         with translated(f"read {name}/{number}"):
             low, high = reader.get_watermark_offsets(TopicPartition(name, number), timeout=SECONDS)
-        found = signals.last(reader, name, number)
-        if found is None:
+        signal = signals.last(reader, name, number)
+        if signal is None:
             return low
-        refuse_another(self.place, found, self._signals.topic_id, high)
-        if found.next_offset < low:
-            raise trimmed(self.place, found.next_offset, low, high)
-        return found.next_offset
+        refuse_another(self.place, signal, self._signals.topic_id, high)
+        if signal.next_offset < low:
+            raise trimmed(self.place, signal.next_offset, low, high)
+        return signal.next_offset
 
     def _write(self, kept: Kept) -> Signal:
         self._chunking.on_step("signal")

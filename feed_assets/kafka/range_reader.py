@@ -28,38 +28,38 @@ def follow(reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> I
     Raise KafkaUnavailable, also if nothing arrives for a while, LogTrimmed and KafkaException.
     """
     following = _Following(reader, topic, ranges)
-    heard = monotonic()
-    while following.left:
+    last_answer = monotonic()
+    while following.unfinished:
         received = reader.poll(0.1)
         if received is not None:
-            heard = monotonic()
+            last_answer = monotonic()
             yield from following.take(received)
-        elif monotonic() > heard + SECONDS:
+        elif monotonic() > last_answer + SECONDS:
             raise KafkaUnavailable(f"cannot read {topic}: no answer within {SECONDS:g} s. Check the broker.")
 
 
 class _Following:
-    """Partitions being read: `left` has the ends of those that are not there yet, `_next` where each continues."""
+    """Partitions being read: `unfinished` has the ends of those not there yet, `_next` where each continues."""
 
     def __init__(self, reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> None:
         self._reader, self._topic = reader, topic
-        self.left = {each: end for each, (start, end) in ranges.items() if start < end}
-        self._next = {each: ranges[each].start for each in self.left}
+        self.unfinished = {each: end for each, (start, end) in ranges.items() if start < end}
+        self._next = {each: ranges[each].start for each in self.unfinished}
         reader.assign([TopicPartition(topic, *each) for each in self._next.items()])
 
     def take(self, received: Received) -> Iterator[Placed | Reached]:
         """Yield a message, if it is in its range, and the end, if it leads there."""
         number, error = received.partition() or 0, received.error()
-        if number not in self.left:
+        if number not in self.unfinished:
             return
         if error is not None:
             yield self._heed(number, error, received.offset() or 0)
             return
         message = message_of(received)
         self._next[number] = message.offset + 1
-        if message.offset < self.left[number]:
+        if message.offset < self.unfinished[number]:
             yield Placed(number, message)
-        if message.offset + 1 >= self.left[number]:
+        if message.offset + 1 >= self.unfinished[number]:
             yield self._end(number, message.offset + 1)
 
     def _heed(self, number: int, error: KafkaError, offset: int) -> Reached:
@@ -71,8 +71,8 @@ class _Following:
 
     def _end(self, number: int, offset: int) -> Reached:
         self._reader.incremental_unassign([TopicPartition(self._topic, number)])
-        return Reached(number, min(offset, self.left.pop(number)))
+        return Reached(number, min(offset, self.unfinished.pop(number)))
 
     def _trimmed(self, number: int) -> LogTrimmed:
-        found = self._reader.get_watermark_offsets(TopicPartition(self._topic, number), timeout=SECONDS)
-        return trimmed(PartitionOfTopic(self._topic, number), self._next[number], *found)
+        bounds = self._reader.get_watermark_offsets(TopicPartition(self._topic, number), timeout=SECONDS)
+        return trimmed(PartitionOfTopic(self._topic, number), self._next[number], *bounds)

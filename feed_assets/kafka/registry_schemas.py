@@ -9,7 +9,7 @@ from typing import Any, Literal
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
 from feed_assets.core.errors import KafkaUnavailable
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.kafka import avro
 from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchema, check_most
 
@@ -57,7 +57,7 @@ class Schemas:
             since, reason = self._refused.get(schema_id, (-_REFUSED_SECONDS, ""))
             if monotonic() < since + _REFUSED_SECONDS:
                 raise Poison(reason)
-            self._known[schema_id] = self._asked(schema_id)
+            self._known[schema_id] = self._fetched(schema_id)
         return self._known[schema_id]
 
     def check(self) -> None:
@@ -70,7 +70,7 @@ class Schemas:
         with self._translated(f"register {subject}"):
             return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
-    def _asked(self, schema_id: int) -> avro.Schema:
+    def _fetched(self, schema_id: int) -> avro.Schema:
         try:
             with self._translated(f"look up schema {schema_id}"):
                 return self._parsed(self._client.get_schema(schema_id))
@@ -84,14 +84,14 @@ class Schemas:
         self._refused[schema_id] = monotonic(), reason
         raise Poison(reason)
 
-    def _parsed(self, found: Schema) -> avro.Schema:
-        if found.schema_type != "AVRO":
-            raise InvalidSchema(f"it is {found.schema_type}, not AVRO")
+    def _parsed(self, schema: Schema) -> avro.Schema:
+        if schema.schema_type != "AVRO":
+            raise InvalidSchema(f"it is {schema.schema_type}, not AVRO")
         texts, named = dict[_Place, str](), dict[str, Any]()
-        self._add_references(found, texts, {("", 0)})
+        self._add_references(schema, texts, {("", 0)})
         for text in texts.values():
             avro.define(text, named)
-        return avro.parsed(found.schema_str or "", named)
+        return avro.parsed(schema.schema_str or "", named)
 
     def _add_references(self, schema: Schema, texts: dict[_Place, str], requested: set[_Place]) -> None:
         """Add the texts that a schema refers to, each once, and before those that refer to it."""
@@ -101,9 +101,9 @@ class Schemas:
                 continue
             requested.add(place)
             check_most(len(requested), REQUESTS, "schemas with all that it refers to")
-            found = self._version(place)
-            self._add_references(found, texts, requested)
-            texts[place] = found.schema_str or ""
+            referred = self._version(place)
+            self._add_references(referred, texts, requested)
+            texts[place] = referred.schema_str or ""
             check_most(sum(map(len, texts.values())), SCHEMA_BYTES, "characters of schemas that it refers to")
 
     def _version(self, place: _Place) -> Schema:
@@ -127,5 +127,7 @@ class Schemas:
             raise self._unavailable(action, error) from error
 
     def _unavailable(self, action: str, error: Exception) -> KafkaUnavailable:
-        said = shown(f"{type(error).__name__}: {error}", self._url)
-        return KafkaUnavailable(f"cannot {action} at {shown(self._url)}: {said}. Check that it answers, and the URL.")
+        message = masked(f"{type(error).__name__}: {error}", self._url)
+        return KafkaUnavailable(
+            f"cannot {action} at {masked(self._url)}: {message}. Check that it answers, and the URL."
+        )

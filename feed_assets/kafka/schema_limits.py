@@ -43,14 +43,14 @@ def loaded(text: str) -> Any:
     """
     check_most(len(text.encode(errors="replace")), SCHEMA_BYTES, "bytes")
     try:
-        found = json.loads(text)
+        schema = json.loads(text)
     except RecursionError as error:
         raise InvalidSchema(f"too many brackets within each other: expected at most {JSON_LEVELS}") from error
-    level, depth = [found], 0
+    level, depth = [schema], 0
     while level := [below for each in level for below in _parts(each)]:
         depth += 1
         check_most(depth, JSON_LEVELS, "brackets within each other")
-    return found
+    return schema
 
 
 def _parts(value: Any) -> Iterable[Any]:
@@ -61,10 +61,10 @@ def _parts(value: Any) -> Iterable[Any]:
     return [each for each in inside if isinstance(each, (dict, list))] if isinstance(value, (dict, list)) else []
 
 
-def check_most(found: int, limit: int, what: str) -> None:
+def check_most(count: int, limit: int, unit: str) -> None:
     """Raise InvalidSchema if there is more than the limit."""
-    if found > limit:
-        raise InvalidSchema(f"{found:,} {what}: expected at most {limit:,}")
+    if count > limit:
+        raise InvalidSchema(f"{count:,} {unit}: expected at most {limit:,}")
 
 
 class _Size(NamedTuple):
@@ -169,10 +169,10 @@ def _check_digits(schema: Mapping[str, Any]) -> None:
 
 def _check_names(names: list[Any]) -> None:
     """Raise InvalidSchema unless each field has a name of its own that a line can begin with."""
-    seen = set[str]()
+    earlier = set[str]()
     for name in names:
         if not isinstance(name, str) or not name or "\0" in name or not name.isprintable():
             raise InvalidSchema(f"a field named {name!r:.60}: expected a name of printable characters")
-        if name in seen:
+        if name in earlier:
             raise InvalidSchema(f"two fields named {name!r:.60}: expected one")
-        seen.add(name)
+        earlier.add(name)

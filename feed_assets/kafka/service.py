@@ -47,14 +47,14 @@ class Counts:
         self.dead_letters += signal.dead_letters
 
 
-def run(chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
+def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
     """Make chunks of topics until `stopping` is set; wait for missing topics and unavailable services.
 
     Raise FencedOff; LogTrimmed or SignalsLost for a partition that needs a person: at the end, if others are read.
     """
     pause = pauses[0]
     while not stopping.is_set():
-        session = ConnectorSession(chunking, wanted, stopping)
+        session = ConnectorSession(chunking, topics, stopping)
         try:
             session.run()
         except ServiceUnavailable as error:
@@ -67,8 +67,8 @@ def run(chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event, pauses
 class ConnectorSession:
     """A member of the group, from its beginning to its end."""
 
-    def __init__(self, chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event) -> None:
-        self._chunking, self._wanted, self._stopping = chunking, wanted, stopping
+    def __init__(self, chunking: Chunking, topics: Mapping[str, Topic], stopping: Event) -> None:
+        self._chunking, self._topics, self._stopping = chunking, topics, stopping
         self._open: dict[tuple[str, int], PartitionReader] = {}
         self._aside: dict[PartitionOfTopic, LogTrimmed | SignalsLost] = {}
         self._missing = set[str]()
@@ -80,9 +80,9 @@ class ConnectorSession:
         self._admin = self._chunking.clients.admin()
         self._reader, consumer = self._chunking.clients.reader(), self._chunking.clients.consumer()
         try:
-            with translated(f"read {', '.join(self._wanted)}"):
+            with translated(f"read {', '.join(self._topics)}"):
                 consumer.subscribe(
-                    [*self._wanted], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
+                    [*self._topics], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
                 )
                 while not self._stopping.is_set():
                     self._step(consumer)
@@ -115,7 +115,7 @@ class ConnectorSession:
     def _heed(self, error: KafkaError, name: str) -> None:
         """Wait for a missing topic: the group assigns its partitions once it is there. Raise other errors."""
         if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or name in {each for each, _ in self._open}:
-            raise failure(f"read {', '.join(self._wanted)}", KafkaException(error))
+            raise failure(f"read {', '.join(self._topics)}", KafkaException(error))
         self._missing.add(name)
         self._say_missing()
 
@@ -127,8 +127,8 @@ class ConnectorSession:
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Open the assigned partitions before anything of them is read."""
         about = {name: companion_topics.prepare(self._admin, name) for name in {each.topic for each in places}}
-        made = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
-        opened = [found for each in made if (found := self._opened(each))]
+        writers = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
+        opened = [partition for each in writers if (partition := self._opened(each))]
         self._open = {each.place: each for each in opened}
         consumer.assign([TopicPartition(*each.place, each.start) for each in opened])
         begins = ", ".join(f"{each.place} from {each.start}" for each in opened)
@@ -136,12 +136,12 @@ class ConnectorSession:
         if self._aside and not self._open:
             self._raise_aside()
 
-    def _opened(self, made: Signals) -> PartitionReader | None:
+    def _opened(self, writer: Signals) -> PartitionReader | None:
         """Return a partition; None if it needs a person. Others continue; without others there is an error."""
         try:
-            return PartitionReader(self._chunking, self._reader, made, self._wanted[made.topic])
+            return PartitionReader(self._chunking, self._reader, writer, self._topics[writer.topic])
         except (LogTrimmed, SignalsLost) as error:
-            place = PartitionOfTopic(made.topic, made.partition)
+            place = PartitionOfTopic(writer.topic, writer.partition)
             self._aside[place] = error
             say(f"connector: does not read {place}: {error}")
         return None

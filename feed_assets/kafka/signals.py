@@ -91,12 +91,12 @@ class Signal:
     def of(cls, value: bytes) -> "Signal":
         """Return the signal that is a message's value. Raise InvalidEvent if no connector can have written it."""
         try:
-            fields, left = avro.decoded(value, _PARSED)
+            fields, remaining = avro.decoded(value, _PARSED)
             signal = cls(**fields)
         except Exception as error:  # Whatever the library raises for the bytes.
             raise InvalidEvent(f"{value[:60]!r} is no signal ({type(error).__name__}: {str(error)[:200]}).") from error
-        if left:
-            raise InvalidEvent(f"{value[:60]!r} is a signal with {left} bytes behind it: expected none.")
+        if remaining:
+            raise InvalidEvent(f"{value[:60]!r} is a signal with {remaining} bytes behind it: expected none.")
         signal_checks.check(signal)
         return signal
 
@@ -116,8 +116,8 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     Raise SignalsLost if the broker has deleted it, or somebody else has written behind it, and KafkaUnavailable.
     """
     name = signals_of(topic)
-    if found := topic_reader.tail(reader, name, partition, bool):
-        return _ours(topic, partition, found[-1])
+    if messages := topic_reader.tail(reader, name, partition, bool):
+        return _signal_of(topic, partition, messages[-1])
     with translated(f"read {name}/{partition}"):
         low, _ = reader.get_watermark_offsets(TopicPartition(name, partition), timeout=SECONDS)
     if low > 0:
@@ -129,7 +129,7 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     return None
 
 
-def _ours(topic: str, partition: int, message: Message) -> Signal:
+def _signal_of(topic: str, partition: int, message: Message) -> Signal:
     try:
         return Signal.of(message.value or b"")
     except InvalidEvent as error:
@@ -149,8 +149,14 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
             numbers = sorted(topic_reader.partitions(reader, name))
         except NoTopic:
             return []
-        found = {each: topic_reader.tail(reader, name, each, lambda found: len(found) >= limit) for each in numbers}
-    return [Signal.of(message.value or b"") for each in numbers for message in reversed(found[each][-limit:])]
+        messages_by_partition = {
+            each: topic_reader.tail(reader, name, each, lambda messages: len(messages) >= limit) for each in numbers
+        }
+    return [
+        Signal.of(message.value or b"")
+        for each in numbers
+        for message in reversed(messages_by_partition[each][-limit:])
+    ]
 
 
 def shortened(letter: DeadLetter) -> DeadLetter:
@@ -195,16 +201,16 @@ class Signals:
     def _bury(self, letter: DeadLetter) -> None:
         """Produce the message as it was, with its headers and ours: what was wrong, and where it was."""
         message = letter.message
-        said = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
-        said |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}
-        ours = [(name, str(value).encode(errors="replace")) for name, value in said.items()]
+        values = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
+        values |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}
+        headers = [(name, str(value).encode(errors="replace")) for name, value in values.items()]
 
         self._producer.produce(
             dead_letters_of(self.topic),
             message.value,
             message.key,
             self.partition,
-            headers=[*message.headers, *ours],
+            headers=[*message.headers, *headers],
         )
 
     def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:

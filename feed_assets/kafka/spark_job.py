@@ -75,16 +75,18 @@ class TaskRange(NamedTuple):
 
 def spans(opened: Mapping[int, PartitionReader], ends: Mapping[int, int], limit: int) -> list[TaskRange]:
     """Return the spans of partitions, up to the last line of the grid before each one's end, in turns."""
-    found = list[tuple[int, TaskRange]]()
+    ordered_ranges = list[tuple[int, TaskRange]]()
     for number, each in opened.items():
         first = max(each.start, each.until)
         cut = plan(first, line_before(ends[number], limit), limit * max(1, SPAN // limit))
         starts = [each.start, *(start for start, _ in cut[1:])]
-        found += [(at, TaskRange(number, starts[at], end, each.until)) for at, (_, end) in enumerate(cut)]
-    return [span for _, span in sorted(found)]
+        ordered_ranges += [(at, TaskRange(number, starts[at], end, each.until)) for at, (_, end) in enumerate(cut)]
+    return [span for _, span in sorted(ordered_ranges)]
 
 
-def cut(executors: Executors, name: str, topic: Topic, wanted: Sequence[TaskRange]) -> Iterator[tuple[TaskRange, Kept]]:
+def cut(
+    executors: Executors, name: str, topic: Topic, task_ranges: Sequence[TaskRange]
+) -> Iterator[tuple[TaskRange, Kept]]:
     """Make the chunks of spans, in the order of these and of their offsets; a span may end early, at a chunk's end.
 
     Raise KafkaUnavailable if a task fails again and again, and SparkUnavailable.
@@ -94,15 +96,15 @@ def cut(executors: Executors, name: str, topic: Topic, wanted: Sequence[TaskRang
     def tell(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                for each in _cut(make(), name, topic, wanted[int(at)]):
+                for each in _cut(make(), name, topic, task_ranges[int(at)]):
                     yield pa.RecordBatch.from_pylist([_row(at, each)], schema=_TOLD)
 
     spark = executors.session()
-    tasks: Any = spark.range(0, len(wanted), 1, len(wanted))
+    tasks: Any = spark.range(0, len(task_ranges), 1, len(task_ranges))
     with guarded(spark), _translated(name):
-        told = tasks.mapInArrow(tell, _TOLD_DDL).toArrow().to_pylist()
-    for row in sorted(told, key=itemgetter("span", "first_offset")):
-        yield wanted[row["span"]], _kept(row)
+        rows = tasks.mapInArrow(tell, _TOLD_DDL).toArrow().to_pylist()
+    for row in sorted(rows, key=itemgetter("span", "first_offset")):
+        yield task_ranges[row["span"]], _kept(row)
 
 
 @contextmanager

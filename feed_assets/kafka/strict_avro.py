@@ -53,13 +53,13 @@ class Forms:
             return _PRIMITIVES.get(schema, schema)
         if id(cast(object, schema)) not in self._known:
             is_union = isinstance(schema, list)
-            self._known[id(schema)] = self._union(cast(list[Any], schema)) if is_union else self._made(schema)
+            self._known[id(schema)] = self._union(cast(list[Any], schema)) if is_union else self._converted(schema)
         return self._known[id(schema)]
 
     def _union(self, branches: list[Any]) -> Any:
         return _Choices({**dict(enumerate(map(self.of, branches))), "type": "union"})
 
-    def _made(self, schema: Mapping[str, Any]) -> Any:
+    def _converted(self, schema: Mapping[str, Any]) -> Any:
         kind = schema["type"]
         if kind in _PRIMITIVES and schema.get("logicalType") not in _CHECKED:
             return _PRIMITIVES[kind]

@@ -49,17 +49,17 @@ def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, siz
         with translated(f"read {topic}"):
             begins = {each: after.get(each, OFFSET_BEGINNING) for each in partitions(consumer, topic, seconds)}
             reading = _Reading(consumer, topic, begins, ReadMessages({**after}))
-            while reading.left and len(reading.found.messages) < limit and reading.size < size:
+            while reading.unfinished and len(reading.result.messages) < limit and reading.size < size:
                 if (received := consumer.poll(_POLL_SECONDS)) is not None:
                     reading.take(received)
-                elif monotonic() > until and reading.found.messages:
+                elif monotonic() > until and reading.result.messages:
                     break
                 elif monotonic() > until:
                     raise KafkaUnavailable(f"cannot read {topic}: no answer within {seconds:g} s. Check the broker.")
     finally:
         consumer.close()
-    reading.found.is_complete = not reading.left
-    return reading.found
+    reading.result.is_complete = not reading.unfinished
+    return reading.result
 
 
 def _any(_: Message) -> bool:
@@ -80,13 +80,13 @@ def tail(
     back = _FEW
     with translated(f"read {topic}/{partition}"):
         low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=SECONDS)
-        found = list[Message]()
-        while low < high and not is_enough(found):
+        messages = list[Message]()
+        while low < high and not is_enough(messages):
             begin, back = max(low, high - back), back * 10
-            found = _to_end(reader, TopicPartition(topic, partition, begin), is_kept)
+            messages = _to_end(reader, TopicPartition(topic, partition, begin), is_kept)
             if begin == low:
                 break
-    return found
+    return messages
 
 
 def first(reader: Consumer, topic: str, partition: int, offset: int) -> Message | None:
@@ -98,38 +98,38 @@ def first(reader: Consumer, topic: str, partition: int, offset: int) -> Message 
 def _to_end(
     reader: Consumer, begin: TopicPartition, is_kept: Callable[[Message], bool], limit: int | None = None
 ) -> list[Message]:
-    found, until = list[Message](), monotonic() + SECONDS
+    messages, until = list[Message](), monotonic() + SECONDS
     reader.assign([begin])
     while monotonic() < until:
         received = reader.poll(_POLL_SECONDS)
         error = received.error() if received is not None else None
-        if len(found) == limit or (error is not None and error.code() == KafkaError._PARTITION_EOF):
+        if len(messages) == limit or (error is not None and error.code() == KafkaError._PARTITION_EOF):
             reader.unassign()
-            return found
+            return messages
         if error is not None:
             raise KafkaException(error)
         if received is not None:
             until = monotonic() + SECONDS
             if is_kept(message := message_of(received)):
-                found.append(message)
+                messages.append(message)
     raise KafkaUnavailable(f"cannot read {begin.topic}/{begin.partition}: no answer within {SECONDS:g} s.")
 
 
 def partitions(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
     """Return the partitions of a topic. Raise KafkaUnavailable, and NoTopic if there is no such topic."""
     with translated(f"read {topic}", client):
-        found = listed(client, topic, seconds)
-    if not found:
+        numbers = listed(client, topic, seconds)
+    if not numbers:
         raise NoTopic(f"there is no topic {topic}: expected it at the broker. Create it, or correct the name.")
-    return found
+    return numbers
 
 
 def listed(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
     """Return the partitions of a topic; none if there is no such topic. Raise KafkaException."""
-    found = client.list_topics(topic, seconds).topics[topic]
-    if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-        raise KafkaException(found.error)
-    return [*(found.partitions or ())]
+    metadata = client.list_topics(topic, seconds).topics[topic]
+    if metadata.error is not None and metadata.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+        raise KafkaException(metadata.error)
+    return [*(metadata.partitions or ())]
 
 
 def bounds(reader: Consumer, topic: str) -> dict[int, tuple[int, int]]:
@@ -139,19 +139,19 @@ def bounds(reader: Consumer, topic: str) -> dict[int, tuple[int, int]]:
 
 
 class _Reading:
-    """A topic's partitions while they are read; `left` are those that are not read to their end."""
+    """A topic's partitions while they are read; `unfinished` are those that are not read to their end."""
 
-    def __init__(self, consumer: Consumer, topic: str, begins: Mapping[int, int], found: ReadMessages) -> None:
-        self._consumer, self._topic, self._begins, self.found = consumer, topic, begins, found
-        self.left, self.size = {*begins}, 0
+    def __init__(self, consumer: Consumer, topic: str, begins: Mapping[int, int], result: ReadMessages) -> None:
+        self._consumer, self._topic, self._begins, self.result = consumer, topic, begins, result
+        self.unfinished, self.size = {*begins}, 0
         consumer.assign([self._place(*each) for each in begins.items()])
 
     def take(self, received: Received) -> None:
         """Take a message, or note a partition's end."""
         partition, error = received.partition() or 0, received.error()
         if error is None:
-            self.found.messages.append(Placed(partition, message_of(received)))
-            self.found.after[partition] = (received.offset() or 0) + 1
+            self.result.messages.append(Placed(partition, message_of(received)))
+            self.result.after[partition] = (received.offset() or 0) + 1
             self.size += len(received)
         elif error.code() == KafkaError._PARTITION_EOF:
             self._end(partition, received.offset() or 0)
@@ -162,12 +162,12 @@ class _Reading:
 
     def _end(self, partition: int, end: int) -> None:
         """Note a partition's end, behind the ends of transactions, too: the broker may remove them."""
-        self.left.discard(partition)
+        self.unfinished.discard(partition)
         if end:
-            self.found.after[partition] = end
+            self.result.after[partition] = end
         _, high = self._consumer.get_watermark_offsets(self._place(partition), cached=True)
         if high > end:
-            self.found.held.append(partition)
+            self.result.held.append(partition)
 
     def _trimmed(self, partition: int) -> LogTrimmed:
         low, high = self._consumer.get_watermark_offsets(self._place(partition), timeout=SECONDS)
