@@ -49,9 +49,9 @@ def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
     }
 
 
-def _bucket(prefix: str, place: BlackboardLocation, ours: str | None) -> dict[str, str]:
-    """Return the options of one bucket. AWS's own are set only if `ours` is another endpoint."""
-    values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if ours else {}
+def _bucket(prefix: str, place: BlackboardLocation, own_endpoint: str | None) -> dict[str, str]:
+    """Return the options of one bucket. AWS's own are set only if `own_endpoint` is another one."""
+    values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if own_endpoint else {}
     values |= at_endpoint(prefix, place.endpoint) if place.endpoint else {}
     if place.profile:
         values |= {f"{prefix}.aws.credentials.provider": _PROFILE, f"{prefix}.auth.profile.name": place.profile}

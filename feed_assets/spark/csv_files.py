@@ -90,7 +90,7 @@ def _read(
     if len(paths) == 1:  # With `multiLine` each file is one task.
         frame = in_one_task(frame)
     frame = frame.select("*", file).where(columns.is_record)
-    return reduce(lambda made, step: made.select(*step), columns.steps, frame)
+    return reduce(lambda frame, step: frame.select(*step), columns.steps, frame)
 
 
 @lru_cache(SCHEMAS)
@@ -100,8 +100,8 @@ def _columns(
     """Return the columns of a schema. They cost thousands of calls to the JVM, so they are cached for each session."""
     fields = [_Field(each.name, each.dataType, f"_text{n}", f"_value{n}") for n, each in enumerate(schema)]
     texts = [each.text for each in fields]
-    more = [f"_more{n}" for n in range(MORE)]
-    scanned = StructType([StructField(name, StringType()) for name in (*texts, *more, "_corrupt")])
+    surplus = [f"_more{n}" for n in range(MORE)]
+    scanned = StructType([StructField(name, StringType()) for name in (*texts, *surplus, "_corrupt")])
     grammar = Grammar(texts, dialect, line_end)
     raw = _opaque(grammar.raw()).alias("_raw")
     kept = [sf.col("_file"), sf.col("_raw"), sf.col("_is_plain")]

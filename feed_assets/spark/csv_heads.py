@@ -83,9 +83,9 @@ def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
     """Return the first bytes of a packed file. Raise ValueError if it ends before there are any."""
     unpacker = _UNPACKERS[packing]()
     text = unpacker.decompress(data, size)
-    while not text and unpacker.eof and (rest := unpacker.unused_data):  # An empty file before others.
+    while not text and unpacker.eof and (remaining := unpacker.unused_data):  # An empty file before others.
         unpacker = _UNPACKERS[packing]()
-        text = unpacker.decompress(rest, size)
+        text = unpacker.decompress(remaining, size)
     if not text and not unpacker.eof and is_all:
         raise ValueError(f"it is cut short: found {len(data):,} bytes, expected a whole block of {FORMS[packing]}")
     return text

@@ -70,8 +70,8 @@ class Grammar:
 
     def nulled(self, text: str) -> Column:
         """Return the field, NULL if it is the declared text for NULL."""
-        found = sf.col(text)
-        return found if self.dialect.null_value is None else sf.nullif(found, sf.lit(self.dialect.null_value))
+        field = sf.col(text)
+        return field if self.dialect.null_value is None else sf.nullif(field, sf.lit(self.dialect.null_value))
 
     def is_fine(self) -> Column:
         """Return whether a quick check finds the record well-formed: it is plain, or no quote in it is doubled."""
@@ -194,8 +194,8 @@ class Grammar:
             (unquoted.contains("\r"), "a carriage return outside quotes"),
             (has_other_count, f"expected {count} fields"),
         ]
-        first, *others = [(is_so, sf.lit(f"malformed: {why}")) for is_so, why in cases]
-        return reduce(lambda made, case: made.when(*case), others, sf.when(*first))
+        first, *further = [(is_so, sf.lit(f"malformed: {why}")) for is_so, why in cases]
+        return reduce(lambda condition, case: condition.when(*case), further, sf.when(*first))
 
     def _wrong(self, names: Sequence[str], is_bad: Callable[[Column], Column], why: str) -> Column:
         """Return `why` for each bad text, as an array: Java compiles that better than code for each column."""

@@ -163,5 +163,5 @@ def _cancel(spark: SparkSession) -> None:
 
 
 def _line(error: BaseException) -> str:
-    said = text_of(error).strip()
-    return next((line.strip() for line in said.splitlines() if _FULL.search(line)), said)
+    text = text_of(error).strip()
+    return next((line.strip() for line in text.splitlines() if _FULL.search(line)), text)

@@ -69,12 +69,12 @@ def read(
             order = order_of(board, [files[key] for key in keys])
             tagged = read_json(spark, [*paths.values()], declared, required, file, order)
             return tagged.withColumn("_file", key_of_file)
-        found = columns_of(board, updates)
-        announced = {key: each.rows for key, each in found.items()}
+        columns = columns_of(board, updates)
+        announced = {key: each.rows for key, each in columns.items()}
         if count_rows(spark, paths, declared) != sum(announced.values()):
             check_counts(announced, rows_by_file(spark, paths, declared, partial(_key, board)))
         in_row = sf.lit(keys[0]) if len(keys) == 1 else _key(board, sf.col(_URL))
-        return read_parquet(spark, found, paths, declared, required, in_row.alias("_file"))
+        return read_parquet(spark, columns, paths, declared, required, in_row.alias("_file"))
 
 
 def clean(tagged: DataFrame) -> DataFrame:
@@ -100,10 +100,10 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
     paths = {key: spark_path(board.url, key) for key in keys}
     columns = columns_of(board, updates)
     types = {name: kind for each in columns.values() for name, kind in types_of(each).items()}
-    wanted = StructType([StructField(name, types[name]) for name in schema.names])
+    struct = StructType([StructField(name, types[name]) for name in schema.names])
     file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board, sf.col(_URL))).alias("_file")
     with reading(updates):
-        return rows_of(spark, columns, paths, wanted, file)
+        return rows_of(spark, columns, paths, struct, file)
 
 
 def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, FileColumns]":

@@ -36,13 +36,13 @@ def java() -> str:
 @cache
 def _version(path: str) -> int:
     """Return the version of a java. Errors are not cached: a machine that was too busy is tried again."""
-    found = _VERSION.search(_said(path))
-    if found is None:
+    match = _VERSION.search(_version_text(path))
+    if match is None:
         raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and {path} does not say its version. {_DO}")
-    return int(found[1])
+    return int(match[1])
 
 
-def _said(path: str) -> str:
+def _version_text(path: str) -> str:
     try:
         done = subprocess.run(  # noqa: S603
             [path, "-version"], capture_output=True, text=True, timeout=_SECONDS_TO_ANSWER, check=False

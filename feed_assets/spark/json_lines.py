@@ -50,11 +50,11 @@ def read_json(
     Lines with the fields in `order` may be plain.
     """
     raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
-    found = plain_json.values(sf.when(is_plain, raw), schema)
+    plain = plain_json.values(sf.when(is_plain, raw), schema)
     judged = sf.when(~is_plain, _judged(raw, sf.col("_utf8"), schema, required))
     lines = _lines(spark, paths, file, plain_json.is_plain(sf.col("value"), schema, required, order))
     # Structs keep columns of the schema apart from ours.
-    lines = lines.select("_raw", "_file", "_is_plain", found.alias("_plain"), judged.alias("_odd"))
+    lines = lines.select("_raw", "_file", "_is_plain", plain.alias("_plain"), judged.alias("_odd"))
     values = [_value(field).alias(field.name) for field in schema]
     reasons = sf.when(is_plain, sf.array().cast("array<string>")).otherwise(sf.col("_odd.reasons"))
     return lines.select(*values, "_raw", "_file", reasons.alias("_reasons"))
@@ -66,8 +66,8 @@ def _lines(spark: SparkSession, paths: list[str], file: Column, is_plain: Column
     is_record = sf.col("value").startswith("{") | ~sf.col("value").rlike(r"\A\s*\z")
     lines = spark.read.options(**_OPTIONS).text(paths).where(is_record)
     is_utf8 = sf.is_valid_utf8("value")
-    known = is_utf8.alias("_utf8"), (is_utf8 & is_plain).alias("_is_plain")
-    return lines.select(sf.make_valid_utf8("value").alias("_raw"), file, *known)
+    flags = is_utf8.alias("_utf8"), (is_utf8 & is_plain).alias("_is_plain")
+    return lines.select(sf.make_valid_utf8("value").alias("_raw"), file, *flags)
 
 
 def _value(field: st.StructField) -> Column:

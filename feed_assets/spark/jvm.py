@@ -52,7 +52,7 @@ def properties_file(values: Mapping[str, str], folder: Path | None = None) -> Ge
 
 def _escaped(text: str) -> str:
     """Return a text that `java.util.Properties` reads unaltered in any encoding: all but plain characters by number."""
-    return re.sub(r"[^\w./-]", lambda found: _numbers(found[0]), text, flags=re.ASCII)
+    return re.sub(r"[^\w./-]", lambda match: _numbers(match[0]), text, flags=re.ASCII)
 
 
 def _numbers(character: str) -> str:
@@ -175,17 +175,17 @@ def start_context(values: Mapping[str, str]) -> None:
     PySpark itself would put each value on the command line of the JVM, which every user of the machine may read.
     """
     if vars(SparkContext)["_gateway"] is None:
-        remove_at_exit(made := make_scratch(values), _end_jvm)
-        values = {**made.conf(values["spark.master"]), **values}
+        remove_at_exit(scratch := make_scratch(values), _end_jvm)
+        values = {**scratch.conf(values["spark.master"]), **values}
         with properties_file(values) as file:
             options = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-            submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values), **made.environment}
+            submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values), **scratch.environment}
             with _environment(submit), _output() as output:
-                how = {**output, "umask": UMASK, "pass_fds": made.locks}  # For the JVM: our process may be a user's.
+                how = {**output, "umask": UMASK, "pass_fds": scratch.locks}  # For the JVM: our process may be a user's.
                 gateway = java_gateway.launch_gateway(None, how)  # pyright: ignore[reportUnknownMemberType]
-        given = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # In the file Spark strips blanks at the ends.
-        SparkContext(gateway=gateway, conf=given)
+        conf = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # In the file Spark strips blanks at the ends.
+        SparkContext(gateway=gateway, conf=conf)
 
 
 def _end_jvm() -> None:

@@ -61,11 +61,11 @@ def merge_by_key(
     inserted = _rows(changes, new)
     held = sf.broadcast if changes.count() <= SMALL else _as_it_is
     is_same = _same_key(keys)
-    known, change = previous.alias("known"), held(changes).alias("change")
+    existing, change = previous.alias("known"), held(changes).alias("change")
     is_replaced = is_same & _comes_later(newest_by)
-    kept = known.join(change, is_replaced, "left_anti")
+    kept = existing.join(change, is_replaced, "left_anti")
     if newest_by:
-        newer = known.join(change, is_same & ~_comes_later(newest_by)).select(*(_of("known", each) for each in keys))
+        newer = existing.join(change, is_same & ~_comes_later(newest_by)).select(*(_of("known", each) for each in keys))
         inserted = inserted.alias("change").join(held(newer).alias("known"), is_same, "left_anti")
     return kept.unionByName(inserted)
 
@@ -82,44 +82,46 @@ def _as_it_is(frame: DataFrame) -> DataFrame:
 def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], newest_by: str | None) -> DataFrame:
     """Return the last change of each key: one of its rows, or its delete, whose other columns are NULL."""
     at = column(newest_by) if newest_by else sf.lit(None)
-    found = new.dropDuplicates().withColumns({_AT: at, _DELETED: sf.expr("false")})
+    changes = new.dropDuplicates().withColumns({_AT: at, _DELETED: sf.expr("false")})
     if deletes is not None:
         gone = deletes.select(*map(column, keys), at.alias(_AT), sf.expr("true").alias(_DELETED))
-        found = found.unionByName(gone.dropDuplicates(), allowMissingColumns=True)
+        changes = changes.unionByName(gone.dropDuplicates(), allowMissingColumns=True)
     is_over = column(_DELETED).desc() if newest_by else column(_DELETED).asc()
     of_key = Window.partitionBy(*map(column, keys)).orderBy(column(_AT).desc_nulls_last(), is_over)
-    first = found.withColumn("_merge_rank", sf.rank().over(of_key)).where("_merge_rank = 1").drop("_merge_rank")
+    first = changes.withColumn("_merge_rank", sf.rank().over(of_key)).where("_merge_rank = 1").drop("_merge_rank")
     counted = first.withColumn(_ROWS, sf.count(sf.lit(1)).over(Window.partitionBy(*map(column, keys))))
     return counted.where(_is_one(keys, newest_by)).drop(_ROWS)
 
 
 def _is_one(keys: Sequence[str], newest_by: str | None) -> Column:
     """Return a condition that is true, or fails with an error that names the key."""
-    shown = sf.to_json(sf.struct(*map(column, keys)))
+    key_text = sf.to_json(sf.struct(*map(column, keys)))
     lacks = f"{newest_by} does not say which" if newest_by else "newest_by=… would say which"
-    said = sf.concat(sf.lit("merge_by_key: different rows of an increment have the key "), shown, sf.lit(f": {lacks}."))
+    message = sf.concat(
+        sf.lit("merge_by_key: different rows of an increment have the key "), key_text, sf.lit(f": {lacks}.")
+    )
     lost = sf.lit(
         f"merge_by_key: {' and '.join(keys)} of a row of the increment are NULL: expected a key. Leave such rows out, "
         "or reject them."
     )
     is_null = reduce(Column.__and__, (column(each).isNull() for each in keys))
     is_one = (column(_ROWS) == 1) | column(_DELETED)
-    return sf.when(is_null, sf.raise_error(lost)).when(is_one, sf.expr("true")).otherwise(sf.raise_error(said))
+    return sf.when(is_null, sf.raise_error(lost)).when(is_one, sf.expr("true")).otherwise(sf.raise_error(message))
 
 
 def _same_key(keys: Sequence[str]) -> Column:
-    found = sf.expr("true")
+    condition = sf.expr("true")
     for name in keys:
-        found &= _of("known", name).eqNullSafe(_of("change", name))
-    return found
+        condition &= _of("known", name).eqNullSafe(_of("change", name))
+    return condition
 
 
 def _comes_later(newest_by: str | None) -> Column:
     """Return whether a change is newer than the existing row, or as new."""
     if newest_by is None:
         return sf.expr("true")
-    known = _of("known", newest_by)
-    return sf.coalesce(known <= _of("change", _AT), known.isNull())
+    existing = _of("known", newest_by)
+    return sf.coalesce(existing <= _of("change", _AT), existing.isNull())
 
 
 def _of(frame: str, name: str) -> Column:
@@ -130,33 +132,35 @@ def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None
     """Raise InvalidDefinition for arguments that are no DataFrames, and for columns that do not fit."""
     if not named:
         raise InvalidDefinition("merge_by_key: the key has no column: expected one or more. Name those of the key.")
-    for what, frame in (("previous", previous), ("new", new), ("deletes", deletes)):
-        if not isinstance(frame, DataFrame) and (frame is not None or what == "new"):
+    for argument, frame in (("previous", previous), ("new", new), ("deletes", deletes)):
+        if not isinstance(frame, DataFrame) and (frame is not None or argument == "new"):
             raise InvalidDefinition(
-                f"merge_by_key: {what} is {frame if frame is None else type(frame).__name__}: expected a DataFrame. "
+                f"merge_by_key: {argument} is {frame if frame is None else type(frame).__name__}: expected a DataFrame. "
                 "The order is merge_by_key(previous, new, key)."
             )
-    for what, frame in (("new", new), ("deletes", deletes)):
+    for argument, frame in (("new", new), ("deletes", deletes)):
         if frame is not None and (missing := [name for name in named if name not in frame.columns]):
             raise InvalidDefinition(
-                f"merge_by_key: {what} has no column {missing[0]!r}: expected {', '.join(named)}; it has "
+                f"merge_by_key: {argument} has no column {missing[0]!r}: expected {', '.join(named)}; it has "
                 f"{', '.join(frame.columns)}."
             )
-    found = dict(new.dtypes)
+    new_types = dict(new.dtypes)
     gone = {name: dtype for name, dtype in deletes.dtypes if name in named} if deletes is not None else {}
-    if gone and (said := _others({name: found[name] for name in named}, "new", gone, "deleted")):
+    if gone and (differences := _differences({name: new_types[name] for name in named}, "new", gone, "deleted")):
         raise InvalidDefinition(
-            f"merge_by_key: the columns of deletes have other types than those of the increment ({said}): expected the "
-            "same. Cast them."
+            f"merge_by_key: the columns of deletes have other types than those of the increment ({differences}): expected "
+            "the same. Cast them."
         )
-    if previous is not None and (said := _others(dict(previous.dtypes), "there", found, "new")):
+    if previous is not None and (differences := _differences(dict(previous.dtypes), "there", new_types, "new")):
         raise InvalidDefinition(
-            f"merge_by_key: the increment's columns are not those of the rows that are there ({said}): expected the "
-            "same. Cast them, or have all rows loaded anew: materialize the partition by hand."
+            f"merge_by_key: the increment's columns are not those of the rows that are there ({differences}): expected "
+            "the same. Cast them, or have all rows loaded anew: materialize the partition by hand."
         )
 
 
-def _others(known: Mapping[str, str], there: str, found: Mapping[str, str], here: str) -> str:
+def _differences(types: Mapping[str, str], side: str, other_types: Mapping[str, str], other_side: str) -> str:
     """Return the columns that differ between two frames, with their types; '' if there are none."""
-    names = sorted(name for name in known.keys() | found.keys() if known.get(name) != found.get(name))
-    return "; ".join(f"{each}: {known.get(each, 'none')} {there}, {found.get(each, 'none')} {here}" for each in names)
+    names = sorted(name for name in types.keys() | other_types.keys() if types.get(name) != other_types.get(name))
+    return "; ".join(
+        f"{each}: {types.get(each, 'none')} {side}, {other_types.get(each, 'none')} {other_side}" for each in names
+    )

@@ -61,18 +61,18 @@ def rows_of(
     paths: Mapping[str, str],
     schema: StructType,
     file: Column,
-    more: Sequence[Column] = (),
+    extra: Sequence[Column] = (),
 ) -> DataFrame:
-    """Return the columns of `schema`, NULL where a file lacks one, and `more` of each row; `file` is its file's key."""
+    """Return the columns of `schema`, NULL where a file lacks one, and `extra` of each row. `file` is the file's key."""
     alike: dict[tuple[Stored, ...], list[str]] = {}
     for key, each in columns.items():
         alike.setdefault(tuple(_stored(each, schema)), []).append(paths[key])
     frames: list[DataFrame] = []
-    for stored, some in alike.items():
-        asked = StructType([StructField(each.name, each.kind) for each in stored])
-        rows = spark.read.options(**OPTIONS).schema(asked).parquet(*some)
+    for stored, group in alike.items():
+        struct = StructType([StructField(each.name, each.kind) for each in stored])
+        rows = spark.read.options(**OPTIONS).schema(struct).parquet(*group)
         values = [each.value(field.dataType, file) for each, field in zip(stored, schema, strict=True)]
-        frames.append(rows.select(*values, *more))
+        frames.append(rows.select(*values, *extra))
     return reduce(DataFrame.unionAll, frames)
 
 
@@ -104,35 +104,35 @@ def _stored(columns: "FileColumns", schema: StructType) -> Iterator[Stored]:
 
 def types_of(columns: "FileColumns") -> dict[str, st.DataType]:
     """Return the types of a file's columns."""
-    found = {each.name: spark_type(each.type) for each in columns.types}
-    return {name: st.VariantType() if name in columns.variants else kind for name, kind in found.items()}
+    types = {each.name: spark_type(each.type) for each in columns.types}
+    return {name: st.VariantType() if name in columns.variants else kind for name, kind in types.items()}
 
 
 def _check(columns: "Mapping[str, FileColumns]", schema: StructType) -> None:
     expected = {field.name: field.dataType for field in schema}
-    wanted = {name: kind.simpleString() for name, kind in expected.items()}
+    declared = {name: kind.simpleString() for name, kind in expected.items()}
     for key, each in columns.items():
-        found = {
+        stored = {
             name: "variant" if _is_variant(kind, expected.get(name)) else kind.simpleString()
             for name, kind in types_of(each).items()
         }
-        if found != wanted:
+        if stored != declared:
             raise UnreadableUpdate(
-                f"{key} has another schema than declared: {_difference(found, wanted)}. "
+                f"{key} has another schema than declared: {_difference(stored, declared)}. "
                 "Correct the schema, or have the producer publish a new version of the feed."
             )
 
 
-def _is_variant(found: st.DataType, expected: st.DataType | None) -> bool:
+def _is_variant(stored: st.DataType, expected: st.DataType | None) -> bool:
     """Return whether a column is declared as a variant and stored as one; Spark 4.0 did not annotate it."""
-    if not isinstance(expected, st.VariantType) or not isinstance(found, StructType):
-        return isinstance(found, st.VariantType)
-    return {"metadata", "value"} <= {*found.fieldNames()}
+    if not isinstance(expected, st.VariantType) or not isinstance(stored, StructType):
+        return isinstance(stored, st.VariantType)
+    return {"metadata", "value"} <= {*stored.fieldNames()}
 
 
-def _difference(found: Mapping[str, str], expected: Mapping[str, str]) -> str:
-    names = sorted(name for name in {**found, **expected} if found.get(name) != expected.get(name))
+def _difference(stored: Mapping[str, str], expected: Mapping[str, str]) -> str:
+    names = sorted(name for name in {**stored, **expected} if stored.get(name) != expected.get(name))
     return "; ".join(
-        f"{name}: found {found.get(name, 'no such column')}, expected {expected.get(name, 'no such column')}"
+        f"{name}: found {stored.get(name, 'no such column')}, expected {expected.get(name, 'no such column')}"
         for name in names
     )

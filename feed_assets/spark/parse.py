@@ -62,13 +62,13 @@ def value(text: Column, kind: st.DataType) -> Column:
     form = form_of(kind)
     if form is None:
         return text
-    found = converted(text, kind)
+    typed = converted(text, kind)
     fits = matches(text, form)
     if isinstance(kind, st.DecimalType):  # The other forms have no more digits than their types keep.
         fits = fits & ~_too_fine(text, kind)
     elif isinstance(kind, st.FractionalType):
-        fits = fits & (sf.abs(found) != sf.lit(float("inf")))
-    return sf.when(fits, found)
+        fits = fits & (sf.abs(typed) != sf.lit(float("inf")))
+    return sf.when(fits, typed)
 
 
 def converted(text: Column, kind: st.DataType) -> Column:
@@ -77,11 +77,11 @@ def converted(text: Column, kind: st.DataType) -> Column:
     return (moment if _is_moment(kind) else text).try_cast(kind)
 
 
-def complaint(name: str, text: Column, kind: st.DataType, found: Column) -> Column:
-    """Return why the text is not of this type (`found` is its `value`), as `<column>: …`; NULL if it is, or is NULL."""
+def complaint(name: str, text: Column, kind: st.DataType, typed: Column) -> Column:
+    """Return why the text is not of this type (`typed` is its `value`), as `<column>: …`; NULL if it is, or is NULL."""
     fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
     wrong = sf.coalesce(fine, sf.lit(f"{name}: not {with_article(kind.simpleString())}"))
-    return sf.when(text.isNotNull() & found.isNull(), wrong)
+    return sf.when(text.isNotNull() & typed.isNull(), wrong)
 
 
 def missing(name: str, text: Column) -> Column:

@@ -90,12 +90,14 @@ def values(line: Column, schema: st.StructType) -> Column:
     return sf.from_json(line, texts, _OPTIONS)
 
 
-def typed(found: Column, field: st.StructField) -> Column:
+def typed(struct: Column, field: st.StructField) -> Column:
     """Return one column of the struct that `values` returned."""
-    inner = found.getField(field.name)
-    made = converted(inner, field.dataType) if isinstance(field.dataType, _FROM_TEXT) else inner
+    inner = struct.getField(field.name)
+    result = converted(inner, field.dataType) if isinstance(field.dataType, _FROM_TEXT) else inner
     # A sum is never -0.0: `json_lines` does not distinguish it from 0.
-    return made + sf.lit(0).cast(field.dataType) if isinstance(field.dataType, (st.DoubleType, st.FloatType)) else made
+    return (
+        result + sf.lit(0).cast(field.dataType) if isinstance(field.dataType, (st.DoubleType, st.FloatType)) else result
+    )
 
 
 def _field(name: str, form: str, *, is_required: bool) -> str:
@@ -108,14 +110,14 @@ def _field(name: str, form: str, *, is_required: bool) -> str:
 def _form(kind: st.DataType) -> str | None:
     """Return a pattern of values; None for a type that only `json_lines` judges."""
     if isinstance(kind, st.DecimalType):
-        number = rf"-?{_whole(kind.precision - kind.scale)}{_fraction(kind.scale)}"
+        number = rf"-?{_integer_pattern(kind.precision - kind.scale)}{_fraction(kind.scale)}"
         return rf'(?:{number}|"{number}")'
     if digits := _DIGITS.get(type(kind)):
-        return rf"-?{_whole(digits)}"
+        return rf"-?{_integer_pattern(digits)}"
     return _FORMS.get(type(kind))
 
 
-def _whole(digits: int) -> str:
+def _integer_pattern(digits: int) -> str:
     return rf"(?:0|[1-9][0-9]{{0,{digits - 1}}})" if digits else "0"
 
 

@@ -28,7 +28,7 @@ def with_shown(frame: DataFrame) -> DataFrame:
     if SHOWN in map(str.lower, frame.columns):
         raise InvalidDefinition(f"column {SHOWN!r} is ours: expected data without it. Rename it.")
     numbered = frame.select("*", sf.expr(f"monotonically_increasing_id() AS {SHOWN}"))
-    return numbered.withColumn(SHOWN, sf.expr(_shown(frame.schema)))
+    return numbered.withColumn(SHOWN, sf.expr(_row_sql(frame.schema)))
 
 
 def first_rows() -> Column:
@@ -36,19 +36,19 @@ def first_rows() -> Column:
     return sf.collect_list(SHOWN)
 
 
-def _shown(schema: StructType) -> str:
+def _row_sql(schema: StructType) -> str:
     """Return SQL, which is one call to the JVM in place of ten for each column.
 
     Spark makes the texts: Python would show timestamps in its own process's time zone.
     """
     texts = ", ".join(map(_text, schema))
-    shown = f"named_struct('number', {SHOWN}, 'texts', array({texts}))"
-    return f"CASE WHEN pmod({SHOWN}, {_ROWS_OF_A_TASK}) < {ROWS} THEN {shown} END"
+    struct = f"named_struct('number', {SHOWN}, 'texts', array({texts}))"
+    return f"CASE WHEN pmod({SHOWN}, {_ROWS_OF_A_TASK}) < {ROWS} THEN {struct} END"
 
 
-def markdown(schema: StructType, found: Sequence[Any]) -> str:
+def markdown(schema: StructType, numbered: Sequence[Any]) -> str:
     """Return the first of all these rows as a Markdown table; long values are cut."""
-    rows = [each["texts"] for each in sorted(found, key=lambda each: each["number"])[:ROWS]]
+    rows = [each["texts"] for each in sorted(numbered, key=lambda each: each["number"])[:ROWS]]
     return table([*map(as_text, schema.names)], ([_cell(text) for text in row] for row in rows))
 
 

@@ -25,7 +25,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.spark.digest import digest, hash_of, parts_of
 from feed_assets.spark.parse import META, SCHEMAS, column, is_clean, reasons
 from feed_assets.spark.sizing import bytes_of
-from feed_assets.spark.tally import seen
+from feed_assets.spark.tally import observed_values
 from feed_assets.spark.written_frame import write, written
 
 REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
@@ -63,8 +63,8 @@ def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
         The frame with its reasons.
     """
     # The reasons are named once in it, so that Spark makes one expression of several in a row.
-    more = sf.when(when, sf.array(sf.lit(reason))).otherwise(sf.expr("cast(array() AS array<string>)"))
-    return tagged.withColumn("_reasons", sf.concat(reasons(), more))
+    addition = sf.when(when, sf.array(sf.lit(reason))).otherwise(sf.expr("cast(array() AS array<string>)"))
+    return tagged.withColumn("_reasons", sf.concat(reasons(), addition))
 
 
 def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Column]) -> DataFrame:
@@ -81,11 +81,11 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
     Returns:
         The frame with its reasons.
     """
-    whole = is_clean()
+    competes = is_clean()
     for name in key:
-        whole &= column(name).isNotNull()
-    window = Window.partitionBy(whole, *map(column, key)).orderBy(*order, "_raw", "_file")
-    return reject(tagged, whole & (sf.row_number().over(window) > 1), f"duplicate of {', '.join(key)}")
+        competes &= column(name).isNotNull()
+    window = Window.partitionBy(competes, *map(column, key)).orderBy(*order, "_raw", "_file")
+    return reject(tagged, competes & (sf.row_number().over(window) > 1), f"duplicate of {', '.join(key)}")
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class RejectedRows:
 
     def written(self) -> DataFrame:
         """Return the rows to be written."""
-        found = self.counts()
-        some = [(each["reason"], each["file"], each["raw"]) for each in found["_some"] or ()]
-        if len(some) < found["_records"]:
+        counts = self.counts()
+        kept = [(each["reason"], each["file"], each["raw"]) for each in counts["_some"] or ()]
+        if len(kept) < counts["_records"]:
             return self.rows
-        frame: DataFrame = self.rows.sparkSession.createDataFrame(some, REJECTS)  # pyright: ignore[reportUnknownMemberType]
+        frame: DataFrame = self.rows.sparkSession.createDataFrame(kept, REJECTS)  # pyright: ignore[reportUnknownMemberType]
         return frame.coalesce(1)
 
     @classmethod
@@ -116,11 +116,11 @@ class RejectedRows:
         records = apart(tagged)
         counted = records.observe(observation, *counts)
 
-        def found() -> Mapping[str, Any]:
+        def count() -> Mapping[str, Any]:
             # If a frame has no clean rows, the optimizer removes the observation, which then has no values.
-            return seen(observation) or records.agg(*counts).collect()[0].asDict()
+            return observed_values(observation) or records.agg(*counts).collect()[0].asDict()
 
-        return without_rejects(counted), cls(rejected_rows(tagged), found)
+        return without_rejects(counted), cls(rejected_rows(tagged), count)
 
 
 def apart(tagged: DataFrame) -> DataFrame:
@@ -148,8 +148,8 @@ def kept_of(updates: Sequence[Update]) -> int:
 def reject_counts(_session: SparkSession, kept: int) -> dict[str, Column]:
     """Return aggregates by name of a frame that `apart` made: its rejects' digest parts, and `kept` of the rejects."""
     row, size = sf.col(f"{_REJECT}.hash"), " + ".join(f"octet_length({_REJECT}.{name})" for name in REJECTS.names)
-    some = sf.min_by(_REJECT, sf.when(sf.expr(f"{size} <= {_LONGEST}"), row), kept)
-    return {name: each.alias(name) for name, each in {**parts_of(row), "_some": some}.items()}
+    sample = sf.min_by(_REJECT, sf.when(sf.expr(f"{size} <= {_LONGEST}"), row), kept)
+    return {name: each.alias(name) for name, each in {**parts_of(row), "_some": sample}.items()}
 
 
 def without_rejects(frame: DataFrame) -> DataFrame:
@@ -157,27 +157,27 @@ def without_rejects(frame: DataFrame) -> DataFrame:
     return frame.where(f"{_REJECT} IS NULL").drop(_REJECT, "_file")
 
 
-def write_rejects(some: Sequence[RejectedRows], board: Blackboard, partition: Partition, update_id: str) -> Written:
+def write_rejects(rejected: Sequence[RejectedRows], board: Blackboard, partition: Partition, update_id: str) -> Written:
     """Write rejected rows under a claimed update that holds nothing yet: without Spark if there are none.
 
     Raise UnstableRejects if they differ from those that were counted when the clean rows were written.
     """
-    counts = [each.counts() for each in some]
+    counts = [each.counts() for each in rejected]
     if not any(each["_records"] for each in counts):
         part = f"part-00000-{uuid4()}-c000.snappy.parquet"
         board.put(f"{partition.path}/{update_id}/{part}", _NO_REJECTS.read_bytes())
         return written(board, partition, update_id, REJECTS, NO_ROWS)
-    there = [each.written() for each, found in zip(some, counts, strict=True) if found["_records"]]
-    found = write(reduce(DataFrame.unionByName, there), board, partition, update_id)
+    frames = [each.written() for each, found in zip(rejected, counts, strict=True) if found["_records"]]
+    result = write(reduce(DataFrame.unionByName, frames), board, partition, update_id)
     expected = combined(counts)
-    if found.data_version != digest(REJECTS, expected):
+    if result.data_version != digest(REJECTS, expected):
         raise UnstableRejects(
             f"{partition.feed}: {expected['_records']:,} records were rejected while the dataset was written, and "
-            f"{found.records:,} or others when they were written themselves: expected the same, so that each record is "
-            "either in the dataset or rejected. Nothing was published. Have the function reject by its input alone: "
-            "give rand() a seed, order windows by a whole key, or end it with .localCheckpoint()."
+            f"{result.records:,} or others when they were written themselves: expected the same, so that each record "
+            "is either in the dataset or rejected. Nothing was published. Have the function reject by its input "
+            "alone: give rand() a seed, order windows by a whole key, or end it with .localCheckpoint()."
         )
-    return found
+    return result
 
 
 def rejected_rows(tagged: DataFrame) -> DataFrame:

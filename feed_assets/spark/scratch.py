@@ -44,7 +44,7 @@ class Scratch:
 
     def with_one_on(self, disk: Path) -> "Scratch":
         """Return these folders and a new one on another disk. Raise OSError if it cannot be made."""
-        folder, lock = _made(disk)
+        folder, lock = _make_folder(disk)
         return Scratch((*self.folders, folder), (*self.locks, lock))
 
     @property
@@ -78,37 +78,37 @@ def disks(conf: Mapping[str, str]) -> list[Path]:
 
 def make_scratch(conf: Mapping[str, str]) -> Scratch:
     """Make the scratch folders of a JVM with a configuration. Raise InvalidSetting if one cannot be made."""
-    made = Scratch()
+    folders = Scratch()
     try:
         for disk in disks(conf):
-            made = made.with_one_on(disk)
+            folders = folders.with_one_on(disk)
     except OSError as error:
-        made.remove()
+        folders.remove()
         raise InvalidSetting(
             f"Spark's scratch folder cannot be made: {error}. Expected a disk that this user may write to. Name one in "
             f'{LOCAL_DIRS}, or as {LOCAL_DIR} in FEED_ASSETS_SPARK_CONF: {{"{LOCAL_DIR}": "/mnt/fast"}}.'
         ) from error
-    return made
+    return folders
 
 
 @contextmanager
 def scratch(conf: Mapping[str, str]) -> Generator[Scratch]:
     """Yield scratch folders that are removed when the block ends."""
-    made = make_scratch(conf)
+    folders = make_scratch(conf)
     try:
-        yield made
+        yield folders
     finally:
-        made.remove()
+        folders.remove()
 
 
-def remove_at_exit(made: Scratch, end_jvm: Callable[[], object]) -> None:
+def remove_at_exit(folders: Scratch, end_jvm: Callable[[], object]) -> None:
     """Remove scratch folders when this process ends, once its JVM has."""
     owner = os.getpid()
 
     def remove() -> None:
         if os.getpid() == owner:  # A forked process has its exit handlers, too.
             end_jvm()
-            made.remove()
+            folders.remove()
 
     atexit.register(remove)
 
@@ -116,8 +116,8 @@ def remove_at_exit(made: Scratch, end_jvm: Callable[[], object]) -> None:
 def sweep_scratch(conf: Mapping[str, str]) -> list[Path]:
     """Remove the scratch folders of this user that no process holds any more; return them."""
     places = {*disks(conf), _at_home()}
-    found = [each for disk in places for name in (_PREFIX, _UNLOCKED) for each in sorted(disk.glob(f"{name}*"))]
-    return [each for each in found if _is_let_go(each) and not shutil.rmtree(each, ignore_errors=True)]
+    candidates = [each for disk in places for name in (_PREFIX, _UNLOCKED) for each in sorted(disk.glob(f"{name}*"))]
+    return [each for each in candidates if _is_let_go(each) and not shutil.rmtree(each, ignore_errors=True)]
 
 
 def _at_home() -> Path:
@@ -129,11 +129,11 @@ def _of_defaults() -> str:
     spec = find_spec("pyspark")  # Importing it takes a second, which a sensor does not need.
     spark = os.environ.get("SPARK_HOME") or (str(Path(spec.origin).parent) if spec and spec.origin else "")
     file = Path(os.environ.get("SPARK_CONF_DIR") or f"{spark}/conf") / "spark-defaults.conf"
-    found = _DEFAULT.findall(file.read_text("utf-8", "replace")) if file.is_file() else []
-    return found[-1] if found else ""
+    values = _DEFAULT.findall(file.read_text("utf-8", "replace")) if file.is_file() else []
+    return values[-1] if values else ""
 
 
-def _made(disk: Path) -> tuple[Path, int]:
+def _make_folder(disk: Path) -> tuple[Path, int]:
     """Make a folder that gets its name only once it is locked, so that nobody takes it for an unlocked one."""
     if "," in str(disk):
         raise OSError(f"{disk} has a comma in its path, which Spark takes for the end of it")

@@ -107,7 +107,7 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_
     the bytes that are read (`sizing`). Raise SparkUnavailable if it cannot be made.
     """
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
-    wanted = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})
+    effective = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})
     if lines := checksums.switched_off(both):
         _log.warning(
             "the Spark configuration has %s, which has no effect: checksums of Parquet's pages are always written and "
@@ -119,12 +119,12 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:
         with _ONE_STARTS, _handlers_kept():
-            resource = spark_resource(wanted)
+            resource = spark_resource(effective)
             if is_in_use:
                 resource = LazyPySparkResource(
                     spark_config={key: value for key, value in resource.spark_config.items() if key not in SMALL}
                 )
-            _prepare(wanted)
+            _prepare(effective)
             return resource.spark_session
     except (*SPARK_ERRORS, OSError) as error:
         raise _unavailable(settings, excerpt(str(error)) or type(error).__name__) from error
@@ -165,16 +165,18 @@ def _handlers_kept() -> Generator[None]:
 
 def _refuse_a_silent_address(remote: str) -> None:
     """Raise SparkUnavailable if no server can be reached: the client itself would try for ten minutes, silently."""
-    found = urlsplit(remote)
+    parts = urlsplit(remote)
     try:
-        if found.hostname:
-            socket.create_connection((found.hostname, found.port or CONNECT_PORT), timeout=CONNECT_SECONDS).close()
+        if parts.hostname:
+            socket.create_connection((parts.hostname, parts.port or CONNECT_PORT), timeout=CONNECT_SECONDS).close()
     except OSError as error:
-        address = f"FEED_ASSETS_SPARK_REMOTE={found.scheme}://{found.netloc}"
+        address = f"FEED_ASSETS_SPARK_REMOTE={parts.scheme}://{parts.netloc}"
         why = error.strerror or f"no answer in {CONNECT_SECONDS} s"  # A timeout has no text.
         is_refused = isinstance(error, ConnectionRefusedError)
-        what = f"nobody listens at {address}" if is_refused else f"{address} cannot be reached ({why})"
-        raise SparkUnavailable(f"{what}: expected a Spark Connect server. Start it, or correct the address.") from error
+        problem = f"nobody listens at {address}" if is_refused else f"{address} cannot be reached ({why})"
+        raise SparkUnavailable(
+            f"{problem}: expected a Spark Connect server. Start it, or correct the address."
+        ) from error
 
 
 def _unavailable(settings: Settings, why: str) -> SparkUnavailable:

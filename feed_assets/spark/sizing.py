@@ -34,10 +34,10 @@ def conf_for(size: int, current: Mapping[str, str], own: Collection[str]) -> dic
     nor ours was set elsewhere, such as on a Connect server, and stays. Adaptive execution joins shuffle partitions that
     turn out small.
     """
-    wanted = SMALL if size <= SMALL_BYTES else _large(size)
-    ours = {name for name, value in SMALL.items() if current.get(name, value) in (value, _DEFAULTS[name])}
-    changes = {name for name in ours if name not in own and wanted[name] != current.get(name)}
-    return {name: value for name, value in wanted.items() if name in changes}
+    target_conf = SMALL if size <= SMALL_BYTES else _large(size)
+    adjustable = {name for name, value in SMALL.items() if current.get(name, value) in (value, _DEFAULTS[name])}
+    changes = {name for name in adjustable if name not in own and target_conf[name] != current.get(name)}
+    return {name: value for name, value in target_conf.items() if name in changes}
 
 
 def _large(size: int) -> dict[str, str]:

@@ -85,9 +85,9 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        if (known := _translated(text_of(error), updates)) is None:
+        if (translated := _translated(text_of(error), updates)) is None:
             raise
-        raise known from error
+        raise translated from error
 
 
 def of_function(error: Exception, declared_at: str | None) -> Exception | None:
@@ -107,8 +107,8 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
     if place is None:
         return None
     is_pythons = isinstance(error, PythonException) or bool(_RAISED.search(text))
-    what = cause(text) if is_pythons else f"{type(error).__name__}: {excerpt(text)}"
-    return (FunctionWrong if stays else FunctionFailed)(f"{with_notes(place, error)}: {what}")
+    reason = cause(text) if is_pythons else f"{type(error).__name__}: {excerpt(text)}"
+    return (FunctionWrong if stays else FunctionFailed)(f"{with_notes(place, error)}: {reason}")
 
 
 def _not_counted(text: str) -> Exception | None:
@@ -126,57 +126,57 @@ def is_lasting(error: Exception) -> bool:
     return isinstance(error, _LASTING) and not _MAY_PASS.search(text_of(error))
 
 
-def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
-    if ours := _OURS.search(said):
-        return UnreadableUpdate(ours[1])
-    named = _named(said, updates)
+def _translated(text: str, updates: Sequence[Update]) -> FeedAssetsError | None:
+    if match := _OURS.search(text):
+        return UnreadableUpdate(match[1])
+    named = _named(text, updates)
     file = named or f"A file of {', '.join(update.path for update in updates)}"
     # First, because Spark reports these, too, as a file that cannot be read or is not there.
-    if _REFUSED.search(said):
-        return BlackboardRefused(f"{file}: Spark is refused access ({cause(said)}). Check the credentials it finds.")
-    if _DOWN.search(said):
-        return BlackboardUnavailable(f"{file}: the store does not answer ({cause(said)}). Check it, then try again.")
-    if named is None and not _HEADER.search(said):
+    if _REFUSED.search(text):
+        return BlackboardRefused(f"{file}: Spark is refused access ({cause(text)}). Check the credentials it finds.")
+    if _DOWN.search(text):
+        return BlackboardUnavailable(f"{file}: the store does not answer ({cause(text)}). Check it, then try again.")
+    if named is None and not _HEADER.search(text):
         return None  # It is about what a function reads by itself: no input is to be blamed, and invalidated.
-    return _of_file(said, file)
+    return _of_file(text, file)
 
 
-def _of_file(said: str, file: str) -> FeedAssetsError | None:
+def _of_file(text: str, file: str) -> FeedAssetsError | None:
     """Return what is wrong with a file of an input; None if the text names no such problem."""
-    if _GONE.search(said):
+    if _GONE.search(text):
         return UpdateChanged(f"{file} is gone or altered since it was listed: pin the newest and read again.")
-    if _HEADER.search(said):
+    if _HEADER.search(text):
         return NotAsDeclared(
-            f"{file} has another header than the schema: {_header(said)}. "
+            f"{file} has another header than the schema: {_header(text)}. "
             "Correct the schema, or invalidate the update (`feed-assets feed invalidate`) and have the producer send "
             "it right: a file that is pulled under another name."
         )
-    if _DAMAGED.search(said):
+    if _DAMAGED.search(text):
         return UnreadableUpdate(
-            f"{file} is damaged: a page has other bytes than its writer's checksum was made of ({cause(said)}). "
+            f"{file} is damaged: a page has other bytes than its writer's checksum was made of ({cause(text)}). "
             "Invalidate the update, and have it published or built again."
         )
-    if _UNREADABLE.search(said):
-        return UnreadableUpdate(f"{file} cannot be read: {cause(said)}. Invalidate it, or correct the format.")
+    if _UNREADABLE.search(text):
+        return UnreadableUpdate(f"{file} cannot be read: {cause(text)}. Invalidate it, or correct the format.")
     return None
 
 
-def _named(said: str, updates: Sequence[Update]) -> str | None:
+def _named(text: str, updates: Sequence[Update]) -> str | None:
     """Return the key of the file that Spark names, as a URL or a path; None if it is in none of these updates."""
-    texts = (said, unquote(said))
-    named = [file.key for update in updates for file in update.files if any(file.key in text for text in texts)]
+    texts = (text, unquote(text))
+    named = [file.key for update in updates for file in update.files if any(file.key in each for each in texts)]
     return max(named, key=len, default=None)
 
 
-def _header(said: str) -> str:
+def _header(text: str) -> str:
     """Return Spark's lines about the header in one: what it expected and what it found."""
-    wanted = re.findall(r"^\s*(Header(?: length)?:.*|Schema:.*|Expected:.*)$", said, re.MULTILINE)
-    return "; ".join(dict.fromkeys(line.strip() for line in wanted)) or cause(said)
+    lines = re.findall(r"^\s*(Header(?: length)?:.*|Schema:.*|Expected:.*)$", text, re.MULTILINE)
+    return "; ".join(dict.fromkeys(line.strip() for line in lines)) or cause(text)
 
 
-def cause(said: str) -> str:
+def cause(text: str) -> str:
     """Return the first cause that a text of Spark's names: the line of a Python function's error, or of Java's."""
-    if raised := [*_RAISED.finditer(said)]:
+    if raised := [*_RAISED.finditer(text)]:
         return str(raised[-1]["error"] or raised[-1]["end"]).rstrip(".")
-    causes: list[str] = _CAUSE.findall(said)
-    return causes[-1].strip() if causes else said.strip().splitlines()[0]
+    causes: list[str] = _CAUSE.findall(text)
+    return causes[-1].strip() if causes else text.strip().splitlines()[0]

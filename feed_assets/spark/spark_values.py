@@ -79,32 +79,32 @@ class Stored:
         return _value(column(self.name), self, kind, file).alias(self.name)
 
 
-def _value(found: Column, stored: Stored, kind: st.DataType, file: Column) -> Column:
+def _value(source: Column, stored: Stored, kind: st.DataType, file: Column) -> Column:
     match kind, stored.kind:
         case st.StructType(), st.StructType() if _is_checked(stored, kind):
-            return _struct(found, stored, kind, file)
+            return _struct(source, stored, kind, file)
         case st.ArrayType(), st.ArrayType() if _is_checked(stored, kind):
             inner = replace(stored, kind=stored.kind.elementType, is_nested=True)
-            return sf.transform(found, lambda each: _value(each, inner, kind.elementType, file))
+            return sf.transform(source, lambda each: _value(each, inner, kind.elementType, file))
         case st.MapType(), st.MapType() if _is_checked(stored, kind):
             keys = replace(stored, kind=stored.kind.keyType, is_nested=True)
             values = replace(stored, kind=stored.kind.valueType, is_nested=True)
-            checked = sf.transform_values(found, lambda _, each: _value(each, values, kind.valueType, file))
+            checked = sf.transform_values(source, lambda _, each: _value(each, values, kind.valueType, file))
             if not _is_checked(keys, kind.keyType):
                 return checked
             # The keys' types are the same in both, so they are only checked: Spark makes no map with a key twice.
-            fine_keys = sf.transform(sf.map_keys(found), lambda each: _value(each, keys, kind.keyType, file))
-            return sf.when(found.isNull() | (sf.size(fine_keys) >= 0), checked)
+            fine_keys = sf.transform(sf.map_keys(source), lambda each: _value(each, keys, kind.keyType, file))
+            return sf.when(source.isNull() | (sf.size(fine_keys) >= 0), checked)
         case _:
-            return _leaf(found, stored, kind, file)
+            return _leaf(source, stored, kind, file)
 
 
-def _struct(found: Column, stored: Stored, kind: st.StructType, file: Column) -> Column:
+def _struct(source: Column, stored: Stored, kind: st.StructType, file: Column) -> Column:
     inner = {each.name: replace(stored, kind=each.dataType, is_nested=True) for each in _fields(stored.kind)}
     fields = [
-        _value(found.getField(each.name), inner[each.name], each.dataType, file).alias(each.name) for each in kind
+        _value(source.getField(each.name), inner[each.name], each.dataType, file).alias(each.name) for each in kind
     ]
-    return sf.when(found.isNotNull(), sf.struct(*fields))
+    return sf.when(source.isNotNull(), sf.struct(*fields))
 
 
 def _fields(kind: st.DataType) -> list[st.StructField]:
@@ -132,28 +132,28 @@ def _is_checked(stored: Stored, kind: st.DataType) -> bool:
             return stored.is_old and isinstance(kind, (st.DateType, st.TimestampType))
 
 
-def _leaf(found: Column, stored: Stored, kind: st.DataType, file: Column) -> Column:
+def _leaf(source: Column, stored: Stored, kind: st.DataType, file: Column) -> Column:
     """Return the values of a leaf, by the first rule that applies."""
     if not _is_checked(stored, kind):
-        return found
+        return source
     if isinstance(kind, st.StringType):
-        return _checked(found, sf.is_valid_utf8(found), found, stored, NO_TEXT, file)
+        return _checked(source, sf.is_valid_utf8(source), source, stored, NO_TEXT, file)
     if isinstance(kind, st.DecimalType):
-        return _decimal(found, stored, kind, file)
+        return _decimal(source, stored, kind, file)
     if isinstance(kind, _MOMENTS) and isinstance(stored.kind, st.LongType):
-        return _checked(found, found % _NANOSECONDS == 0, _moment(found, kind), stored, TOO_FINE, file)
+        return _checked(source, source % _NANOSECONDS == 0, _moment(source, kind), stored, TOO_FINE, file)
     if isinstance(kind, st.DateType):
         first = FIRST_NEW_DAY if stored.is_nested else FIRST_DAY
-        return _checked(found, found >= sf.expr(f"date'{first.isoformat()}'"), found, stored, OLD_DAY, file)
-    return _checked(found, found >= sf.timestamp_seconds(sf.lit(OLD_MOMENTS)), found, stored, OLD_MOMENT, file)
+        return _checked(source, source >= sf.expr(f"date'{first.isoformat()}'"), source, stored, OLD_DAY, file)
+    return _checked(source, source >= sf.timestamp_seconds(sf.lit(OLD_MOMENTS)), source, stored, OLD_MOMENT, file)
 
 
-def _decimal(found: Column, stored: Stored, kind: st.DecimalType, file: Column) -> Column:
+def _decimal(source: Column, stored: Stored, kind: st.DecimalType, file: Column) -> Column:
     if kind.precision == DIGITS:
-        return found
+        return source
     bound = sf.lit(Decimal(10) ** (kind.precision - kind.scale)).cast(st.DecimalType(kind.precision + 1, kind.scale))
-    fits = sf.abs(found) < bound
-    return _checked(found, fits, found.cast(kind), stored, too_long(kind.precision, kind.scale), file)
+    fits = sf.abs(source) < bound
+    return _checked(source, fits, source.cast(kind), stored, too_long(kind.precision, kind.scale), file)
 
 
 def _moment(nanoseconds: Column, kind: st.DataType) -> Column:
@@ -165,7 +165,7 @@ def _moment(nanoseconds: Column, kind: st.DataType) -> Column:
     return sf.expr("timestamp_ntz'1970-01-01 00:00:00'") + sf.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
 
 
-def _checked(found: Column, is_fine: Column, value: Column, stored: Stored, why: str, file: Column) -> Column:
-    """Return `value` where `found` is NULL or fine; else fail the action."""
+def _checked(source: Column, is_fine: Column, value: Column, stored: Stored, why: str, file: Column) -> Column:
+    """Return `value` where `source` is NULL or fine; else fail the action."""
     message = sf.concat(sf.lit(UNREADABLE), file, sf.lit(f": column {stored.name} {why}"))
-    return sf.when(found.isNull() | is_fine, value).otherwise(sf.raise_error(message))
+    return sf.when(source.isNull() | is_fine, value).otherwise(sf.raise_error(message))

@@ -63,19 +63,19 @@ class Tally:
         return replace(self, is_whole=is_whole)
 
     @cached_property
-    def found(self) -> Mapping[str, Any]:
+    def values(self) -> Mapping[str, Any]:
         """Return the aggregates, once the result was written.
 
         The optimizer may have removed the observation, as where a filter is always false: then it has no values.
         """
-        found: Mapping[str, Any] = seen(self.observation) if self.is_whole else {}
-        return found or self.records.agg(*self.counts.values()).collect()[0].asDict()
+        values: Mapping[str, Any] = observed_values(self.observation) if self.is_whole else {}
+        return values or self.records.agg(*self.counts.values()).collect()[0].asDict()
 
 
 def reads_whole(plan: str, name: str) -> bool:
     """Return whether the observation `name` stands in an analyzed plan once, and all above it read every row."""
     above: list[tuple[int, str]] = []
-    found = 0
+    count = 0
     is_whole = True
     has_subquery = False
     for line in plan.splitlines():
@@ -87,10 +87,10 @@ def reads_whole(plan: str, name: str) -> bool:
         # A plan inside of an expression, such as IN (SELECT …), stands two levels below its node: it becomes a join.
         has_subquery |= depth > 0 and (not above or above[-1][0] != depth - 1)
         if node[2] == _WATCH and name in line:
-            found += 1
+            count += 1
             is_whole = all(kind in _TAKES_EVERY_ROW | {_WATCH} for _, kind in above)
         above.append((depth, node[2]))
-    return found == 1 and is_whole and not has_subquery
+    return count == 1 and is_whole and not has_subquery
 
 
 def _analyzed_plan(frame: Any) -> str:
@@ -107,7 +107,7 @@ def _is_over(observation: Any) -> bool:
     return bool(observation._result) or observation._error is not None
 
 
-def seen(observation: Any) -> Mapping[str, Any]:
+def observed_values(observation: Any) -> Mapping[str, Any]:
     """Return the values of an observation, without waiting for it; nothing if it has none."""
     java = getattr(observation, "_jo", None)
     if java and (not java.future().isCompleted() or java.getAsJava().isEmpty()):

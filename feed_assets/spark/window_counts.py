@@ -44,16 +44,16 @@ class Counting:
     def by_part(self, part: Column, parts: int) -> dict[str, Column]:
         """Return the aggregates that `exact_by_part` reads, by the names of its arguments."""
         micros = sf.when(part.isNotNull(), sf.unix_micros(column(self.event_time)))
-        found = {"bins": self.histogram(part, parts), "first": sf.min(micros), "last": sf.max(micros)}
-        return {name: each.alias(name) for name, each in found.items()}
+        aggregates = {"bins": self.histogram(part, parts), "first": sf.min(micros), "last": sf.max(micros)}
+        return {name: each.alias(name) for name, each in aggregates.items()}
 
     def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
         """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).
 
         Return None if these are too far apart: then two windows may have one number.
         """
-        found = self.exact_by_part(bins, first, last)
-        return None if found is None else found.get(0, ())
+        counts_by_part = self.exact_by_part(bins, first, last)
+        return None if counts_by_part is None else counts_by_part.get(0, ())
 
     def exact_by_part(
         self, bins: Iterable[Row] | None, first: int | None, last: int | None
@@ -64,22 +64,22 @@ class Counting:
         lowest, highest = (moment // _MICROS // self._seconds for moment in (first, last))
         if highest - lowest >= SPAN:
             return None
-        found: dict[int, list[tuple[int, int]]] = {}
+        counts_by_part: dict[int, list[tuple[int, int]]] = {}
         for each in bins or ():
             part, place = divmod(round(each["x"]), SPAN)
             start = (lowest + (place - lowest) % SPAN) * self._seconds
-            found.setdefault(part, []).append((start, int(each["y"])))
-        return {part: _summed(counts) for part, counts in found.items()}
+            counts_by_part.setdefault(part, []).append((start, int(each["y"])))
+        return {part: _summed(counts) for part, counts in counts_by_part.items()}
 
     def counted(self, frame: DataFrame, key: Column) -> dict[str, Counts]:
         """Return the number of a frame's rows in each window, by the text `key`, in a job of its own."""
         seconds = sf.unix_seconds(column(self.event_time))
         start = seconds - sf.pmod(seconds, sf.lit(self._seconds))
         rows = frame.groupBy(key.alias("key"), start.alias("start")).count().where("start is not null").collect()
-        found: dict[str, list[tuple[int, int]]] = {}
+        counts_by_key: dict[str, list[tuple[int, int]]] = {}
         for row in rows:
-            found.setdefault(row["key"], []).append((row["start"], row["count"]))
-        return {each: _summed(counts) for each, counts in found.items()}
+            counts_by_key.setdefault(row["key"], []).append((row["start"], row["count"]))
+        return {each: _summed(counts) for each, counts in counts_by_key.items()}
 
     @property
     def _seconds(self) -> int:

@@ -62,16 +62,16 @@ def write(
     observed = narrowed.observe(observation, *aggregates, *_measured(df.sparkSession, tuple(measured.items())))
     _save(observed.drop(SHOWN), board, partition, update_id)
     values = observation.get
-    found = written(board, partition, update_id, df.schema, values)
-    found = replace(found, observed={name: values[f"{_MEASURED}{name}"] for name in measured})
+    result = written(board, partition, update_id, df.schema, values)
+    result = replace(result, observed={name: values[f"{_MEASURED}{name}"] for name in measured})
     if counting is None:
-        return found
+        return result
     counts = counting.exact(values[_WINDOWS], values["_first"], values["_last"])
     if counts is None:  # Too far apart to be counted in passing: only this reads what was written.
-        update = Update(partition, update_id, found.files)
+        update = Update(partition, update_id, result.files)
         rows = read_own(df.sparkSession, board, update, df.schema)
         counts = counting.counted(rows, sf.lit("")).get("", ())
-    return replace(found, windows=counts)
+    return replace(result, windows=counts)
 
 
 def written(
@@ -107,10 +107,10 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
 
 def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
     """Return the SQL aggregates that an observation can take: without DISTINCT and subqueries, on existing columns."""
-    some = tuple(measured.items())
-    if _are_observable(frame.sparkSession, frame.schema, some):
-        return dict(some)
-    return dict(each for each in some if _are_observable(frame.sparkSession, frame.schema, (each,)))
+    aggregates = tuple(measured.items())
+    if _are_observable(frame.sparkSession, frame.schema, aggregates):
+        return dict(aggregates)
+    return dict(each for each in aggregates if _are_observable(frame.sparkSession, frame.schema, (each,)))
 
 
 @lru_cache(SCHEMAS)
@@ -133,10 +133,10 @@ def _statistics(
     _session: SparkSession, schema: StructType, event_time: str | None, counting: Counting | None
 ) -> list[Column]:
     """Return the columns to observe of a schema's rows: thousands of calls to the JVM, so cached for each session."""
-    found = {**parts(schema), **_times(schema, event_time), _PREVIEW: first_rows()}
+    column_by_name = {**parts(schema), **_times(schema, event_time), _PREVIEW: first_rows()}
     if counting:
-        found[_WINDOWS] = counting.histogram()
-    return [each.alias(name) for name, each in found.items()]
+        column_by_name[_WINDOWS] = counting.histogram()
+    return [each.alias(name) for name, each in column_by_name.items()]
 
 
 def _times(schema: StructType, event_time: str | None) -> dict[str, Column]:
