@@ -16,5 +16,5 @@ def defs() -> dg.Definitions:
     # as all the rest takes, in every run. It also needs a pyproject.toml, which an installed package lacks.
     tree = dg.ComponentTree(defs_module=import_module("feed_assets.defs"), project_root=Path(__file__).parents[1])
     with without_dagsters_notes():
-        found = tree.build_defs(tree.defs_module_path)
-    return with_automation(found)
+        definitions = tree.build_defs(tree.defs_module_path)
+    return with_automation(definitions)

@@ -23,8 +23,8 @@ def home() -> Path:
     """
     if named := os.environ.get("DAGSTER_HOME"):
         return Path(named).resolve()
-    found = project_here()
-    return ((found[1] if found else Path.cwd()) / ".feed_assets").resolve()
+    project = project_here()
+    return ((project[1] if project else Path.cwd()) / ".feed_assets").resolve()
 
 
 def project_here() -> tuple[str, Path] | None:
@@ -71,10 +71,10 @@ def say_once(line: str) -> None:
     say(line)
 
 
-def make_folder(folder: Path, what: str, mode: int = 0o777) -> None:
+def make_folder(folder: Path, label: str, mode: int = 0o777) -> None:
     """Make a missing folder, and announce it. Raise InvalidSetting if it cannot be made."""
     if not folder.is_dir():
-        announce(folder, what)
+        announce(folder, label)
         folder.mkdir(mode, exist_ok=True)
 
 
@@ -104,7 +104,7 @@ def say_who_reads(output: int) -> None:
         say("others may read the file of this output, and with the token in it command the web UI: `chmod 600` it")
 
 
-def announce(place: Path, what: str) -> None:
+def announce(place: Path, label: str) -> None:
     """Announce what is made where nothing is; make the home folder for what lies in it.
 
     Raise InvalidSetting if any other parent is missing: its path is more likely to be mistyped.
@@ -112,5 +112,5 @@ def announce(place: Path, what: str) -> None:
     if place.parent == home():
         make_home(home())
     if not place.parent.is_dir():
-        raise InvalidSetting(f"{what} cannot be made at {place}: there is no {place.parent}. Make it, or correct it.")
-    say(f"made {what} {place}")
+        raise InvalidSetting(f"{label} cannot be made at {place}: there is no {place.parent}. Make it, or correct it.")
+    say(f"made {label} {place}")

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from feed_assets.core.completeness import GRAINS, RATIO
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 from feed_assets.core.history import History, Order
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.setting_types import (
     BlackboardLocation,
     Boards,
@@ -69,8 +69,8 @@ class Declaring(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            said = [_in_words(each) for each in error.errors(include_url=False)]
-            raise InvalidSetting("; ".join(said)) from None
+            problems = [_in_words(each) for each in error.errors(include_url=False)]
+            raise InvalidSetting("; ".join(problems)) from None
 
 
 class Settings(Declaring):
@@ -230,10 +230,10 @@ class Settings(Declaring):
             return BlackboardLocation(url=self.blackboard, endpoint=self.s3_endpoint, queue=self.blackboard_queue)
         boards = self.blackboards.get_secret_value()
         if name not in boards:
-            known = ", ".join(sorted(boards)) or "none"
+            names = ", ".join(sorted(boards)) or "none"
             folder = f" A folder is {Path(name).absolute().as_uri()}." if "/" in name else ""
             raise InvalidSetting(
-                f"there is no blackboard {name!r}: FEED_ASSETS_BLACKBOARDS has {known}. Add it there.{folder}"
+                f"there is no blackboard {name!r}: FEED_ASSETS_BLACKBOARDS has {names}. Add it there.{folder}"
             )
         return boards[name]
 
@@ -241,8 +241,8 @@ class Settings(Declaring):
         """Return a warehouse by its name. Raise InvalidSetting if it is not set."""
         warehouses = self.warehouses.get_secret_value()
         if name not in warehouses:
-            known = ", ".join(sorted(warehouses)) or "none"
-            raise InvalidSetting(f"there is no warehouse {name!r}: FEED_ASSETS_WAREHOUSES has {known}. Add it there.")
+            names = ", ".join(sorted(warehouses)) or "none"
+            raise InvalidSetting(f"there is no warehouse {name!r}: FEED_ASSETS_WAREHOUSES has {names}. Add it there.")
         return warehouses[name]
 
     def profile(self, name: str | None) -> dict[str, str]:
@@ -251,8 +251,8 @@ class Settings(Declaring):
             return {}
         profiles = self.spark_profiles.get_secret_value()
         if name not in profiles:
-            known = ", ".join(sorted(profiles)) or "none"
-            raise InvalidSetting(f"a run asks for the Spark profile {name!r}: FEED_ASSETS_SPARK_PROFILES has {known}.")
+            names = ", ".join(sorted(profiles)) or "none"
+            raise InvalidSetting(f"a run asks for the Spark profile {name!r}: FEED_ASSETS_SPARK_PROFILES has {names}.")
         return profiles[name]
 
 
@@ -297,10 +297,10 @@ def _in_words(error: ErrorDetails) -> str:
     """
     name, *path = error["loc"]
     is_secret = "Secret" in str(Settings.model_fields[str(name)].annotation)
-    held = "" if is_secret or "@" in str(error["input"]) else f" is {shown(str(error['input']))!r}"
+    held = "" if is_secret or "@" in str(error["input"]) else f" is {masked(str(error['input']))!r}"
     where = "".join(f"[{step!r}]" for step in path if step != "[key]")
-    said = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    return f"{PREFIX}{str(name).upper()}{where}{held}: {_PLAIN.get(error['type'], said)}"
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    return f"{PREFIX}{str(name).upper()}{where}{held}: {_PLAIN.get(error['type'], message)}"
 
 
 _ELSEWHERE = {f"{PREFIX}HOME": ["DAGSTER_HOME"]}
@@ -308,7 +308,7 @@ _ELSEWHERE = {f"{PREFIX}HOME": ["DAGSTER_HOME"]}
 
 
 def _say_unknown(environment: Mapping[str, str]) -> None:
-    known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
-    for name in sorted(each for each in environment if each.startswith(PREFIX) and each not in known):
-        near = [f"is {each} meant?" for each in _ELSEWHERE.get(name, get_close_matches(name, known, 1, 0.8))]
+    variables = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    for name in sorted(each for each in environment if each.startswith(PREFIX) and each not in variables):
+        near = [f"is {each} meant?" for each in _ELSEWHERE.get(name, get_close_matches(name, variables, 1, 0.8))]
         say(f"{name} is no setting and has no effect: {near[0] if near else 'docs/operations.md has all of them'}")

@@ -11,7 +11,7 @@ import typer
 
 from feed_assets.cli.loaded_location import Module, load_graph
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.home import say
 from feed_assets.settings import settings
 
@@ -79,7 +79,7 @@ def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]"
     if unknown := sorted({*names} - {*declared}):
         raise InvalidName(
             f"no topic {unknown[0]!r} is declared here{_near(unknown[0], declared)}: expected one of "
-            f"{some(sorted(declared), NAMED)}. Correct the name, or declare it by kafka_topic."
+            f"{shortened(sorted(declared), NAMED)}. Correct the name, or declare it by kafka_topic."
         )
     return {name: declared[name] for name in names or sorted(declared)}
 

@@ -19,7 +19,7 @@ from feed_assets.cli.queue_looks import QueueLooks
 from feed_assets.cli.show import View, show
 from feed_assets.cli.warehouse_looks import WarehouseLooks
 from feed_assets.core.errors import SparkUnavailable, in_short
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +109,7 @@ class _Doctor:
 
     def spark(self) -> str:
         remote = self.settings.spark_remote
-        where = shown(remote.get_secret_value()) if remote else self.settings.spark_master
+        where = masked(remote.get_secret_value()) if remote else self.settings.spark_master
         return f"Spark {self._session.version} ({where})"
 
     def blackboard(self) -> str:

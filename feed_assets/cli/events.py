@@ -31,7 +31,7 @@ from feed_assets.core.events import (
 )
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.limits import check_version
-from feed_assets.core.message_words import first_line, some
+from feed_assets.core.message_words import first_line, shortened
 from feed_assets.core.readiness import NAMED
 from feed_assets.settings import settings
 
@@ -259,5 +259,5 @@ def _check_known(ledger: "Ledger", tables: "Sequence[Feed]") -> None:
     for table in tables:
         if str(table) not in heard_of:
             near = get_close_matches(str(table), sorted(known_names), 1)
-            hint = f"is {near[0]} meant?" if near else f"it has events of {some(known_names, NAMED) or 'no table yet'}."
+            hint = f"is {near[0]} meant?" if near else f"it has events of {shortened(known_names, NAMED) or 'no table yet'}."
             raise InvalidName(f"the ledger has never heard of {table}: {hint} Correct the name.")

@@ -19,7 +19,7 @@ from feed_assets.cli.verdicts import (
 )
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.isolation import failing_alone
-from feed_assets.core.message_words import first_line, some
+from feed_assets.core.message_words import first_line, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +126,7 @@ def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
         with services.ledger.read() as connection:
             readers = still_reading(connection, *readers_of(graph, node, services.now()))
         reader_note = (
-            f"is still read by {some([*map(str, readers)], READERS)}" if readers else "is read by nobody any more"
+            f"is still read by {shortened([*map(str, readers)], READERS)}" if readers else "is read by nobody any more"
         )
         newer.append(f"{graph.newer[node.feed]} is newer, and {node.feed} {reader_note}")
     return newer

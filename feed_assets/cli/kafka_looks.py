@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from feed_assets.cli.loaded_location import load_graph
 from feed_assets.core.errors import InvalidSetting, NoTopic
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 
 if TYPE_CHECKING:
     from feed_assets.settings import Settings
@@ -50,7 +50,7 @@ class KafkaLooks:
         declared = topics_of(load_graph(self.module))
         existing, _ = self._listed()
         if absent := sorted({*declared} - existing):
-            names = some(absent, NAMED)
+            names = shortened(absent, NAMED)
             raise NoTopic(f"not at the broker, of those that are declared: {names}. Create them, or correct the names.")
         return f"{len(declared)} declared, all of them at the broker"
 

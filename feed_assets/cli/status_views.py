@@ -9,7 +9,7 @@ from feed_assets.cli.show import View
 from feed_assets.cli.views import Text
 from feed_assets.core.feeds import Partition
 from feed_assets.core.grid import CellState, reasons
-from feed_assets.core.message_words import first_line, first_of, of_first, some
+from feed_assets.core.message_words import first_line, first_of, of_first, shortened
 
 if TYPE_CHECKING:
     from feed_assets.core.grid import Hole, Reason
@@ -75,14 +75,14 @@ class ReasonView(View):
     @classmethod
     def of_row(cls, row: "GridRow", reason: "Reason") -> Self:
         """Return the view of one reason."""
-        partitions = tuple(each.partition for each in reason.shown)
+        partitions = tuple(each.partition for each in reason.partitions)
         return cls(
             all=partitions,
             state=reason.first.state.value,
             dataset=str(row.node.feed),
             verdict=reason.first.verdict,
             count=len(partitions),
-            partitions=some([each.key for each in partitions], NAMED),
+            partitions=shortened([each.key for each in partitions], NAMED),
             since=reason.since,
             why=of_first(first_line(reason.first.why), len(partitions)),
         )

@@ -10,7 +10,7 @@ import typer
 
 from feed_assets.cli.terminal import echo
 from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 
 _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
 """Libraries whose errors are about data or a database, not our code; by name, as most commands load none of them."""
@@ -42,7 +42,7 @@ def errors_in_a_line() -> Generator[None]:
         yield
     except Exception as error:  # noqa: BLE001 (it is printed, and ends the process)
         if are_wanted():
-            echo(shown("".join(traceback.format_exception(error))), err=True, nl=False)
+            echo(masked("".join(traceback.format_exception(error))), err=True, nl=False)
         echo(f"feed-assets: {_error_text(error)}", err=True)
         sys.exit(4 if isinstance(error, ServiceUnavailable) else 1)
 
@@ -51,7 +51,7 @@ def _error_text(error: Exception) -> str:
     """Return an error in its own words, if it is ours or the system's; a library's has many lines, maybe a secret."""
     if isinstance(error, FeedAssetsError | OSError):
         return str(error)
-    line = f"{type(error).__name__}: {shown(' '.join(str(error).split()))}"
+    line = f"{type(error).__name__}: {masked(' '.join(str(error).split()))}"
     return line if type(error).__module__.partition(".")[0] in _LIBRARIES else f"{line} ({_place(error)})"
 
 

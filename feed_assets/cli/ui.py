@@ -30,7 +30,7 @@ from feed_assets.cli.processes import (
 from feed_assets.cli.project import module_of_project
 from feed_assets.cli.terminal import echo
 from feed_assets.core.addresses import LOOPBACK
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.home import OWNED
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _look_at_launcher(folder: Path) -> None:
     except (CheckError, dg.DagsterError, ImportError) as error:
         raise ProcessFailed(
             f"{folder / 'dagster.yaml'} names what cannot be loaded, and no run would begin: "
-            f"{shown(' '.join(str(error).split()))} Mend it, and start again."
+            f"{masked(' '.join(str(error).split()))} Mend it, and start again."
         ) from error
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import exc
 from sqlalchemy.dialects import postgresql, sqlite
 
 from feed_assets.core.errors import DiskFull, LedgerUnavailable
-from feed_assets.core.secrets import cause, shown
+from feed_assets.core.secrets import cause, masked
 from feed_assets.ledger.sessions import CHANGES, LOCK_SECONDS, PREPARE, WRITES, connect_args
 from feed_assets.ledger.tables import cursor, log_lock
 
@@ -140,9 +140,9 @@ def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
     try:
         yield
     except errors as error:
-        problem = shown(str(error).partition("\n")[0], url).rstrip(".")
+        problem = masked(str(error).partition("\n")[0], url).rstrip(".")
         raise LedgerUnavailable(
-            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={shown(url)}: {problem}. {_EXPECTED[_is_url(error)]}"
+            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={masked(url)}: {problem}. {_EXPECTED[_is_url(error)]}"
         ) from cause(error, url)
 
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.events import encoded
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.ledger import batch_partitions, key_tables, updates
 from feed_assets.ledger.tables import batch, consumed, event, update
 
@@ -156,9 +156,9 @@ def _unknown(connection: sa.Connection, partition: Partition, update_id: str) ->
     update_ids = [*connection.execute(query).scalars()]
     held = sorted(batch_partitions.recorded_batches(connection, [partition])[partition], reverse=True)
     if update_ids:
-        advice = f"it knows {some(update_ids, NAMED)}. Name one of these"
+        advice = f"it knows {shortened(update_ids, NAMED)}. Name one of these"
     elif held:
-        keys = some([each.key for each in held], NAMED)
+        keys = shortened([each.key for each in held], NAMED)
         advice = f"this partition holds batches: {keys}. Name one of these as the partition, and an update of it"
     else:
         advice = (

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.facts import KnownWindow
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.message_words import excerpt, some
+from feed_assets.core.message_words import excerpt, shortened
 from feed_assets.core.pins import Pin
 from feed_assets.core.reports import INPUTS
 from feed_assets.core.windows import WindowAddress, address_of
@@ -216,8 +216,8 @@ def _why(
 ) -> str | None:
     partitions = [failed[pin.partition] for pin in sorted(pins) if pin.partition in failed]
     bad = [(at, state) for at in windows if (state := window_states.get(at.partition)) and state.is_bad]
-    window_problems = [f"{at.grain} {at.key} of {_whose(at)} {state.said}" for at, state in bad]
-    return excerpt(some([*dict.fromkeys(partitions + window_problems)], NAMED)) or None
+    window_problems = [f"{at.grain} {at.key} of {_whose(at)} {state.phrase}" for at, state in bad]
+    return excerpt(shortened([*dict.fromkeys(partitions + window_problems)], NAMED)) or None
 
 
 def _whose(at: WindowAddress) -> str:

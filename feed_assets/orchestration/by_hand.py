@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.history import Order, in_order
 from feed_assets.core.inputs import WindowInput
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import Need, State, Verdict
 from feed_assets.ledger import batch_sets, closures, history_budget, runs
 from feed_assets.ledger.states.window_queries import declare
@@ -161,7 +161,7 @@ def build(
         look(graph, services, [each.output])
         (now,) = plan(graph, services, [each.output])
         if gone := sorted(failed & {*each.after}):
-            reasons[each.output] = f"it reads {some([*map(str, gone)], 3)}, which could not be built"
+            reasons[each.output] = f"it reads {shortened([*map(str, gone)], 3)}, which could not be built"
         elif now.verdict.state in WITHOUT_INPUT:
             reasons[each.output] = f"{now.verdict.state.value}: {now.verdict.reason}"
         elif _counts(graph, services, now.verdict) and (why := _no_room(services, now.verdict)):

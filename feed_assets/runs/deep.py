@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import File, Partition, Update
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import updates
@@ -118,7 +118,7 @@ def edits_of(update: Update, recorded: Update | None) -> tuple[str, str]:
     if recorded is None:
         return "", ""
     why = other_sizes(update.files, recorded.files, "recorded")
-    again = some([key.rpartition("/")[2] for key in _written_again(update.files, recorded.files)], 3)
+    again = shortened([key.rpartition("/")[2] for key in _written_again(update.files, recorded.files)], 3)
     note = (
         f"{again} was written again since it was recorded, and is as large: `--deep` compares rows of ours, and of a "
         "foreign feed its producer knows whether it is the same"
@@ -149,7 +149,7 @@ class _DeepReading:
         if not self.published.files:
             return ""
         if files := self.written_again:
-            return f"{some(files, 3)} was written again in place since it was published."
+            return f"{shortened(files, 3)} was written again in place since it was published."
         return "The store tells of no write since it was published, so bits have changed at rest."
 
     def other_files(self) -> str:

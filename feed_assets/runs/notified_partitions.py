@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from feed_assets.core.errors import InvalidNotification, InvalidSetting
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.isolation import failing_alone
-from feed_assets.core.s3_events import Told, partition_of, told
+from feed_assets.core.s3_events import Told, parse_objects, partition_of
 from feed_assets.feeds.queues import Queue, QueueMessage
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
@@ -86,7 +86,7 @@ class Notified:
         Such a message stays on the queue: with a mistyped URL another team's messages would be deleted here.
         """
         try:
-            objects = told(message.body)
+            objects = parse_objects(message.body)
         except InvalidNotification as error:
             _log.warning("%s: the message %s is left there: %s", queue.url, message.id, error)
             return None

@@ -8,7 +8,7 @@ from feed_assets.core.errors import InvalidDefinition, MixedInputs, NoValidUpdat
 from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.inputs import WindowInput
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.needs import Need, Reprocess
 from feed_assets.core.pins import Pin
 from feed_assets.core.plans import RunSpec
@@ -118,7 +118,7 @@ def _refuse_several(order: BuildRequest, cut: slice_inputs.Cut) -> None:
     """
     for source in () if "run_spec" in order.recipe.wants else order.recipe.sources:
         if len(pieces := cut.get(source.name, ())) > 1 and source.is_handed and not source.fans_in:
-            keys = some([each.partition.key for each in pieces], NAMED)
+            keys = shortened([each.partition.key for each in pieces], NAMED)
             raise InvalidDefinition(
                 f"{order.output}: {source.name} has new rows in {len(pieces)} partitions ({keys}): expected one, as it "
                 f"is declared without a mapping. Declare Input({source.name}, mapping=dg.AllPartitionMapping()): then "

@@ -96,7 +96,7 @@ def profile_rows(compared: Sequence[MeasureComparison]) -> tuple[dict[str, Any],
     return tuple(
         {
             "measure": each.measure,
-            "found": each.found,
+            "found": each.value,
             "median": each.median,
             "mad": each.deviation,
             "is_anomaly": each.is_off,

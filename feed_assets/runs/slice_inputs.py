@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation, in_words
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.pins import Pin
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.readiness import NAMED
@@ -46,7 +46,7 @@ def refuse_strange(ledger: Ledger, run_spec: RunSpec, tables: Mapping[str, Seque
     last = _upto_the_last(ledger, [*partitions])
     for partition, piece in run_spec.slices.items():
         if partition not in partitions:
-            expected = some([str(each) for each in sorted(partitions)], NAMED) or "no event table"
+            expected = shortened([str(each) for each in sorted(partitions)], NAMED) or "no event table"
             raise InvalidDefinition(
                 f"{partition} is to be read: expected a slice of {expected}. Correct table and partition."
             )

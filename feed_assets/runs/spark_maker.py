@@ -74,7 +74,7 @@ class SparkMade:
         tally = self.frames.tallies.get(name)
         if tally is None or "bins" not in tally.counts:
             return None
-        return counting.exact_by_part(**{each: tally.found[each] for each in ("bins", "first", "last")})
+        return counting.exact_by_part(**{each: tally.values[each] for each in ("bins", "first", "last")})
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
         """Run the checks on the parts of the dataset, the last output; what the write observed is not read again."""
@@ -114,7 +114,7 @@ class SparkMade:
 
     def _records_read(self) -> int:
         """Count the records of all inputs: those of Parquet files as their footers announce them."""
-        counted = {name: tally.found[RECORDS] for name, tally in self.frames.tallies.items()}
+        counted = {name: tally.values[RECORDS] for name, tally in self.frames.tallies.items()}
         for name in self.frames.read.keys() - counted.keys():
             board = self.task.boards.get(name, self.board)
             counted[name] = sum(check_footers(board, self.task.updates[name]).values())

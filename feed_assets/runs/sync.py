@@ -21,7 +21,7 @@ def sync(
     """Read a partition's newest valid update and record it; newer ones that are no longer valid, too."""
     with ledger.read() as connection:
         as_of, recorded = log.last(connection), updates.newest(connection, [partition]).get(partition)
-    reading = read.latest(board, partition, known=recorded.id if recorded else None)
+    reading = read.latest(board, partition, known_id=recorded.id if recorded else None)
     return reading, _record(ledger, reading, now, as_of, is_batch=is_batch)
 
 

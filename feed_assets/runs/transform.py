@@ -194,7 +194,7 @@ def _has_records(source: RecipeInput) -> bool:
 
 
 def _rejected(tagged: DataFrame, tally: Tally) -> RejectedRows:
-    return RejectedRows(rejected_rows(tagged), lambda: tally.found)
+    return RejectedRows(rejected_rows(tagged), lambda: tally.values)
 
 
 def _watched(sources: Sequence[RecipeInput], tallies: Mapping[str, Tally]) -> dict[str, DataFrame]:

@@ -14,7 +14,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SourceUnavailable
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.005
@@ -93,7 +93,7 @@ def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _W
 
 
 def _in_words(name: str, writers: _Writers, seconds: float) -> str:
-    listed = some([_writer_text(writer.pid, writer.seconds) for writer in writers], 3)
+    listed = shortened([_writer_text(writer.pid, writer.seconds) for writer in writers], 3)
     message = (
         f"{name}: waited {seconds:.1f} s for transactions that write to it: {listed}. They may commit events that "
         "come before those that are there, so none of these is read until they have ended: see pg_stat_activity."

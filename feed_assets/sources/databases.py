@@ -15,7 +15,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
-from feed_assets.core.secrets import cause, shown
+from feed_assets.core.secrets import cause, masked
 from feed_assets.core.time_limits import shut
 from feed_assets.ledger.sessions import connect_args
 from feed_assets.sources.driver_values import load_all
@@ -89,7 +89,7 @@ def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
     except (exc.SQLAlchemyError, ImportError) as error:
         message = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
         raise kind(
-            f"{shown(url)}: {shown(message, url)}. Expected a database that answers at this SQLAlchemy URL, its driver "
+            f"{masked(url)}: {masked(message, url)}. Expected a database that answers at this SQLAlchemy URL, its driver "
             "installed. Correct the URL or the database, then try again."
         ) from cause(error, url)
 
@@ -144,7 +144,7 @@ def columns_of(
 ) -> Types:
     """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed one is not there."""
     inspector, name = sa.inspect(connection), f"{schema}.{table}" if schema else table
-    where = shown(connection.engine.url.render_as_string())
+    where = masked(connection.engine.url.render_as_string())
     try:
         column_types = {column["name"]: column["type"] for column in inspector.get_columns(table, schema)}
     except exc.NoSuchTableError:

@@ -16,7 +16,7 @@ from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, H
 
 from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.http_sessions import ListingAdapter, listing_session
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.setting_types import LINEAGE
 from feed_assets.core.time_limits import Opened, in_time
 
@@ -60,7 +60,7 @@ def _send(parts: SplitResult, event: RunEvent) -> None:
     except TimeoutError:
         raise SinkUnavailable(f"{parts.hostname} did not take an event within {EVENT_SECONDS} s.") from None
     except requests.RequestException as error:
-        raise SinkUnavailable(f"{parts.hostname} takes no event: {shown(str(error))}") from None
+        raise SinkUnavailable(f"{parts.hostname} takes no event: {masked(str(error))}") from None
 
 
 def _post(parts: SplitResult, event: RunEvent, opened: list[Opened]) -> None:

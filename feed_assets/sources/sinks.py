@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from feed_assets.core.errors import InvalidDefinition, InvalidName, SinkUnavailable
 from feed_assets.core.events import Marker, WriteEvent
 from feed_assets.core.feeds import Feed, File
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import insert_missing
 from feed_assets.sources.databases import answering, engine_of, translated
@@ -64,7 +64,7 @@ def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[W
     database, _, table = url.rpartition("#")
     if not database or not table:
         raise InvalidDefinition(
-            f"{shown(url)!r} is no sink: expected blackboard:<prefix>, such as blackboard:events, or a SQLAlchemy "
+            f"{masked(url)!r} is no sink: expected blackboard:<prefix>, such as blackboard:events, or a SQLAlchemy "
             "URL and a table, such as postgresql+psycopg://user:password@host/database#events."
         )
     schema, _, name = table.rpartition(".")
@@ -106,7 +106,7 @@ class SqlSink:
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("sqlite", "postgresql")):
-            raise InvalidDefinition(f"{shown(self.url)} is no database for a sink: expected sqlite or postgresql.")
+            raise InvalidDefinition(f"{masked(self.url)} is no database for a sink: expected sqlite or postgresql.")
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
         """Publish in one transaction; events that are there stay as they are. Raise SinkUnavailable on failure."""

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from feed_assets.core.errors import SourceNotGiven
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.slices import Slice
 from feed_assets.settings import expand
 from feed_assets.testing.environment import is_of_the_test
@@ -19,7 +19,7 @@ def rows_of_the_test(
     """Return the rows of a slice. Raise SourceNotGiven for a URL that is in no variable of the test."""
     if expand(url) not in {value for name, value in os.environ.items() if is_of_the_test(name)}:
         raise SourceNotGiven(
-            f"a Harness reads only what the test gives, and not the SQL table {table} at {shown(url)}, where the "
+            f"a Harness reads only what the test gives, and not the SQL table {table} at {masked(url)}, where the "
             f"function reads a slice of {piece.partition.feed}. Have the function read `env:NAME`, and set that "
             "variable within `with fresh_home(…):`, as by `monkeypatch.setenv`."
         )

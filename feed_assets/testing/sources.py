@@ -14,7 +14,7 @@ import dagster as dg
 
 from feed_assets.core.errors import SourceNotGiven
 from feed_assets.core.pulls import Pull
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.orchestration.declare.by_events import LineageFile, LineageTable
 from feed_assets.orchestration.declare.declarations import (
@@ -245,7 +245,7 @@ def _place_of(part: object) -> str | None:
 def _sql(table: SqlTable | LineageTable) -> str | None:
     if table.url.startswith("env:") and not _is_variable_of_others(table.url):
         return None
-    return f"the SQL table {table.table} at {shown(table.url)}"
+    return f"the SQL table {table.table} at {masked(table.url)}"
 
 
 def _url_of(name: str, source: Source) -> str:

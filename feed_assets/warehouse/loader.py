@@ -14,7 +14,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from feed_assets.core.errors import FeedAssetsError, LoadFailed, ServiceUnavailable, WarehouseBusy, WarehouseTaken
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
 from feed_assets.warehouse import dataset_state, load_state
@@ -102,7 +102,7 @@ def run(
     Raise WarehouseTaken, and once no table can continue the error that stopped the first one.
     """
     lease_holder, pause = holder(), pauses[0]
-    say(f"warehouse {loading.name}: loads {counted(len(sources), 'table')}: {some([*sources], _NAMED)}")
+    say(f"warehouse {loading.name}: loads {counted(len(sources), 'table')}: {shortened([*sources], _NAMED)}")
     while not stopping.is_set():
         session = LoaderSession(loading, sources, lease_holder, clock)
         try:
@@ -196,7 +196,7 @@ class LoaderSession:
         with self._begun():
             self._each(lambda name: self._tables[name].load_all())
         if len(self._stopped) > 1:
-            named = some([*self._stopped], _NAMED)
+            named = shortened([*self._stopped], _NAMED)
             say(f"warehouse {self._loading.name}: {len(self._stopped)} tables have stopped: {named}")
         for error in self._stopped.values():
             raise error

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, WarehouseUnavailable
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
@@ -147,13 +147,13 @@ def translated(url: str) -> Generator[None]:
     try:
         yield
     except _NEVER as error:
-        raise LoadFailed(f"the warehouse cannot hold it: {shown(' '.join(str(error).split()), url)}") from None
+        raise LoadFailed(f"the warehouse cannot hold it: {masked(' '.join(str(error).split()), url)}") from None
     except _MAY_BE_OVER as error:
-        message = shown(" ".join(str(error).split()), url)
+        message = masked(" ".join(str(error).split()), url)
         advice = next((each for part, each in _ADVICE.items() if part in message), "Check that it answers")
         raise WarehouseUnavailable(f"the warehouse does not do it: {message}. {advice}.") from None
     except psycopg.Error as error:
-        message = shown(" ".join(str(error).split()), url)
+        message = masked(" ".join(str(error).split()), url)
         raise LoadFailed(f"the warehouse refuses: {message}{_what_to_do(error, url)}") from None
 
 

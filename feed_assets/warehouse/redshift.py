@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import redshift_connector as driver
 
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import ColumnGrowth, Engine, Findings, comment
 from feed_assets.warehouse.lengths import look
@@ -237,4 +237,4 @@ def _facts(error: Exception) -> Mapping[str, Any]:
 
 def _message(error: Exception, url: str) -> str:
     facts = _facts(error)
-    return shown(" ".join(" ".join(str(facts[each]) for each in "MD" if each in facts).split()), url)
+    return masked(" ".join(" ".join(str(facts[each]) for each in "MD" if each in facts).split()), url)

@@ -53,7 +53,7 @@ def due_of(who, events, history=()) -> Due:
 
 def taken(found):
     """The correlation ids that are taken, in order."""
-    return [each.correlation for each in found.taken]
+    return [each.correlation for each in found.selected]
 
 
 def ranges(found):

@@ -121,7 +121,7 @@ def test_days_that_begin_between_two_hours_have_their_columns_one_after_the_othe
 def test_shorter_partitions_share_a_cell_that_shows_the_worst():
     parts = [shown(number / 6, 1 / 6) for number in range(5)]
     (cell,) = cells([*parts, shown(5 / 6, 1 / 6, CellState.MISSING)], DAY)
-    assert (cell.first, cell.width, len(cell.shown)) == (0, 1, 6)
+    assert (cell.first, cell.width, len(cell.partitions)) == (0, 1, 6)
     assert cell.state is CellState.MISSING
 
 
@@ -143,7 +143,7 @@ def test_what_has_no_time_has_all_columns():
 def test_of_more_than_two_days_each_is_a_column():
     slots = Slots.of(date(2026, 1, 7), 7)
     found = cells([shown(hour) for hour in range(48)], slots)
-    assert [(cell.first, cell.width, len(cell.shown)) for cell in found] == [(0, 1, 24), (1, 1, 24)]
+    assert [(cell.first, cell.width, len(cell.partitions)) for cell in found] == [(0, 1, 24), (1, 1, 24)]
     assert len(slots) == 7
     assert len(Slots.of(date(2026, 1, 7), 2)) == 48
 
@@ -161,7 +161,7 @@ def test_what_is_missing_is_one_line_for_each_verdict_and_what_is_invalid_one_fo
     waiting = [shown(hour, state=CellState.WAITING, why=str(hour), verdict="waits for input") for hour in (1, 0)]
     invalid = [shown(hour, state=CellState.INVALID, why=str(hour)) for hour in (2, 3)]
     found = reasons([*waiting, *invalid, shown(4)])
-    assert [(each.first.why, len(each.shown)) for each in found] == [("0", 2), ("2", 1), ("3", 1)]
+    assert [(each.first.why, len(each.partitions)) for each in found] == [("0", 2), ("2", 1), ("3", 1)]
 
 
 @each_case("day", [date.min, date.max])

@@ -44,23 +44,26 @@ def test_each_measure_has_a_baseline_of_its_own():
     profile = Profile({"rows": "count(1)", "clicks": "sum(click)"})
     baseline = [{"rows": 5.0, "clicks": 1.0}] * 3 + [{"rows": 5.0}] * 4
     compared = compare(profile, {"rows": 6, "clicks": 9}, baseline)
-    assert [(each.measure, each.known, each.is_off) for each in compared] == [("rows", 7, True), ("clicks", 3, False)]
+    assert [(each.measure, each.baseline_count, each.is_off) for each in compared] == [
+        ("rows", 7, True),
+        ("clicks", 3, False),
+    ]
     assert in_words(compared) == "rows is 6: the median of 7 is 5, deviating by 0"
 
 
 def test_a_measure_that_is_null_is_off_where_it_never_was():
     (rows,) = compare(ROWS, {}, before(*[5] * ENOUGH))
-    assert (rows.found, rows.is_off, rows.said) == (None, True, "rows is NULL: the median of 7 is 5, deviating by 0")
+    assert (rows.value, rows.is_off, rows.phrase) == (None, True, "rows is NULL: the median of 7 is 5, deviating by 0")
 
 
 def test_a_measure_that_is_null_is_not_off_where_it_was_before():
     (rows,) = compare(ROWS, {}, [*before(*[5] * ENOUGH), {}])
-    assert (rows.found, rows.known, rows.is_off) == (None, ENOUGH, False)
+    assert (rows.value, rows.baseline_count, rows.is_off) == (None, ENOUGH, False)
 
 
 def test_measures_that_are_null_in_the_baseline_do_not_count():
     (rows,) = compare(ROWS, {"rows": 5}, [*before(*[5] * ENOUGH), {}, {}])
-    assert (rows.known, rows.is_off) == (ENOUGH, False)
+    assert (rows.baseline_count, rows.is_off) == (ENOUGH, False)
 
 
 @each_case(

@@ -19,7 +19,7 @@ WITH_RATE = ("purchases", "num_purchases_per_day", "purchases_per_buyer", "excha
 
 def test_two_tables_of_one_pipeline_only_one_was_updated():
     found = due_of(SUMMARY, arrived(("purchases", "X")))
-    assert found.taken == ()
+    assert found.selected == ()
     assert found.slices == ()
     assert found.incomplete[0].missing == {feed("num_purchases_per_day")}
     assert found.incomplete[0].since == arrived(("purchases", "X"))[0].at
@@ -50,7 +50,7 @@ def test_the_update_did_not_write_anything_new_to_the_second_table_but_there_is_
 def test_the_update_failed_to_propagate_to_all_the_tables(on_incomplete):
     who = consumer("purchases", "num_purchases_per_day", pipelines=BOTH, on_incomplete=on_incomplete)
     failed = [("purchases", "X")]
-    assert not due_of(who, arrived(*failed)).taken
+    assert not due_of(who, arrived(*failed)).selected
     assert taken(due_of(who, arrived(*failed, ("num_purchases_per_day", "X")))) == ["X"]
 
 
@@ -73,7 +73,7 @@ def test_an_update_failed_and_a_later_one_succeeded_is_skipped_and_taken_when_it
 def test_an_update_failed_and_a_later_one_succeeded_blocks_until_it_is_mended():
     who = consumer("purchases", "num_purchases_per_day", pipelines=BOTH, on_incomplete="block")
     found = due_of(who, arrived(*FAILED_THEN_GOOD))
-    assert found.taken == ()
+    assert found.selected == ()
     assert found.waits
     mended = due_of(who, arrived(*FAILED_THEN_GOOD, ("num_purchases_per_day", "X")))
     assert taken(mended) == ["X", "Y"]
@@ -96,7 +96,7 @@ def test_the_source_now_updates_more_tables_for_the_same_correlation_id():
 
 def test_the_source_now_updates_fewer_tables_for_the_same_correlation_id():
     found = due_of(SUMMARY, arrived(("purchases", "X"), ("purchases", "Y"), ("purchases", "Z")))
-    assert found.taken == ()
+    assert found.selected == ()
     assert [each.missing for each in found.incomplete] == [{feed("num_purchases_per_day")}] * 3
 
 
@@ -105,7 +105,7 @@ def test_the_downstream_system_changes_its_upstream_dependencies():
     fewer = consumer("purchases", pipelines=BOTH)
     assert taken(due_of(fewer, events)) == ["X", "Y"]
     more = consumer("purchases", "num_purchases_per_day", "purchases_per_buyer", pipelines=ARTICLE)
-    assert due_of(more, events).taken == ()
+    assert due_of(more, events).selected == ()
 
 
 def test_several_pipelines_do_not_wait_for_each_other():
@@ -118,7 +118,7 @@ def test_wait_for_multiple_of_these_unrelated_tables_before_propagating_downstre
     who = consumer(*WITH_RATE, pipelines=ARTICLE, wait_for="all")
     whole = [("purchases", "X"), ("num_purchases_per_day", "X"), ("purchases_per_buyer", "X")]
     found = due_of(who, arrived(*whole))
-    assert found.taken == ()
+    assert found.selected == ()
     assert found.waits == "no complete update of exchange_rate"
     assert [each.correlation for each in found.later] == ["X"]
     assert taken(due_of(who, arrived(*whole, ("exchange_rate", "R")))) == ["X", "R"]
@@ -168,14 +168,14 @@ def test_a_slice_never_spans_what_is_not_taken():
 
 def test_a_table_that_publishes_twice_for_one_correlation_id_does_not_stand_for_another():
     found = due_of(SUMMARY, arrived(("purchases", "X"), ("purchases", "X")))
-    assert found.taken == ()
+    assert found.selected == ()
     whole = due_of(SUMMARY, arrived(("purchases", "X"), ("purchases", "X"), ("num_purchases_per_day", "X")))
     assert ranges(whole) == {"purchases": (None, 2), "num_purchases_per_day": (None, 3)}
 
 
 def test_a_very_first_correlation_id_that_is_partial_is_not_complete():
     """The article's `count == max(count)` takes it: nothing has more events yet."""
-    assert due_of(SUMMARY, arrived(("purchases", "very first"))).taken == ()
+    assert due_of(SUMMARY, arrived(("purchases", "very first"))).selected == ()
 
 
 def test_an_event_out_of_order_covers_what_lies_before_it():
@@ -187,14 +187,14 @@ def test_propagation_is_judged_for_each_partition():
     one = arrived(("purchases", "X"), ("num_purchases_per_day", "X"), key="2010-12-01")
     other = arrived(("purchases", "X"), key="2010-12-02")
     found = due_of(SUMMARY, one + other)
-    assert [each.partition_key for each in found.taken] == ["2010-12-01"]
+    assert [each.partition_key for each in found.selected] == ["2010-12-01"]
     assert str(found.incomplete[0]) == ("X of 2010-12-02 has not reached num_purchases_per_day (pipeline purchases)")
 
 
 def test_a_table_of_two_pipelines_is_served_by_the_one_that_is_complete():
     two = {"daily": ["a", "b"], "hourly": ["a", "c"]}
     found = due_of(consumer("a", "b", "c", pipelines=two), arrived(("a", "X"), ("c", "X")))
-    assert [each.pipeline for each in found.taken] == ["hourly"]
+    assert [each.pipeline for each in found.selected] == ["hourly"]
     assert found.incomplete == ()
 
 
@@ -206,7 +206,7 @@ def test_what_was_consumed_counts_for_completeness_and_is_not_read_again():
 
 def test_nothing_new_is_nothing_due():
     found = due_of(SUMMARY, [])
-    assert (found.taken, found.slices, found.waits) == ((), (), None)
+    assert (found.selected, found.slices, found.waits) == ((), (), None)
     assert due_of(consumer("a", "b", wait_for="all"), []).waits is None
 
 
@@ -263,7 +263,7 @@ TWICE = [("purchases", "X"), ("num_purchases_per_day", "X"), ("purchases", "X")]
 def test_a_propagation_that_begins_anew_is_a_new_one():
     events = arrived(*TWICE, ("num_purchases_per_day", "X"))
     found = due_of(SUMMARY, events[2:3], events[:3])
-    assert found.taken == ()
+    assert found.selected == ()
     assert [each.missing for each in found.incomplete] == [{feed("num_purchases_per_day")}]
     assert taken(due_of(SUMMARY, events[2:], events)) == ["X"]
 
@@ -283,7 +283,7 @@ def test_rounds_are_counted_for_each_pipeline_of_a_table():
     two = {"daily": ["a", "b"], "hourly": ["a", "c"]}
     who = consumer("a", "b", "c", pipelines=two)
     found = due_of(who, arrived(("a", "X"), ("c", "X"), ("a", "X")))
-    assert [(each.pipeline, len(each.events)) for each in found.taken] == [("hourly", 2)]
+    assert [(each.pipeline, len(each.events)) for each in found.selected] == [("hourly", 2)]
     assert [(each.pipeline, each.missing) for each in found.incomplete] == [("daily", {feed("b")})]
     assert due_of(who, arrived(("a", "X"), ("c", "X"), ("a", "X"), ("b", "X"))).incomplete == ()
 
@@ -312,7 +312,7 @@ def test_ten_thousand_events_are_judged_within_a_tick():
     who = consumer("a", "b", pipelines={"p": ["a", "b"]})
     events = arrived_at_once([f"X{number}" for number in range(5000)], "ab")
     began = process_time()
-    assert len(due_of(who, events).taken) == 5000
+    assert len(due_of(who, events).selected) == 5000
     assert process_time() - began < 2
 
 

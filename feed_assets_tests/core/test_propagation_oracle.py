@@ -37,9 +37,11 @@ def test_what_is_complete_is_what_the_oracle_says():
     for reported in histories():
         events = [event for event in arrived(*reported) if event.partition.feed != feed("c")]
         found = due_of(who, events)
-        complete = {(each.pipeline, each.correlation) for each in (*found.taken, *found.later)}
+        complete = {(each.pipeline, each.correlation) for each in (*found.selected, *found.later)}
         assert complete == oracle(needs, events), reported
-        assert {event for each in (*found.taken, *found.later, *found.incomplete) for event in each.events} == {*events}
+        assert {event for each in (*found.selected, *found.later, *found.incomplete) for event in each.events} == {
+            *events
+        }
         count += 1
     assert count > 10_000
 
@@ -54,7 +56,7 @@ def test_the_slices_of_one_run_after_another_are_every_event_once():
             found = due_of(who, left, every)
             assert found.slices
             within = [event for event in left if any(_holds(piece, event) for piece in found.slices)]
-            assert {event.correlation for event in within} == {each.correlation for each in found.taken}
+            assert {event.correlation for event in within} == {each.correlation for each in found.selected}
             covered += within
             left = [event for event in left if event not in within]
         assert sorted(event.sequence for event in covered) == [1, 2, 3, 4, 5, 6]

@@ -45,7 +45,7 @@ def found(before: dict, after: dict) -> Effect:
 
 def test_figures_come_first_and_one_that_is_not_known_any_more_last():
     effect = found({"clicks": 7.0, "spend": 1.5}, {"clicks": 8.0})
-    assert [row.what for row in effect.written] == ["clicks", "records", "bytes", "files", "spend"]
+    assert [row.label for row in effect.written] == ["clicks", "records", "bytes", "files", "spend"]
     assert effect.written[-1] == BeforeAfter("spend", 1.5, None)
 
 

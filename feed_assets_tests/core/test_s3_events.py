@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidNotification
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.s3_events import Told, partition_of, told
+from feed_assets.core.s3_events import Told, parse_objects, partition_of
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.s3_notifications import by_event_bridge, by_sns
 
@@ -31,7 +31,7 @@ AT = "20260101.000000"
     ],
 )
 def test_each_form_says_which_objects_it_is_about(body, keys):
-    assert told(body) == tuple(Told("b", key) for key in keys)
+    assert parse_objects(body) == tuple(Told("b", key) for key in keys)
 
 
 @each_case(
@@ -55,7 +55,7 @@ def test_each_form_says_which_objects_it_is_about(body, keys):
 )
 def test_what_s3_has_not_written_is_refused_with_its_beginning(body):
     with pytest.raises(InvalidNotification, match="expected a notification of S3") as refused:
-        told(body)
+        parse_objects(body)
     assert len(str(refused.value)) < 300
 
 

@@ -4,7 +4,7 @@ import re
 from time import process_time
 from traceback import format_exception
 
-from feed_assets.core.secrets import cause, has_secret, shown, without_secrets
+from feed_assets.core.secrets import cause, has_secret, masked, without_secrets
 from feed_assets_tests.support.each_case import each_case
 
 WITH_SECRETS = {
@@ -43,7 +43,7 @@ WITH_SECRETS = {
 
 @each_case("text", WITH_SECRETS)
 def test_a_secret_is_not_shown(text):
-    assert shown(text) == WITH_SECRETS[text]
+    assert masked(text) == WITH_SECRETS[text]
     assert has_secret(text)
 
 
@@ -62,7 +62,7 @@ def test_a_secret_is_not_shown(text):
     ],
 )
 def test_what_is_no_secret_stays(text):
-    assert shown(text) == text
+    assert masked(text) == text
     assert not has_secret(text)
 
 
@@ -77,7 +77,7 @@ SPEAKS = {
 
 @each_case(("url", "said"), SPEAKS)
 def test_what_a_driver_says_again_of_a_url_is_not_shown(url, said):
-    assert shown(said, url) == SPEAKS[url, said]
+    assert masked(said, url) == SPEAKS[url, said]
     assert cause(ValueError(said), url) is None
 
 
@@ -89,7 +89,7 @@ def test_a_cause_without_a_secret_is_kept():
 @each_case("piece", ["a.b_", "token.", "://a", "://a:@", "pass=\\", "'password':\"", "password ", "fs."])
 def test_a_long_text_takes_no_longer_than_its_length(piece):
     began = process_time()
-    shown(piece * (1_000_000 // len(piece)))
+    masked(piece * (1_000_000 // len(piece)))
     assert process_time() - began < 10
 
 

@@ -37,7 +37,7 @@ def test_a_reader_that_knows_nothing_needs_three_listings_and_one_read(long_feed
 def test_a_reader_with_a_known_position_needs_two_listings_and_one_read(long_feed, through, s3_proxy, behind):
     partition, ids = long_feed
     s3_proxy.begin()
-    assert require(latest(through, partition, known=ids[-behind])).id == ids[-1]
+    assert require(latest(through, partition, known_id=ids[-behind])).id == ids[-1]
     assert s3_proxy.asked == ["list", "get manifest", "list"]
 
 
@@ -46,7 +46,7 @@ def test_an_older_valid_one_is_found_from_a_known_one_that_is_no_longer_valid(lo
     manifest = f"{partition.path}/{ids[-1]}/_SUCCESS"
     direct.delete([manifest])
     s3_proxy.begin()
-    reading = latest(through, partition, known=ids[-1])
+    reading = latest(through, partition, known_id=ids[-1])
     direct.put(manifest, b"1")
     assert (require(reading).id, [skipped.id for skipped in reading.skipped]) == (ids[-2], [ids[-1]])
     assert s3_proxy.requests["list"] <= 5  # One of them asks what was pruned.

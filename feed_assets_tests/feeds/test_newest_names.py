@@ -76,13 +76,13 @@ def test_ids_that_run_ahead_of_the_clock_are_found():
 
 def test_a_known_update_is_where_the_first_request_begins():
     listing = Listing(names_of([300] * 1_000))
-    assert next(newest_first(listing.board, "p", known=listing.names[-4])) == listing.names[:-5:-1]
+    assert next(newest_first(listing.board, "p", known_id=listing.names[-4])) == listing.names[:-5:-1]
     assert listing.requests == 1
 
 
 def test_many_invalid_updates_are_passed_over_window_by_window():
     listing = Listing(names_of([300] * 1_000))
-    windows = newest_first(listing.board, "p", known=listing.names[-2])
+    windows = newest_first(listing.board, "p", known_id=listing.names[-2])
     next(windows), next(windows)
     requests = [0, *(listing.requests for _ in windows)]
     assert max(later - earlier for earlier, later in pairwise(requests[1:])) <= 4

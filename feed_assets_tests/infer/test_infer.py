@@ -96,7 +96,7 @@ def test_a_column_has_the_narrowest_type_that_all_its_texts_fit(tmp_path, values
 )
 def test_the_dialect_of_csv_is_that_of_the_files(tmp_path, data, given):
     found = inferred(tmp_path, {ONE: data})
-    assert found.sample.dialect.given == given
+    assert found.sample.dialect.non_defaults == given
     assert [*kinds(found).values()] == ["bigint", "string"]
 
 

@@ -178,7 +178,7 @@ class EventMachine(RuleBasedStateMachine):
     def decide(self, name) -> None:
         reader = self.readers.get(name)
         due = self._due(reader) if reader and not reader.is_paused else None
-        if reader and due and due.taken:
+        if reader and due and due.selected:
             waiting = self._waiting(reader)
             within = {each.sequence for each in waiting if any(_holds(piece, each) for piece in due.slices)}
             self._judge(reader, due, waiting, within)
@@ -329,7 +329,7 @@ class EventMachine(RuleBasedStateMachine):
         for each in waiting:
             if each.sequence in within and each.partition not in replaced and not _is_special(each):
                 assert _is_complete(reader.consumer, each, delivered.values()), f"{each} is not complete"
-        for taken in due.taken:
+        for taken in due.selected:
             assert {each.sequence for each in taken.events} <= within, "taken, and not in its slices"
 
     def _check_claim(self, reader, run, decided) -> None:

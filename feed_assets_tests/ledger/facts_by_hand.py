@@ -113,7 +113,7 @@ def _choices(connection: sa.Connection, held: Held, found: Facts, needs: Sequenc
             known = Inbox(
                 inputs=tuple(m for each in need.partitions for m in found.batches.get(each, (each,))),
                 events=events.get(need.output, ()),
-                seen=inbox.seen_by(connection, [need.consumer], events)[need.consumer.feed],
+                histories=inbox.seen_by(connection, [need.consumer], events)[need.consumer.feed],
                 tables=need.tables,
                 newest=found.newest,
                 consumed={pin.partition: pin for pin in found.outputs.get(need.output, Built()).consumed},

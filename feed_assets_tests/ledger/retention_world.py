@@ -106,7 +106,7 @@ class World:
         with self.ledger.read() as connection:
             due = due_of(connection, consumer).get("")
             newest = updates.newest(connection, [Partition(MID)]) if MID in consumer.tables else {}
-        if due is None or not due.taken:
+        if due is None or not due.selected:
             return None
         self.runs += 1
         run, new = f"run {self.runs}", update_id(self.now)

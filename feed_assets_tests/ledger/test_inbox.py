@@ -309,7 +309,7 @@ def test_an_event_that_is_not_delivered_has_not_come(ledger):
     """Else the next run would read half an update, and the one after it the other half."""
     record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger, [A])
-    assert due(ledger).taken == ()
+    assert due(ledger).selected == ()
     deliver(ledger)
     assert {each.partition.feed for each in due(ledger).slices} == {A, B}
 
@@ -342,7 +342,7 @@ def test_a_new_consumer_is_delivered_what_was_there_before_it(ledger):
     deliver(ledger, [A])
     take(ledger, ())
     deliver(ledger, [A, B])
-    assert [each.correlation for each in due(ledger).taken] == ["X"]
+    assert [each.correlation for each in due(ledger).selected] == ["X"]
 
 
 def test_what_is_due_is_found_by_seeks_whatever_the_history(sqlite_ledger):

@@ -50,7 +50,7 @@ def test_what_is_flagged_by_a_larger_window_of_a_region_names_it_up_to_the_whole
     fill(regions, "emea", REST)
     report_failed(regions, WindowAddress(FOO, "region=emea", "day", "2026-01-01"), "nulls", "half of them")
     said = "day 2026-01-01 in region=emea is invalid: nulls: half of them"
-    assert window_fact(regions, HOUR).said == f"is complete with issue: {said}"
+    assert window_fact(regions, HOUR).phrase == f"is complete with issue: {said}"
     assert [why(regions, at) for at in (HOUR, FIVE, FIVE_OF_EMEA)] == [said] * 3
 
 

@@ -18,7 +18,7 @@ from pydantic import Secret
 
 from feed_assets.core.errors import BlackboardRefused, QueueUnavailable
 from feed_assets.core.feeds import MANIFEST, Feed, Partition, update_id
-from feed_assets.core.s3_events import told as told_of
+from feed_assets.core.s3_events import parse_objects as told_of
 from feed_assets.core.setting_types import BlackboardLocation
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.queues import MESSAGES_PER_REQUEST, Queue, QueueMessage

@@ -12,7 +12,7 @@ from feed_assets.core.chunks import key_of
 from feed_assets.core.errors import InvalidEvent, InvalidNotification
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.core.s3_events import partition_of, told
+from feed_assets.core.s3_events import parse_objects, partition_of
 from feed_assets.kafka import avro, dialect, signals
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.messages import Message
@@ -161,7 +161,7 @@ BODIES = [
 @each_case("body", BODIES)
 def test_a_message_that_is_no_notification_is_refused_by_name(body):
     with pytest.raises(InvalidNotification):
-        told(body)
+        parse_objects(body)
 
 
 @each_case(
@@ -180,5 +180,5 @@ def test_a_message_that_is_no_notification_is_refused_by_name(body):
     ],
 )
 def test_a_notification_of_a_key_that_is_no_partitions_is_of_none(key):
-    (found,) = told(json.dumps(NOTIFICATION).replace("ads/20260101.000000/x", json.dumps(key)[1:-1]))
+    (found,) = parse_objects(json.dumps(NOTIFICATION).replace("ads/20260101.000000/x", json.dumps(key)[1:-1]))
     assert partition_of(found.key, {"ads": Feed.parse("ads")}) is None

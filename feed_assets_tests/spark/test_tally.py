@@ -63,7 +63,7 @@ def _tally(records, function):
 def test_where_every_record_flows_by_no_job_counts_them_again(spark, records, how):
     tally = _tally(records, WHOLE[how])
     assert tally.is_whole
-    assert tally.found == FOUND
+    assert tally.values == FOUND
 
 
 @pytest.mark.connect
@@ -71,7 +71,7 @@ def test_where_every_record_flows_by_no_job_counts_them_again(spark, records, ho
 def test_where_some_may_be_left_unread_all_are_counted_apart(spark, records, how):
     tally = _tally(records, IN_PART[how])
     assert not tally.is_whole
-    assert tally.found == FOUND
+    assert tally.values == FOUND
 
 
 @pytest.mark.connect
@@ -80,7 +80,7 @@ def test_an_action_of_the_function_itself_is_not_taken_for_the_write(records):
         frame.first()
         return frame
 
-    assert _tally(records, peeks).found == FOUND
+    assert _tally(records, peeks).values == FOUND
 
 
 @pytest.mark.connect
@@ -90,12 +90,12 @@ def test_an_error_that_the_function_catches_ends_no_count(records):
             frame.select("missing").collect()
         return frame
 
-    assert _tally(records, tries).found == FOUND
+    assert _tally(records, tries).values == FOUND
 
 
 @pytest.mark.connect
 def test_what_the_optimizer_removes_has_seen_nothing(records):
-    assert _tally(records, lambda frame: frame.where("1 = 0")).found == FOUND
+    assert _tally(records, lambda frame: frame.where("1 = 0")).values == FOUND
 
 
 def test_a_line_that_is_no_node_makes_no_plan_whole():

@@ -92,12 +92,12 @@ def play_seeds(name, seeds, new):
 
 def by_sets_of_tables(consumer, inbox):
     """The rule before lineage was asked: past events of an id count, and the newest stands for what is gone."""
-    tables = {key: {table for table, _ in reported} for key, reported in inbox.seen.items()}
+    tables = {key: {table for table, _ in reported} for key, reported in inbox.histories.items()}
     needed = consumer.needed.values()
     groups = {each: next(tables for tables in needed if each.feed in tables) for each in inbox.inputs}
     complete = [each for each in inbox.events if groups[each.partition] <= tables[each.correlation, each.partition.key]]
     rest = [each for each in inbox.events if each not in complete]
-    found = due(replace(consumer, pipelines={}), complete, inbox.seen)
+    found = due(replace(consumer, pipelines={}), complete, inbox.histories)
     slices = {each.partition: each.end for each in found.slices}
     pins = {each.partition: inbox.consumed.get(each.partition) for each in rest}
     for partition, end in slices.items():

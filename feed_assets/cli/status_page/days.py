@@ -62,7 +62,9 @@ def _cells(row: "GridRow", slots: Slots, links: Links) -> Iterator[str]:
 
 
 def _cell(cell: Cell, links: Links, extra_class: str) -> str:
-    key = f" {escape(cell.shown[0].partition.key)}" if cell.width >= NAMED_FROM and len(cell.shown) == 1 else ""
+    key = (
+        f" {escape(cell.partitions[0].partition.key)}" if cell.width >= NAMED_FROM and len(cell.partitions) == 1 else ""
+    )
     title, inner = links.cell(cell, f"{LEGEND[cell.state][0]}{key}")
     span = f" colspan={cell.width}" if cell.width > 1 else ""
     return f'<td class="cell {cell.state.name.lower()}{extra_class}"{span} {title}>{inner}</td>'

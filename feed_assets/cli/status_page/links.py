@@ -49,7 +49,7 @@ class Links:
 
     def cell(self, cell: Cell, text: str) -> tuple[str, str]:
         """Return the attributes of a cell, which say its class and what it is of, and its text with the link."""
-        worst = (each.partition for each in cell.shown if each.state is cell.state)
+        worst = (each.partition for each in cell.partitions if each.state is cell.state)
         anchor = next((self.anchors[at] for at in worst if at in self.anchors), None)
         inner = f"<a href=#{anchor}>{text}</a>" if anchor else text
         return f'title="{escape(_title(cell), quote=True)}"', inner
@@ -79,8 +79,8 @@ def filtered(row: "GridRow") -> str:
 
 def _title(cell: Cell) -> str:
     """Return the text of a cell that is pointed at: of several partitions how many are in the state that is shown."""
-    those = [each for each in cell.shown if each.state is cell.state]
+    those = [each for each in cell.partitions if each.state is cell.state]
     first = those[0]
     name = first.partition.key or str(first.partition.feed)
-    many = f"{len(those)} of {len(cell.shown)} " if len(cell.shown) > 1 else ""
+    many = f"{len(those)} of {len(cell.partitions)} " if len(cell.partitions) > 1 else ""
     return f"{name}: {many}{cell.state.value}{f': {first.why}' if first.why else ''}"

@@ -33,7 +33,7 @@ def _line(row: "GridRow", links: Links) -> str:
 
 def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
     """Yield the cells; one that does not follow the one before it stands apart."""
-    apart = [False, *(before.shown[0].end != after.shown[0].start for before, after in pairwise(strip))]
+    apart = [False, *(before.partitions[0].end != after.partitions[0].start for before, after in pairwise(strip))]
     for cell, is_apart in zip(strip, apart, strict=True):
         title, inner = links.cell(cell, LEGEND[cell.state][0])
         name = f"cell {cell.state.name.lower()}{' apart' * is_apart}"

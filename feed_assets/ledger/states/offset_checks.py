@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import INGESTED
 from feed_assets.core.feeds import Feed
-from feed_assets.core.offsets import OffsetProblems, Range, Steps, by_window, compared, hull_of, joined, whole
+from feed_assets.core.offsets import OffsetProblems, Range, Steps, by_window, common_ranges, compared, hull_of, joined
 from feed_assets.core.reports import windows_of
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
@@ -121,7 +121,7 @@ def _covered(changes: Iterable[OffsetChange]) -> dict[_Line, Steps]:
     """Return the steps by which parts hold more, or less, of each partition."""
     steps_by_line: dict[_Line, Steps] = {}
     for each in changes:
-        for partition, added in whole(each.offsets).items() if each.tier == INGESTED else ():
+        for partition, added in common_ranges(each.offsets).items() if each.tier == INGESTED else ():
             steps_by_line.setdefault((each.sub_partition, partition), Steps()).add(added, each.sign)
     return steps_by_line
 

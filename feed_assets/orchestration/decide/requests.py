@@ -10,7 +10,7 @@ import dagster as dg
 from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.plans import choose
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import State, Verdict
@@ -75,7 +75,7 @@ def queued(graph: Graph, instance: dg.DagsterInstance, output: Partition) -> lis
 
 def _pools(run: dg.DagsterRun) -> str:
     pools = run.run_op_concurrency.all_pools if run.run_op_concurrency else ()
-    return f", and needs a place in the pool {some(sorted(pools), NAMED)}" if pools else ""
+    return f", and needs a place in the pool {shortened(sorted(pools), NAMED)}" if pools else ""
 
 
 def requests_for(
@@ -156,5 +156,8 @@ def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str
 def _tags_of(due: Due) -> dict[str, str]:
     """Return tags that name what a run consumes, a few of many, for people who search the UI."""
     slices = [f"{each.partition} ({in_words(each.start)}, {in_words(each.end)}]" for each in due.slices]
-    tags = {"feed_assets/correlation": some(due.correlations, NAMED), "feed_assets/slices": some(slices, NAMED)}
+    tags = {
+        "feed_assets/correlation": shortened(due.correlations, NAMED),
+        "feed_assets/slices": shortened(slices, NAMED),
+    }
     return {name: value for name, value in tags.items() if value}

@@ -12,7 +12,7 @@ from feed_assets.core.events import Operation, encoded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, Kind, Plan, RunSpec
 from feed_assets.core.readiness import Need, Verdict
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.slices import Slice
 from feed_assets.orchestration.decide.nodes import Node
 
@@ -102,7 +102,7 @@ def _kind(config: RunConfig) -> Kind:
 def parameters_of(config: RunConfig) -> str | None:
     """Return a run's configuration as JSON to be kept, without defaults; None if it has only defaults."""
     parameters = config.model_dump(mode="json", exclude_defaults=True)
-    return shown(json.dumps(parameters, sort_keys=True)) if parameters else None
+    return masked(json.dumps(parameters, sort_keys=True)) if parameters else None
 
 
 def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from itertools import product
 import dagster as dg
 
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import (
     Existence,
@@ -129,4 +129,4 @@ def _nearest(definition: dg.PartitionsDefinition[str], key: str) -> str:
         return expected if first else "none exists yet"
     keys = definition.get_partition_keys()
     like = get_close_matches(key, keys, NEAREST)
-    return f"expected {some(like or keys, NEAREST)} in place of {key!r}" if keys else "none exists yet"
+    return f"expected {shortened(like or keys, NEAREST)} in place of {key!r}" if keys else "none exists yet"

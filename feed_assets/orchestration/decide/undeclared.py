@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import subscriptions, updates
@@ -80,5 +80,5 @@ def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
         strange = unknown_partitions(node, keys, now)
         late = [at for at in strange if not is_before_the_first(node.partitions_def, at.key)]
         if late:
-            reasons[str(node.feed)] = f"nobody reads {some([*map(str, late)], NAMED)}: {strange[late[0]]}"
+            reasons[str(node.feed)] = f"nobody reads {shortened([*map(str, late)], NAMED)}: {strange[late[0]]}"
     return reasons

@@ -8,7 +8,7 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed, check_segment
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.orchestration.declare.declarations import (
     KEY,
@@ -136,7 +136,7 @@ def _values(name: str, first: Mapping[str, Any], again: Mapping[str, Any], at: s
     both = [first.get(name), again.get(name)]
     if not all(isinstance(each, str | bool | None) for each in both):
         return f" from what is at {at}:"
-    one, other = [shown(repr(each)) if each is not None else "not given" for each in both]
+    one, other = [masked(repr(each)) if each is not None else "not given" for each in both]
     return f": {name} is {one} ({at}) and {other},"
 
 

@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 
 import dagster as dg
 
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.slices import SliceReader
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.services import spark_maker
@@ -53,7 +53,7 @@ def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Setti
     if settings.spark_remote:
         return settings.spark_remote.get_secret_value().partition("/;")[0].rstrip("/")
     conf = settings.spark_conf.get_secret_value() | settings.profile(run.tags.get(SPARK_PROFILE))
-    return shown(conf.get("spark.master", settings.spark_master))
+    return masked(conf.get("spark.master", settings.spark_master))
 
 
 def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> Callable[[], Maker]:

@@ -10,7 +10,7 @@ from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition
 from feed_assets.core.markdown import as_text, table
 from feed_assets.core.pins import Pin
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.runs.maker import Output
 from feed_assets.settings import settings
 
@@ -27,7 +27,7 @@ PageOf = Callable[[Partition], str]
 def url_of(partition: Partition, update_id: str = "", blackboard: str | None = None) -> dg.UrlMetadataValue:
     """Return the URL of an update, or of a partition, on our blackboard or that of others with this name."""
     path = "/".join([partition.path, update_id] if update_id else [partition.path])
-    return dg.MetadataValue.url(f"{shown(settings().place(blackboard).url).rstrip('/')}/{quote(path, safe='/~=@:')}")
+    return dg.MetadataValue.url(f"{masked(settings().place(blackboard).url).rstrip('/')}/{quote(path, safe='/~=@:')}")
 
 
 def inputs_of(pins: Sequence[Pin], page_of: PageOf) -> dg.MarkdownMetadataValue:

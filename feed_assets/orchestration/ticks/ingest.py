@@ -10,7 +10,7 @@ from feed_assets.core.errors import InvalidEvent, SourceBusy
 from feed_assets.core.events import Rejected, WriteEvent, check_ahead
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.limits import as_text
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED
 from feed_assets.ledger import event_rejects, event_store
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
@@ -152,7 +152,7 @@ def _names(source: EventSource, number: int) -> tuple[str, str]:
 
 def _waits_for(unborn: Collection[str]) -> str:
     """Return why nothing is recorded: consumers would get later events before those of an absent partition."""
-    named = some(sorted(unborn), NAMED)
+    named = shortened(sorted(unborn), NAMED)
     return f"Dagster does not have {named} as partitions yet: the next tick of the sensor finds them there"
 
 

@@ -8,9 +8,9 @@ import dagster as dg
 
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent, decode
 from feed_assets.core.isolation import failing_alone
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED
-from feed_assets.core.secrets import shown
+from feed_assets.core.secrets import masked
 from feed_assets.core.setting_types import GLUE, KAFKA, LINEAGE
 from feed_assets.kafka import check_installed
 from feed_assets.ledger import closures, event_store, subscriptions
@@ -54,15 +54,15 @@ def publish_events(
     """Publish to every sink what it lacks, until the time is over, and return the problems by sink."""
     problems: dict[str, str] = {}
     for url in (each.get_secret_value() for each in settings().events_to):
-        with failing_alone(problems, shown(url)):
+        with failing_alone(problems, masked(url)):
             opened = next((each for start, each in _BY_START.items() if url.startswith(start)), _events)
             outlet = opened(url, services, graph, instance)
-            with failing_alone(problems, shown(url)):
+            with failing_alone(problems, masked(url)):
                 _publish_pipelines(outlet.sink, graph, services)
             if foreign := _publish(services, outlet, out_of_time):
-                problems[shown(url)] = (
-                    f"{some(foreign, NAMED)} not written by us, and left as found. Our events are beside it, and who "
-                    "reads the files by name may have passed them over: remove it, and let nobody else write there."
+                problems[masked(url)] = (
+                    f"{shortened(foreign, NAMED)} not written by us, and left as found. Our events are beside it, and "
+                    "who reads the files by name may have passed them over: remove it, and let nobody else write there."
                 )
     return problems
 
@@ -126,7 +126,7 @@ _BY_START: Mapping[str, Callable[..., _Outlet[Any]]] = {LINEAGE: _lineage, GLUE:
 
 
 def _name(url: str) -> str:
-    return f"published to {shown(url)}"
+    return f"published to {masked(url)}"
 
 
 def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:

@@ -7,7 +7,7 @@ from functools import partial
 from filelock import FileLock, Timeout
 
 from feed_assets.core.isolation import failing_alone
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.pulls import Pull
 from feed_assets.core.readiness import NAMED
 from feed_assets.home import OWNED, home
@@ -37,7 +37,7 @@ def pull_files(tick: Tick, out_of_time: OutOfTime) -> None:
     with tick.ledger.read() as connection:
         wrong = intake_files.wrong(connection, since)
     for feed, files in wrong.items():
-        reasons = some([f"{each.file.key}: {each.reason}" for each in files], NAMED)
+        reasons = shortened([f"{each.file.key}: {each.reason}" for each in files], NAMED)
         tick.problems.setdefault(str(feed), f"not pulled: {reasons}. Ask the partner.")
 
 

@@ -6,7 +6,7 @@ import dagster as dg
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.ledger import quality
 from feed_assets.ledger.quality import CheckState
 from feed_assets.ledger.status_facts import Stale, stale
@@ -38,7 +38,7 @@ def stale_states(
 
 def _state(partitions: Sequence[Stale]) -> CheckState:
     """Return the state by names alone: it is reported again when they change, not when a figure of a reason does."""
-    named = some([each.partition.key or "it" for each in partitions], NAMED)
+    named = shortened([each.partition.key or "it" for each in partitions], NAMED)
     feed, is_one = partitions[0].partition.feed, len(partitions) == 1
     summary = f"{len(partitions)} partition{'s' * (not is_one)} {'is' if is_one else 'are'} out of date"
     return CheckState(quality.WARNED, f"{summary}: {named}. See `feed-assets status --stale --dataset {feed}`.")

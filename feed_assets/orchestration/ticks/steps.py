@@ -1,7 +1,7 @@
 """The steps of ticks. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
 
 from feed_assets.core.isolation import failing_alone
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED, State
 from feed_assets.ledger.states.folding import fold
 from feed_assets.ledger.states.window_queries import declare
@@ -52,7 +52,7 @@ def _verify(tick: Tick, out_of_time: OutOfTime) -> None:
         for feed, why in verified.problems.items():
             tick.context.log.warning(f"{feed}: {why}")
     for feed in {gone.partition.feed for gone in verified.gone}:
-        tick.problems[str(feed)] = some([str(gone) for gone in verified.gone if gone.partition.feed == feed], NAMED)
+        tick.problems[str(feed)] = shortened([str(gone) for gone in verified.gone if gone.partition.feed == feed], NAMED)
 
 
 def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
@@ -62,7 +62,7 @@ def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
     tick.is_complete &= ingested.is_complete
     tick.problems |= ingested.problems
     if source.parts and len(ingested.problems) == len(source.parts):
-        tick.unreadable = some([f"{part}: {why}" for part, why in ingested.problems.items()], NAMED)
+        tick.unreadable = shortened([f"{part}: {why}" for part, why in ingested.problems.items()], NAMED)
     for part, why in ingested.waits.items():
         tick.context.log.warning(f"{part}: {why}")
     if ingested.rejected:

@@ -17,7 +17,7 @@ import dagster as dg
 
 from feed_assets.core.errors import LedgerUnavailable, SourceUnavailable, in_short
 from feed_assets.core.feeds import Partition
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED, WAITING, Verdict
 from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
@@ -160,7 +160,7 @@ class Tick:
         waiting = [verdict for _, verdict in self.decided if verdict.state in WAITING]
         if not waiting:
             return "Nothing new is to be run. `feed-assets explain` says what waits, and why."
-        first = some([f"{each.output} {each.state.value}: {each.reason}" for each in waiting], NAMED)
+        first = shortened([f"{each.output} {each.state.value}: {each.reason}" for each in waiting], NAMED)
         return f"{len(waiting)} of {len(self.decided)} that were decided about now wait: {first}"
 
     @cached_property

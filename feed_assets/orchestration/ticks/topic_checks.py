@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from feed_assets.core.errors import SourceBusy
 from feed_assets.core.isolation import failing_alone
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED
 from feed_assets.kafka import check_installed
 from feed_assets.ledger import alerts
@@ -164,9 +164,9 @@ def _unloaded(loaded: LoadedTopic, most: int, states_of: StatesOf) -> str:
     if not lagging:
         return ""
     return (
-        f"messages without a row: {some(lagging, NAMED)}. Expected at most {most:,} of a partition (lag). Look whether "
-        f"`feed-assets warehouse load {loaded.warehouse}` runs; `feed-assets warehouse state {loaded.warehouse}` says "
-        "how far it is."
+        f"messages without a row: {shortened(lagging, NAMED)}. Expected at most {most:,} of a partition (lag). Look "
+        f"whether `feed-assets warehouse load {loaded.warehouse}` runs; `feed-assets warehouse state "
+        f"{loaded.warehouse}` says how far it is."
     )
 
 
@@ -180,7 +180,7 @@ def _behind(name: str, most: int) -> str:
     if not lagging:
         return ""
     return (
-        f"messages without a chunk: {some(lagging, NAMED)}. Expected at most {most:,} of a partition (lag). Look "
+        f"messages without a chunk: {shortened(lagging, NAMED)}. Expected at most {most:,} of a partition (lag). Look "
         f"whether `feed-assets connector run` runs; `feed-assets kafka lag {name}` says how far it is."
     )
 
