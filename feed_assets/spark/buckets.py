@@ -50,7 +50,7 @@ def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
 
 
 def _bucket(prefix: str, place: BlackboardLocation, own_endpoint: str | None) -> dict[str, str]:
-    """Return the options of one bucket. AWS's own are set only if `own_endpoint` is another one."""
+    """Return the options of one bucket. AWS's own are set only if our own blackboard has an endpoint."""
     values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if own_endpoint else {}
     values |= at_endpoint(prefix, place.endpoint) if place.endpoint else {}
     if place.profile:

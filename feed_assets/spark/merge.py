@@ -135,8 +135,8 @@ def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None
     for argument, frame in (("previous", previous), ("new", new), ("deletes", deletes)):
         if not isinstance(frame, DataFrame) and (frame is not None or argument == "new"):
             raise InvalidDefinition(
-                f"merge_by_key: {argument} is {frame if frame is None else type(frame).__name__}: expected a DataFrame. "
-                "The order is merge_by_key(previous, new, key)."
+                f"merge_by_key: {argument} is {frame if frame is None else type(frame).__name__}: expected a "
+                "DataFrame. The order is merge_by_key(previous, new, key)."
             )
     for argument, frame in (("new", new), ("deletes", deletes)):
         if frame is not None and (missing := [name for name in named if name not in frame.columns]):
@@ -148,8 +148,8 @@ def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None
     gone = {name: dtype for name, dtype in deletes.dtypes if name in named} if deletes is not None else {}
     if gone and (differences := _differences({name: new_types[name] for name in named}, "new", gone, "deleted")):
         raise InvalidDefinition(
-            f"merge_by_key: the columns of deletes have other types than those of the increment ({differences}): expected "
-            "the same. Cast them."
+            f"merge_by_key: the columns of deletes have other types than those of the increment ({differences}): "
+            "expected the same. Cast them."
         )
     if previous is not None and (differences := _differences(dict(previous.dtypes), "there", new_types, "new")):
         raise InvalidDefinition(

@@ -63,7 +63,7 @@ def rows_of(
     file: Column,
     extra: Sequence[Column] = (),
 ) -> DataFrame:
-    """Return the columns of `schema`, NULL where a file lacks one, and `extra` of each row. `file` is the file's key."""
+    """Return the columns of `schema`, NULL where a file lacks one, and `extra` of each row. `file` is its key."""
     alike: dict[tuple[Stored, ...], list[str]] = {}
     for key, each in columns.items():
         alike.setdefault(tuple(_stored(each, schema)), []).append(paths[key])
