@@ -259,5 +259,9 @@ def _check_known(ledger: "Ledger", tables: "Sequence[Feed]") -> None:
     for table in tables:
         if str(table) not in heard_of:
             near = get_close_matches(str(table), sorted(known_names), 1)
-            hint = f"is {near[0]} meant?" if near else f"it has events of {shortened(known_names, NAMED) or 'no table yet'}."
+            hint = (
+                f"is {near[0]} meant?"
+                if near
+                else f"it has events of {shortened(known_names, NAMED) or 'no table yet'}."
+            )
             raise InvalidName(f"the ledger has never heard of {table}: {hint} Correct the name.")

@@ -87,7 +87,7 @@ class S3Pages:
             place = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _list(self, **request: str) -> dict[str, Any]:
-        return self._answer("list_objects_v2", **wanted)
+        return self._answer("list_objects_v2", **request)
 
     def object(self, key: str, span: str | None) -> dict[str, Any]:
         """Return S3's answer with an object, or a range of its bytes; its body is read later."""
@@ -104,7 +104,7 @@ class S3Pages:
         """Return an answer of S3. Raise FileNotFoundError if there is no such object, else OSError with S3's code."""
         client = self._client()
         try:
-            return getattr(client, request)(**request)
+            return getattr(client, request)(**wanted)
         except (BotoCoreError, ClientError, ResponseParserError, ValueError) as error:  # The latter of odd headers.
             response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have None.
             code = response.get("Error", {}).get("Code", "none")

@@ -89,8 +89,8 @@ def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
     except (exc.SQLAlchemyError, ImportError) as error:
         message = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
         raise kind(
-            f"{masked(url)}: {masked(message, url)}. Expected a database that answers at this SQLAlchemy URL, its driver "
-            "installed. Correct the URL or the database, then try again."
+            f"{masked(url)}: {masked(message, url)}. Expected a database that answers at this SQLAlchemy URL, its "
+            "driver installed. Correct the URL or the database, then try again."
         ) from cause(error, url)
 
 

@@ -95,7 +95,7 @@ def test_a_missing_extra_names_the_warehouse(monkeypatch):
 
 
 def test_what_a_client_hears_is_said_once_a_minute(capsys, monkeypatch):
-    monkeypatch.setattr(clients, "_said", {})
+    monkeypatch.setattr(clients, "_last_logged", {})
     for _ in range(3):
         clients.say_heard(KafkaError(KafkaError._TRANSPORT))
     clients.say_heard(KafkaError(KafkaError._RESOLVE))

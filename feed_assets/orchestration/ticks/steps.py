@@ -52,7 +52,9 @@ def _verify(tick: Tick, out_of_time: OutOfTime) -> None:
         for feed, why in verified.problems.items():
             tick.context.log.warning(f"{feed}: {why}")
     for feed in {gone.partition.feed for gone in verified.gone}:
-        tick.problems[str(feed)] = shortened([str(gone) for gone in verified.gone if gone.partition.feed == feed], NAMED)
+        tick.problems[str(feed)] = shortened(
+            [str(gone) for gone in verified.gone if gone.partition.feed == feed], NAMED
+        )
 
 
 def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
