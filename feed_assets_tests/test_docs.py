@@ -179,7 +179,7 @@ def test_lines_are_not_too_long(name):
 
 def test_the_title_of_a_decision_begins_with_its_number():
     titles = {name: TEXTS[name].partition("\n")[0] for name in TEXTS if re.match(r"docs/decisions/\d{4}-", name)}
-    assert len(titles) > 100
+    assert len(titles) > 50
     numbers = {name: int(name.rpartition("/")[2][:4]) for name in titles}
     assert {name: title for name, title in titles.items() if not title.startswith(f"# {numbers[name]}. ")} == {}
 

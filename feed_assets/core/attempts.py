@@ -30,7 +30,7 @@ NO_ATTEMPT: tuple[type[Exception], ...] = (
 
 
 LASTING: tuple[type[Exception], ...] = (FunctionWrong, InvalidDefinition, NotAsDeclared)
-"""Mistakes in code, declaration or data that stay until somebody changes one of them (ADR 119)."""
+"""Mistakes in code, declaration or data that stay until somebody changes one of them (ADR 39)."""
 
 
 OF_ITS_OWN = (Exception, SystemExit)

@@ -259,7 +259,7 @@ def parse_manifest(content: bytes) -> int | str:
     """Return the count that a manifest holds, or the reason in words why it is no manifest.
 
     The form is strict on purpose: `int()` would take `+3`, `1_0`, ` 3` and Arabic digits. One newline at the end is
-    allowed because a shell's `echo` adds it (ADR 114).
+    allowed because a shell's `echo` adds it (ADR 14).
     """
     if not content:
         return "its manifest is empty"

@@ -1,6 +1,6 @@
 """Schemas of feeds: columns as Spark's DDL has them, read without Spark, which would take seconds.
 
-They have names, types, `NOT NULL` and `COMMENT` (docs/decisions/0037-schemas-are-read-without-spark.md). A test
+They have names, types, `NOT NULL` and `COMMENT` (ADR 25). A test
 compares the results with those of Spark's own parser.
 """
 

@@ -1,4 +1,4 @@
-"""Reads from a bucket of others, by boto3: obstore would follow a redirect, and send our session token along (ADR 138).
+"""Reads from a bucket of others, by boto3: obstore would follow a redirect, and send our session token along (ADR 68).
 
 Whoever runs such a store decides what it answers: bytes without end, or one a second. Each body ends with the size that
 was announced, and has a time to arrive.

@@ -97,7 +97,7 @@ def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager
         version="1",
         lifespan=lifespan,
         redirect_slashes=False,
-        docs_url=None,  # FastAPI's own pages load their scripts from a CDN (ADR 75).
+        docs_url=None,  # FastAPI's own pages load their scripts from a CDN (ADR 55).
         redoc_url=None,
     )
     responses: dict[int | str, dict[str, Any]] = {status: {"description": text} for status, text in _SAID.items()}

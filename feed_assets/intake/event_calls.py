@@ -1,6 +1,6 @@
 """Calls by other teams: they send write events of their tables, or request a look at one of their feeds.
 
-There is no wake beside the log: what is recorded here is a change, and ticks listen for that (ADR 58).
+There is no wake beside the log: what is recorded here is a change, and ticks listen for that (ADR 102).
 """
 
 import asyncio

@@ -32,7 +32,7 @@ def placed(context: dg.ComponentLoadContext) -> Generator[None]:
 
 
 class DeclaredComponent(dg.Component, dg.Model):
-    """A component whose attributes are arguments of Python's declarations, dataclasses among them (ADR 57)."""
+    """A component whose attributes are arguments of Python's declarations, dataclasses among them (ADR 24)."""
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
