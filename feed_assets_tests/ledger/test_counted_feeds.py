@@ -241,8 +241,8 @@ class Dying(Ledger):
             yield connection
 
     def _live(self, what: str) -> None:
-        self.selected.append(what)
-        if len(self.selected) > self.lives:
+        self.taken.append(what)
+        if len(self.taken) > self.lives:
             raise Killed
 
 
@@ -266,7 +266,7 @@ def test_killed_between_the_reports_and_its_subscription_it_reports_equal_ones_a
     dying = Dying(ledger, 5)
     with pytest.raises(Killed):
         count(dying, OURS, NOW, lambda: False)
-    assert dying.selected[-1] == "changes"
+    assert dying.taken[-1] == "changes"
     assert parts(ledger) == {EFFECT.key: {0: 10}}
     before = position(ledger)
     assert counted(ledger)
