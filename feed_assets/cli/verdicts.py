@@ -70,7 +70,7 @@ class IncompleteView(View):
 class DueView(View):
     """The propagations that the next run takes, and those that are left."""
 
-    takes: Correlations = Field(validation_alias="taken")
+    takes: Correlations = Field(validation_alias="selected")
     slices: tuple[SliceView, ...]
     later: Correlations
     incomplete: Annotated[
@@ -191,7 +191,7 @@ class LateView(View):
 class ComparedView(View):
     """A number of a partition before and after it was made again; None where it is not known."""
 
-    what: str
+    what: str = Field(validation_alias="label")
     before: Annotated[float | None, Number]
     after: Annotated[float | None, Number]
     change: str
