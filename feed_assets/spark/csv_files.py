@@ -18,12 +18,10 @@ from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.spark.csv_records import Grammar
 from feed_assets.spark.parse import SCHEMAS, complaint, form_of, missing, value
 from feed_assets.spark.tasks import in_one_task
-from feed_assets.spark.urls import NO_PATTERN
 
 LineEnd = Literal["\n", "\r"]
 
 _OPTIONS: dict[str, bool | str] = {
-    **NO_PATTERN,
     "enforceSchema": True,  # headers are compared before: the schema has more columns than they have
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "_corrupt",

@@ -15,7 +15,6 @@ from feed_assets.core.feeds import File
 from feed_assets.core.packed import FORMS, ending_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.text_files import AT_A_TIME, first_part
-from feed_assets.spark.urls import NO_PATTERN
 
 
 class _Unpacker(Protocol):
@@ -96,7 +95,7 @@ def _first_line(spark: SparkSession, path: str) -> bytes:
 
     If a CR is within it, whether LF follows is unknown: the file's records may end with CR alone.
     """
-    lines = spark.read.options(lineSep="\n", **NO_PATTERN).text(path).where("value != ''")
+    lines = spark.read.option("lineSep", "\n").text(path).where("value != ''")
     begins = sf.substring("value", 1, HEAD_BYTES).alias("value")
     text = "".join(row.value for row in lines.select(begins).head(1))
     return (text if "\r" in text.rstrip("\r") else f"{text}\n").encode()

@@ -23,7 +23,7 @@ from feed_assets.spark.plain_json import order_of
 from feed_assets.spark.row_counts import check_counts
 from feed_assets.spark.spark_errors import reading
 from feed_assets.spark.tasks import LEAST_SPLIT, in_one_task
-from feed_assets.spark.urls import spark_path
+from feed_assets.spark.urls import escaped, spark_path
 
 if TYPE_CHECKING:
     from feed_assets.feeds.parquet_columns import FileColumns
@@ -54,7 +54,7 @@ def read(
     if unknown := sorted(set(required) - set(declared.fieldNames())):
         raise InvalidDefinition(f"required columns {unknown} are not in the schema ({schema}).")
     keys = _keys(updates, format)
-    paths = {key: spark_path(board.url, key) for key in keys}
+    paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     files = {file.key: file for update in updates for file in update.files}
     # The key of a single file is known: Spark adds no URL to each row. With several it is made of the URL where used.
     file = (sf.lit(keys[0]) if len(keys) == 1 else sf.col(_URL)).alias("_file")
@@ -87,7 +87,7 @@ def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: Str
 
     Without a schema Spark takes it from one footer: all parts of such an update are one job's, and alike.
     """
-    paths = [spark_path(board.url, key) for key in _keys([update], "parquet")]
+    paths = [escaped(spark_path(board.url, key)) for key in _keys([update], "parquet")]
     with reading([update]):
         reader = spark.read.options(**OPTIONS)
         rows = (reader.schema(schema) if schema else reader).parquet(*paths)
@@ -97,7 +97,7 @@ def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: Str
 def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update], schema: Any) -> DataFrame:
     """Return the columns of a `pyarrow.Schema` of Parquet updates, NULL where a part lacks one; nothing is tagged."""
     keys = _keys(updates, "parquet")
-    paths = {key: spark_path(board.url, key) for key in keys}
+    paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     columns = columns_of(board, updates)
     types = {name: kind for each in columns.values() for name, kind in types_of(each).items()}
     struct = StructType([StructField(name, types[name]) for name in schema.names])

@@ -24,9 +24,8 @@ from pyspark.sql import types as st
 from feed_assets.core.message_words import with_article
 from feed_assets.spark import plain_json
 from feed_assets.spark.parse import collected, complaint, missing, once, value
-from feed_assets.spark.urls import NO_PATTERN
 
-_OPTIONS = {**NO_PATTERN, "lineSep": "\n", "ignoreCorruptFiles": False, "ignoreMissingFiles": False}
+_OPTIONS: dict[str, bool | str] = {"lineSep": "\n", "ignoreCorruptFiles": False, "ignoreMissingFiles": False}
 _EXACT = "BIGINT|DECIMAL.*"
 _KINDS: dict[type[st.DataType], str] = {
     st.StringType: "STRING",

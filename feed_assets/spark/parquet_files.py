@@ -17,13 +17,11 @@ from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.spark.checksums import VERIFIED
 from feed_assets.spark.parse import EXACT_JSON, collected, column, missing
 from feed_assets.spark.spark_values import Stored, spark_type
-from feed_assets.spark.urls import NO_PATTERN
 
 if TYPE_CHECKING:
     from feed_assets.feeds.parquet_columns import FileColumns
 
 OPTIONS: dict[str, bool | str] = {
-    **NO_PATTERN,
     "mergeSchema": False,
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,

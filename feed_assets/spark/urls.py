@@ -1,15 +1,13 @@
 """Paths by which Spark (Hadoop) finds an object, from a blackboard's URL and the object's key."""
 
+import re
 from urllib.parse import urlsplit
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.feeds.stores import local_root
 
-NO_PATTERN: dict[str, bool | str] = {"__globPaths__": "false"}
-"""Option of a reader whose paths are names, also with `[`, `{` or `*`. Spark's own readers of streams set it.
-
-An escaped name would still be a pattern, in which Hadoop takes what stands before a colon for a scheme.
-"""
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+_SCHEME = re.compile(r"^[a-z0-9]+://")
 
 
 def spark_path(board_url: str, key: str) -> str:
@@ -20,6 +18,19 @@ def spark_path(board_url: str, key: str) -> str:
     """
     root = _root(board_url)
     return f"{root}/{key}" if key else root
+
+
+def escaped(path: str) -> str:
+    """Return a path for a reader: Spark takes each one as a glob pattern, so `[`, `{`, `*` and the like are escaped.
+
+    Raise InvalidName for one with a colon beside them: in a pattern Hadoop takes what stands before it for a scheme.
+    """
+    if _GLOB.search(path) and ":" in _SCHEME.sub("", path):
+        raise InvalidName(
+            f"{path} has ':' and a character of patterns ([ ] {{ }} * ? \\), and Hadoop opens no such file. "
+            "Expected one of the two at most. Publish the part under a name without the latter."
+        )
+    return _GLOB.sub(r"\\\1", path)
 
 
 def _root(url: str) -> str:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as sf
 
 from feed_assets.spark.input_frames import ddl, read
 from feed_assets.spark.parse import column
-from feed_assets.spark.urls import spark_path
+from feed_assets.spark.urls import escaped, spark_path
 from feed_assets_tests.spark.strictly import read_strictly
 from feed_assets_tests.support.spark_updates import put_update
 
@@ -145,7 +145,7 @@ def _told(frame: DataFrame, kinds: dict[str, str]) -> list[tuple[object, ...]]:
 def _both(spark, board, content: str, kinds: dict[str, str], required: list[str]):
     update = put_update(board, {"part.csv": content.encode(errors="surrogateescape")})
     schema = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
-    paths = [spark_path(board.url, file.key) for file in update.files]
+    paths = [escaped(spark_path(board.url, file.key)) for file in update.files]
     found = read(spark, board, [update], "csv", schema, required=required)
     expected = read_strictly(spark, paths, ddl(spark, schema), required)
     return _told(found, kinds), _told(expected, kinds)

@@ -1,7 +1,7 @@
 import pytest
 
 from feed_assets.core.errors import InvalidName
-from feed_assets.spark.urls import spark_path
+from feed_assets.spark.urls import escaped, spark_path
 from feed_assets_tests.support.each_case import each_case
 
 
@@ -26,3 +26,14 @@ def test_a_key_of_a_blackboard_is_a_path_of_spark(url, key, path):
 def test_what_only_this_process_sees_has_no_path():
     with pytest.raises(InvalidName, match=r"memory://.*use a file:// URL"):
         spark_path("memory://", "x")
+
+
+def test_glob_characters_are_escaped_and_nothing_else():
+    assert escaped(r"s3a://b/a[1]{2}*?\x +%20é#1") == r"s3a://b/a\[1\]\{2\}\*\?\\x +%20é#1"
+    assert escaped("file:///lake/2026-01-01-10:00/a.csv") == "file:///lake/2026-01-01-10:00/a.csv"
+
+
+@each_case("path", ["file:///lake/2026-01-01-10:00/a[1].csv", "s3a://b/a*:b.csv"])
+def test_pattern_signs_beside_a_colon_are_refused_as_hadoop_opens_no_such_file(path):
+    with pytest.raises(InvalidName, match="has ':' and a character of patterns"):
+        escaped(path)
