@@ -9,14 +9,25 @@ from datetime import datetime
 from typing import NamedTuple
 
 from feed_assets.core.sql_text import literal
+from feed_assets.warehouse import loader_tables
 from feed_assets.warehouse.engines import Connection, Engine
+from feed_assets.warehouse.loader_tables import LoaderTable
 from feed_assets.warehouse.statements import STATE
 
 _TABLES = (
-    f"CREATE TABLE IF NOT EXISTS {STATE}.updates (dataset text, partition_key text, update_id text, data_version text, "
-    "records bigint NOT NULL, loaded_at timestamptz NOT NULL, "
-    "PRIMARY KEY (dataset, partition_key))",
-    f"CREATE TABLE IF NOT EXISTS {STATE}.marks (dataset text PRIMARY KEY, sequence bigint NOT NULL, moment text)",
+    LoaderTable(
+        "updates",
+        (
+            "dataset text",
+            "partition_key text",
+            "update_id text",
+            "data_version text",
+            "records bigint NOT NULL",
+            "loaded_at timestamptz NOT NULL",
+        ),
+        ("PRIMARY KEY (dataset, partition_key)",),
+    ),
+    LoaderTable("marks", ("dataset text PRIMARY KEY", "sequence bigint NOT NULL", "moment text")),
 )
 _INDEX = f"CREATE INDEX IF NOT EXISTS updates_by_moment ON {STATE}.updates (loaded_at)"
 """Index for looks for new loads, else at all partitions; DuckDB keeps no key that is updated, and needs none."""
@@ -46,14 +57,14 @@ class LoadedUpdate(NamedTuple):
 def prepare(connection: Connection, engine: Engine) -> None:
     """Make these tables, unless they are there: their maker may have had more rights."""
     if not exists(connection):
-        for statement in ("BEGIN", *_TABLES, *([_INDEX] if engine.has_keys else []), "COMMIT"):
+        creates = [each.create(engine, "CREATE TABLE IF NOT EXISTS") for each in _TABLES]
+        for statement in ("BEGIN", *creates, *([_INDEX] if engine.has_keys else []), "COMMIT"):
             connection.execute(statement)
 
 
 def exists(connection: Connection) -> bool:
-    """Return whether these tables are there."""
-    table = f"SELECT 1 FROM information_schema.tables WHERE table_schema = {literal(STATE)} AND table_name = 'marks'"
-    return bool(connection.execute(table))
+    """Return whether these tables are there. Raise LoadFailed if somebody has altered them."""
+    return loader_tables.exist(connection, _TABLES)
 
 
 def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[str, str]:
@@ -100,7 +111,23 @@ def mark(connection: Connection, dataset: str) -> Mark:
     if not exists(connection):
         return Mark()
     rows = connection.execute(f"SELECT sequence, moment FROM {STATE}.marks WHERE dataset = {literal(dataset)}")
-    return Mark(*rows[0]) if rows else Mark()
+    if not rows:
+        return Mark()
+    [(sequence, moment), *duplicates] = rows
+    if duplicates or not loader_tables.is_number(sequence) or not _is_moment(moment):
+        expected = f"one row of {dataset} with a number from 0 on and its moment"
+        raise loader_tables.altered(
+            "marks", loader_tables.rows_text(rows), expected, loader_tables.reset_advice(dataset)
+        )
+    return Mark(sequence, moment)
+
+
+def _is_moment(text: str | None) -> bool:
+    """Return whether a mark may have this moment: None, or one with its zone."""
+    try:
+        return text is None or datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def move(connection: Connection, dataset: str, to: Mark) -> None:

@@ -7,11 +7,14 @@ and shape, `lease` the loader; `refused` has the places of rows that the warehou
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import index
 from typing import NamedTuple
 
 from feed_assets.core.errors import LoadFailed, WarehouseTaken
-from feed_assets.core.sql_text import literal
+from feed_assets.core.sql_text import literal, quoted
+from feed_assets.warehouse import loader_tables
 from feed_assets.warehouse.engines import Connection, Engine, RefusedRow
+from feed_assets.warehouse.loader_tables import LoaderTable
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import DELETED, STATE
 
@@ -58,21 +61,42 @@ class TableState(NamedTuple):
     problem: str | None
 
 
+_TABLES = (
+    LoaderTable(
+        "tables",
+        ("topic {text} PRIMARY KEY", "schema_id bigint", "shape {text}", "problem {text}", "topic_id {text}"),
+    ),
+    LoaderTable(
+        "positions",
+        (
+            "topic {text}",
+            "topic_partition integer",
+            "next_offset bigint NOT NULL",
+            "signal_offset bigint NOT NULL",
+            "loaded_at timestamptz NOT NULL",
+        ),
+        ("PRIMARY KEY (topic, topic_partition)",),
+    ),
+    LoaderTable("lease", ("id integer PRIMARY KEY", "holder {text} NOT NULL", "seen_at timestamptz NOT NULL")),
+    LoaderTable(
+        "refused",
+        (
+            "topic {text}",
+            "topic_partition integer",
+            "topic_offset bigint",
+            "reason {text} NOT NULL",
+            "refused_at timestamptz NOT NULL",
+        ),
+        ("PRIMARY KEY (topic, topic_partition, topic_offset)",),
+    ),
+)
+
+
 def create(engine: Engine) -> tuple[str, ...]:
     """Return the statements that make the state tables."""
-    text = engine.text
-    return (
-        f"CREATE SCHEMA IF NOT EXISTS {STATE}",
-        f"CREATE SCHEMA IF NOT EXISTS {DELETED}",
-        f"CREATE TABLE {STATE}.tables (topic {text} PRIMARY KEY, schema_id bigint, shape {text}, problem {text}, "
-        f"topic_id {text})",
-        f"CREATE TABLE {STATE}.positions (topic {text}, topic_partition integer, next_offset bigint NOT NULL, "
-        "signal_offset bigint NOT NULL, loaded_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition))",
-        f"CREATE TABLE {STATE}.lease (id integer PRIMARY KEY, holder {text} NOT NULL, seen_at timestamptz NOT NULL)",
-        _lease_of_nobody(engine),
-        f"CREATE TABLE {STATE}.refused (topic {text}, topic_partition integer, topic_offset bigint, "
-        f"reason {text} NOT NULL, refused_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition, topic_offset))",
-    )
+    tables, positions, lease, refused = (each.create(engine) for each in _TABLES)
+    schemas = (f"CREATE SCHEMA IF NOT EXISTS {each}" for each in (STATE, DELETED))
+    return (*schemas, tables, positions, lease, _lease_of_nobody(engine), refused)
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
@@ -89,9 +113,8 @@ def prepare(connection: Connection, engine: Engine) -> None:
 
 
 def exists(connection: Connection) -> bool:
-    """Return whether the state tables are there."""
-    schema = f"SELECT 1 FROM information_schema.tables WHERE table_schema = {literal(STATE)} AND table_name = 'lease'"
-    return bool(connection.execute(schema))
+    """Return whether the state tables are there. Raise LoadFailed if somebody has altered them."""
+    return loader_tables.exist(connection, _TABLES)
 
 
 def take(connection: Connection, engine: Engine, holder: str, seconds: float) -> None:
@@ -102,13 +125,24 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
         f"WHERE holder IN ({literal(holder)}, {literal(_NOBODY)}) "
         f"OR seen_at < {engine.now} - INTERVAL '{seconds:f} seconds'"
     )
-    [(current_holder, seen_at)] = connection.execute(f"SELECT holder, seen_at FROM {STATE}.lease")
+    current_holder, seen_at = _lease(connection)
     if current_holder != holder:
         raise WarehouseTaken(
             f"{current_holder} loads this warehouse, and was seen at {seen_at:%Y-%m-%d %H:%M:%S%z}. One loader is "
             f"all that it needs: end this one, or the other; {seconds:g} s after its last sign of life the warehouse "
             "is free."
         )
+
+
+def _lease(connection: Connection) -> tuple[str, datetime]:
+    """Return the holder of the lease, and its last sign of life. Raise LoadFailed for a lease that is none."""
+    rows = connection.execute(f"SELECT holder, seen_at FROM {STATE}.lease")
+    if len(rows) != 1 or None in rows[0]:
+        advice = f"Delete its rows: DELETE FROM {STATE}.lease."
+        raise loader_tables.altered(
+            "lease", loader_tables.rows_text(rows), "one row with a holder and a moment", advice
+        )
+    return rows[0][0], rows[0][1]
 
 
 def _lease_of_nobody(engine: Engine) -> str:
@@ -134,13 +168,44 @@ def release(connection: Connection, holder: str) -> None:
 
 
 def read(connection: Connection, topic: str) -> TopicState:
-    """Return the known state of a topic."""
+    """Return the known state of a topic. Raise LoadFailed if no load can have written it."""
+    schema_id, shape, topic_id = _table(connection, topic)
+    return TopicState(schema_id, shape, _positions(connection, topic), topic_id)
+
+
+def shape(connection: Connection, topic: str) -> Shape | None:
+    """Return the known shape of a topic's table, wherever its positions are. Raise LoadFailed as `read` does."""
+    return _table(connection, topic)[1]
+
+
+def _table(connection: Connection, topic: str) -> tuple[int | None, Shape | None, str | None]:
     where = f"WHERE topic = {literal(topic)}"
-    tables = connection.execute(f"SELECT schema_id, shape, topic_id FROM {STATE}.tables {where}")
+    rows = connection.execute(f"SELECT schema_id, shape, topic_id FROM {STATE}.tables {where}")
+    if not rows:
+        return None, None, None
+    try:
+        [(schema_id, shape, topic_id)] = rows
+        number = None if schema_id is None else index(schema_id)  # It stands in statements: a text is no number.
+        return number, Shape.model_validate_json(shape) if shape else None, topic_id
+    except (TypeError, ValueError) as error:
+        dropped = " and ".join((quoted(topic), f"{DELETED}.{quoted(topic)}"))
+        deleted = " and ".join(f"DELETE FROM {STATE}.{each} {where}" for each in ("tables", "positions"))
+        advice = f"Drop the tables {dropped}, then run {deleted}: all signalled messages are loaded again."
+        expected = f"one row of {topic} with the shape that a load has written"
+        raise loader_tables.altered("tables", loader_tables.rows_text(rows), expected, advice) from error
+
+
+def _positions(connection: Connection, topic: str) -> dict[int, Position]:
+    where = f"WHERE topic = {literal(topic)}"
     rows = connection.execute(f"SELECT topic_partition, next_offset, signal_offset FROM {STATE}.positions {where}")
-    schema_id, shape, topic_id = tables[0] if tables else (None, None, None)
     positions = {partition: Position(*offsets) for partition, *offsets in rows}
-    return TopicState(schema_id, Shape.model_validate_json(shape) if shape else None, positions, topic_id)
+    wrong = [row for row in rows if not all(map(loader_tables.is_number, row))]
+    if wrong or len(positions) < len(rows):
+        expected = f"of each partition of {topic} one row with offsets from 0 on"
+        raise loader_tables.altered(
+            "positions", loader_tables.rows_text(wrong or rows), expected, loader_tables.reset_advice(topic)
+        )
+    return positions
 
 
 def write(connection: Connection, engine: Engine, topic: str, before: TopicState, state: TopicState) -> None:

@@ -17,7 +17,7 @@ from feed_assets.core.errors import FeedAssetsError, LoadFailed, ServiceUnavaila
 from feed_assets.core.message_words import shortened
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
-from feed_assets.warehouse import dataset_state, load_state
+from feed_assets.warehouse import dataset_state, load_state, loader_tables
 from feed_assets.warehouse.dataset import DatasetTable, DatasetUpdates
 from feed_assets.warehouse.dataset_state import Mark
 from feed_assets.warehouse.engines import Connection
@@ -79,6 +79,8 @@ def follower(
 ) -> Follower:
     """Return a table, from its state in the state tables on; without a connection there is no warehouse yet."""
     state = load_state.read(connection, name) if connection and load_state.exists(connection) else TopicState()
+    if connection and state.shape:
+        loader_tables.refuse_others(connection, name)
     if isinstance(source, DatasetUpdates):
         mark = dataset_state.mark(connection, name) if connection else Mark()
         return DatasetTable(loading, holder, source, state, mark)

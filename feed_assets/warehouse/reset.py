@@ -6,7 +6,7 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.engines import Connection, Engine
-from feed_assets.warehouse.load_state import TopicState
+from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import STATE, deleted_of
 
 STOP = "stop"
@@ -28,16 +28,16 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
     if table not in names:
         expected = f"expected one of {', '.join(names)}" if names else "nothing was loaded into it yet"
         raise InvalidName(f"the warehouse knows no table {table!r}: {expected}. Correct the name.")
-    state = load_state.read(connection, table)
-    is_dataset = state.shape is not None and not state.shape.key
+    shape = load_state.shape(connection, table)  # Not its positions: a reset is the way out of wrong ones.
+    is_dataset = shape is not None and not shape.key
     if is_dataset and begin is not None:
         raise InvalidName(f"{table} is a dataset, which has no offsets: leave out --from.")
-    return [*_dropped(table, state), *_forgotten(connection, table), *_positions(table, begin)]
+    return [*_dropped(table, shape), *_forgotten(connection, table), *_positions(table, begin)]
 
 
-def _dropped(table: str, state: TopicState) -> Iterator[str]:
+def _dropped(table: str, shape: Shape | None) -> Iterator[str]:
     """Drop what a load has made: without a shape there was no load, and a table of that name is somebody else's."""
-    if state.shape is not None:
+    if shape is not None:
         yield f"DROP TABLE IF EXISTS {quoted(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"
 

@@ -4,20 +4,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from feed_assets.core.errors import InvalidEvent, InvalidShape, LogTrimmed, NotMigratable, NoTopic, OffsetsMissing
+from feed_assets.core.errors import (
+    InvalidEvent,
+    InvalidShape,
+    LoadFailed,
+    LogTrimmed,
+    NotMigratable,
+    NoTopic,
+    OffsetsMissing,
+)
 from feed_assets.core.topics import signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
 from feed_assets.kafka import signal_checks, topic_reader
 from feed_assets.kafka.clients import Clients
-from feed_assets.kafka.lag import why_unsignalled
+from feed_assets.kafka.lag import ends, why_unsignalled
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.registry_schemas import Poison, Schemas
 from feed_assets.kafka.signals import Signal
+from feed_assets.warehouse import loader_tables
 from feed_assets.warehouse.load import LoadContext, TableChange, change, load
 from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import Shape, shape_of
+from feed_assets.warehouse.statements import STATE
 from feed_assets.warehouse.target import Target
 
 ANSWER_SECONDS = 5
@@ -44,7 +54,7 @@ class TopicTable:
         self._place = LoadContext(loading.engine, loading.board, holder, loading.warehouse.deleted_days)
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._after = {number: each.signal_offset for number, each in state.positions.items()}
-        self._is_anew = self._has_said_nothing = False
+        self._is_anew = self._has_said_nothing = self._is_within = False
         self.loads = 0
 
     @property
@@ -95,6 +105,8 @@ class TopicTable:
             if position is None or signal.next_offset > position.next_offset:
                 self._buffer.add(Signalled(signal, message.offset + 1), now)
         self._after = page.after
+        if page.is_complete:  # By now a topic that was made anew is known as that.
+            self._refuse_beyond()
         if page.is_complete and not (page.messages or self._state.positions or self._buffer.signals):
             self._say_nothing()
         return page.is_complete
@@ -125,6 +137,23 @@ class TopicTable:
             f"{self.name} was deleted and made anew: expected the topic that its table was loaded from, as offsets "
             f"begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} --apply`."
         )
+
+    def _refuse_beyond(self) -> None:
+        """Raise LoadFailed, once a session, for a position behind a topic's end: messages up to it would be skipped."""
+        if self._is_within or not self._state.positions:
+            return
+        try:
+            end_offsets = ends(self._loading.clients, self.name)
+        except NoTopic:
+            return
+        for partition, position in self._state.positions.items():
+            if position.next_offset > (end := end_offsets.get(partition, 0)):
+                raise LoadFailed(
+                    f"{STATE}.positions has {self.name}/{partition} at offset {position.next_offset}: expected at most "
+                    f"{end}, where the topic ends. Somebody altered it, or the topic was made anew. "
+                    f"{loader_tables.reset_advice(self.name)}"
+                )
+        self._is_within = True
 
     def _load(self, due: Sequence[LoadGroup]) -> bool:
         """Load runs in their order. Return False, before all are loaded, if the signals have to be read again."""

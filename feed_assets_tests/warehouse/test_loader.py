@@ -258,7 +258,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_state_tables(world, load
 
     monkeypatch.setattr(kind, "execute", executed)
     counted = []
-    monkeypatch.setattr(loader.state, "note", lambda *_: counted.append(1))
+    monkeypatch.setattr(loader.load_state, "note", lambda *_: counted.append(1))
     with loading_in_thread(loading, world) as ended:
         wait_until(lambda: bool(lost), "the answer to be lost")
         world.produce(5)

@@ -153,7 +153,7 @@ def test_a_growth_after_which_the_loader_is_killed_is_done_once(loader, stream, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(loads.state, "renew", killed)
+        patch.setattr(loads.load_state, "renew", killed)
         with pytest.raises(KeyboardInterrupt):
             loader.load(stream)
     assert (len(growths(loader.engine)), loader.known(stream)) == (1, held)

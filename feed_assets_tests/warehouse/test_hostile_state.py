@@ -1,0 +1,222 @@
+"""State tables that another role has altered: the loader refuses, loses no row and doubles none."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+
+import pytest
+
+from feed_assets.core.errors import FeedAssetsError, LoadFailed
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.warehouse import dataset_state, load_state, loader, reset
+from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.table import Loading
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.kafka_topics import World
+from feed_assets_tests.support.warehouse_topics import check, loading_of, rows
+
+BARE = (
+    "ALTER TABLE feed_assets.{0} RENAME TO bare",
+    "CREATE TABLE feed_assets.{0} AS SELECT * FROM feed_assets.bare",
+    "DROP TABLE feed_assets.bare",
+)
+"""A state table without its constraints: then its rows can be anything."""
+
+WRONG_POSITIONS = {
+    "beyond the end of its topic": ("SET next_offset = next_offset + 1000000", "expected at most"),
+    "of no partition of its topic": ("SET topic_partition = 7", "expected at most 0, where the topic ends"),
+    "before the first offset": ("SET next_offset = -3", r"found \(0, -3, \d+\)"),
+    "before the first signal": ("SET signal_offset = -1", r"found \(0, \d+, -1\)"),
+    "of a partition below 0": ("SET topic_partition = -1", r"found \(-1, "),
+    "without an offset": ("SET next_offset = NULL", r"found \(0, None, \d+\)"),
+    "without a signal": ("SET signal_offset = NULL", r"found \(0, \d+, None\)"),
+    "without a partition": ("SET topic_partition = NULL", r"found \(None, \d+, \d+\)"),
+}
+
+FORMS = {
+    "a view": "CREATE VIEW feed_assets.positions AS SELECT * FROM feed_assets.saved",
+    "no table": "SELECT 1",
+    "a table of somebody else": "CREATE TABLE feed_assets.positions (name text)",
+    "a missing column": "CREATE TABLE feed_assets.positions AS "
+    "SELECT topic, topic_partition, next_offset, loaded_at FROM feed_assets.saved",
+    "columns in another order": "CREATE TABLE feed_assets.positions AS "
+    "SELECT topic, topic_partition, signal_offset, next_offset, loaded_at FROM feed_assets.saved",
+    "offsets as texts": "CREATE TABLE feed_assets.positions AS SELECT topic, topic_partition, "
+    "CAST(next_offset AS text) AS next_offset, signal_offset, loaded_at FROM feed_assets.saved",
+}
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, tmp_path) -> str:
+    """A warehouse of this test alone, as it is damaged."""
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgresql").database()
+    return f"duckdb://{tmp_path / 'warehouse.db'}"
+
+
+@pytest.fixture
+def world(broker, registry, local_board: Blackboard) -> Iterator[World]:
+    with World.of(broker, registry, local_board.url) as made:
+        made.create()
+        yield made
+
+
+@pytest.fixture
+def loading(world: World, url: str) -> Iterator[Loading]:
+    """A table with rows of its topic, of which there is more."""
+    made = loading_of(world.place, url)
+    with closing(made.schemas):
+        world.produce(12)
+        world.run_until_done()
+        load(made, world)
+        world.produce(12)
+        world.run_until_done()
+        yield made
+
+
+def load(loading: Loading, world: World) -> None:
+    loader.once(loading, {world.name: world.settings})
+
+
+def run(loading: Loading, *statements: str) -> None:
+    with loading.engine.open() as connection:
+        for each in statements:
+            connection.execute(each)
+
+
+def refused(loading: Loading, world: World, match: str) -> LoadFailed:
+    """The loader refuses, and the table is as it was."""
+    before = rows_of(loading, world)
+    with pytest.raises(LoadFailed, match=match) as error:
+        load(loading, world)
+    assert rows_of(loading, world) == before
+    return error.value
+
+
+def rows_of(loading: Loading, world: World) -> list[tuple]:
+    with loading.engine.open() as connection:
+        return sorted(connection.execute(f'SELECT * FROM "{world.name}"'))
+
+
+def make_anew(loading: Loading, world: World) -> None:
+    """As the message of a table that has stopped wants it."""
+    with loading.engine.open() as connection:
+        statements = reset.plan(connection, world.name, None)
+        reset.apply(connection, loading.engine, "the test", 30, statements)
+    load(loading, world)
+    check(world, loading.engine)
+    assert len(rows(loading.engine, world.name)) == 7
+
+
+def test_a_position_that_no_load_has_written_stops_its_table_until_that_is_made_anew(world, loading, subtests):
+    run(loading, *(each.format("positions") for each in BARE))
+    for case, (change, match) in WRONG_POSITIONS.items():
+        with subtests.test(msg=case):
+            run(loading, f"UPDATE feed_assets.positions {change} WHERE topic = '{world.name}'")
+            error = refused(loading, world, match)
+            assert f"`feed-assets warehouse reset WAREHOUSE {world.name} --apply`" in str(error)
+            make_anew(loading, world)
+            world.produce(3)
+            world.run_until_done()
+
+
+def test_two_positions_of_one_partition_stop_its_table(world, loading):
+    run(loading, *(each.format("positions") for each in BARE))
+    run(loading, "INSERT INTO feed_assets.positions SELECT topic, 0, 3, 0, loaded_at FROM feed_assets.positions")
+    refused(loading, world, "expected of each partition of .* one row with offsets from 0 on")
+    make_anew(loading, world)
+
+
+def test_a_position_that_is_too_early_or_gone_doubles_nothing(world, loading, subtests):
+    for change in (
+        "UPDATE feed_assets.positions SET next_offset = 3, signal_offset = 0",
+        "DELETE FROM feed_assets.positions",
+    ):
+        with subtests.test(msg=change):
+            run(loading, change)
+            load(loading, world)
+            check(world, loading.engine)
+
+
+def test_a_state_table_of_another_form_stops_the_loader_until_it_is_back(world, loading, subtests):
+    for case, statement in FORMS.items():
+        with subtests.test(msg=case):
+            run(loading, "ALTER TABLE feed_assets.positions RENAME TO saved", statement)
+            error = refused(
+                loading, world, r"feed_assets.positions was altered by somebody else: found .*; expected BASE"
+            )
+            assert "Restore it from a backup" in str(error)
+            if case != "no table":
+                run(loading, f"DROP {'VIEW' if case == 'a view' else 'TABLE'} feed_assets.positions")
+            run(loading, "ALTER TABLE feed_assets.saved RENAME TO positions")
+    load(loading, world)
+    check(world, loading.engine)
+
+
+@each_case("shape", ["{}", "no JSON", '{"columns": [{"name": "id", "kind": {"name": "no kind"}}], "key": ["id"]}'])
+def test_a_shape_that_no_load_has_written_stops_its_table(world, loading, shape):
+    where = f"WHERE topic = '{world.name}'"
+    with loading.engine.open() as connection:
+        [[before]] = connection.execute(f"SELECT shape FROM feed_assets.tables {where}")
+    run(loading, f"UPDATE feed_assets.tables SET shape = '{shape}' {where}")
+    error = refused(loading, world, "expected one row of .* with the shape that a load has written")
+    assert f"DELETE FROM feed_assets.tables {where} and DELETE FROM feed_assets.positions {where}" in str(error)
+    run(loading, f"UPDATE feed_assets.tables SET shape = '{before}' {where}")
+    load(loading, world)
+    check(world, loading.engine)
+
+
+def test_a_text_in_the_place_of_a_schema_id_is_no_statement(world, loading):
+    """A load with tombstones alone writes the schema id back as it was read."""
+    run(loading, "CREATE TABLE bystander (n integer)", *(each.format("tables") for each in BARE))
+    run(loading, "ALTER TABLE feed_assets.tables ALTER COLUMN schema_id TYPE text")
+    run(loading, "UPDATE feed_assets.tables SET schema_id = 'NULL, NULL, NULL, NULL); DROP TABLE bystander; --'")
+    world.send(None, 3)
+    world.run_until_done()
+    refused(loading, world, "feed_assets.tables was altered by somebody else")
+    with loading.engine.open() as connection, pytest.raises(LoadFailed, match=r"found .*DROP TABLE bystander"):
+        load_state.read(connection, world.name)
+    run(loading, "SELECT n FROM bystander")
+
+
+def test_a_view_in_the_place_of_a_loaded_table_is_not_loaded_into(world, loading):
+    run(loading, f'ALTER TABLE "{world.name}" RENAME TO saved', f'CREATE VIEW "{world.name}" AS SELECT * FROM saved')
+    refused(loading, world, f"{world.name} is a VIEW: expected the table that was loaded")
+    run(loading, f'DROP VIEW "{world.name}"', f'ALTER TABLE saved RENAME TO "{world.name}"')
+    load(loading, world)
+    check(world, loading.engine)
+
+
+def test_a_lease_that_is_none_is_refused_and_free_again_once_its_rows_are_deleted(world, loading, subtests):
+    run(loading, *(each.format("lease") for each in BARE))
+    for change in (
+        "INSERT INTO feed_assets.lease SELECT 2, 'x', seen_at FROM feed_assets.lease",
+        "INSERT INTO feed_assets.lease VALUES (1, NULL, now())",
+        "INSERT INTO feed_assets.lease VALUES (1, 'x', NULL)",
+    ):
+        with subtests.test(msg=change):
+            run(loading, change)
+            error = refused(loading, world, "expected one row with a holder and a moment")
+            assert "DELETE FROM feed_assets.lease" in str(error)
+            run(loading, "DELETE FROM feed_assets.lease")
+    load(loading, world)
+    check(world, loading.engine)
+
+
+@pytest.mark.parametrize("url", ["duckdb", "postgresql"], indirect=True)
+def test_a_mark_of_the_log_that_no_load_has_written_is_refused(url, subtests):
+    engine = engine_of(url)
+    with engine.open() as connection:
+        load_state.prepare(connection, engine)
+        dataset_state.prepare(connection, engine)
+        dataset_state.move(connection, "a", dataset_state.Mark(3, datetime.now(UTC).isoformat()))
+        assert dataset_state.mark(connection, "a").sequence == 3
+        for each in BARE:
+            connection.execute(each.format("marks"))
+        for change in ("sequence = -1", "sequence = NULL", "sequence = 1, moment = 'noon'", "moment = '2026-01-31'"):
+            with subtests.test(msg=change):
+                connection.execute(f"UPDATE feed_assets.marks SET {change}")
+                with pytest.raises(
+                    FeedAssetsError, match="expected one row of a with a number from 0 on and its moment"
+                ):
+                    dataset_state.mark(connection, "a")
