@@ -97,6 +97,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "spark/test_connect.py",
         "spark/test_connect_token.py",
         "spark/test_jvm.py",
+        "spark/test_out_of_memory.py",
         "spark/test_run_profile.py::test_a_process_of_its_own_starts_spark_with_the_whole_profile",
         "spark/test_scratch.py::test_in_the_home_nobody_else_reads_what_spark_shuffles_and_published_parts_keep_their_rights",
         "spark/test_scratch.py::test_on_the_user_s_own_disk_too_and_what_a_kill_leaves_is_swept",

@@ -7,7 +7,10 @@ from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
+from feed_assets.core.errors import OutOfMemory, SparkDied
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.message_words import some
+from feed_assets.core.packed import ending_of
 from feed_assets.core.slices import SliceReader
 from feed_assets.core.source_lines import line_of
 from feed_assets.core.write_result import Counts, Written
@@ -26,6 +29,9 @@ from feed_assets.spark.sizing import bytes_of
 from feed_assets.spark.spark_errors import SPARK_ERRORS, of_function, reading
 from feed_assets.spark.window_counts import Counting, counting_of
 from feed_assets.spark.written_frame import observable, write
+
+_NAMED = 5
+"""Most packed inputs that an error names."""
 
 PROFILE_SCHEMA = "measure string, found double, median double, mad double, is_anomaly boolean"
 
@@ -169,6 +175,25 @@ def naming_lines(recipe: Recipe) -> Generator[None]:
         raise named from error
 
 
+@contextmanager
+def naming_packed(updates: Sequence[Update]) -> Generator[None]:
+    """Name the packed inputs in an error about too little memory, or Spark's end: a few bytes may unpack to very much.
+
+    Use it outside of the session, which raises these errors.
+    """
+    try:
+        yield
+    except (OutOfMemory, SparkDied) as error:
+        files = [file for update in updates for file in update.files if ending_of(file.key)]
+        if not files:
+            raise
+        packed = some([f"{file.key} ({file.size:,} bytes)" for file in files], _NAMED)
+        raise type(error)(
+            f"{error} Packed inputs may unpack to far more: {packed}. Look into them; invalidate the update of one "
+            "that is wrong (`feed-assets feed invalidate`)."
+        ) from error
+
+
 @dataclass(frozen=True)
 class SparkMaker:
     """A maker with the session that `sessions` opens for the bytes of each task, and closes or restores after it.
@@ -186,6 +211,7 @@ class SparkMaker:
         pinned = [update for updates in task.updates.values() for update in updates]
         size = bytes_of([*pinned, *([task.previous] if task.previous else [])])
         with (
+            naming_packed(pinned),
             naming_lines(task.recipe),
             self.sessions(size) as spark,
             transformed(task, spark, board) as frames,

@@ -53,7 +53,7 @@ MIGRATIONS = {
 def rows_by_id(loader, stream):
     """By id, the other fields by their names."""
     with loader.engine.open() as connection:
-        shape = loads.state.read(connection, stream.name).shape
+        shape = loads.load_state.read(connection, stream.name).shape
     names = [each.name for each in shape.columns]
     columns = ", ".join(f'"{name}"' for name in names)
     found = loader.ask(f'SELECT {columns} FROM "{stream.name}" ORDER BY id')
