@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from feed_assets.core.errors import OutOfMemory, SparkDied
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.message_words import some
+from feed_assets.core.message_words import shortened
 from feed_assets.core.packed import ending_of
 from feed_assets.core.slices import SliceReader
 from feed_assets.core.source_lines import line_of
@@ -187,7 +187,7 @@ def naming_packed(updates: Sequence[Update]) -> Generator[None]:
         files = [file for update in updates for file in update.files if ending_of(file.key)]
         if not files:
             raise
-        packed = some([f"{file.key} ({file.size:,} bytes)" for file in files], _NAMED)
+        packed = shortened([f"{file.key} ({file.size:,} bytes)" for file in files], _NAMED)
         raise type(error)(
             f"{error} Packed inputs may unpack to far more: {packed}. Look into them; invalidate the update of one "
             "that is wrong (`feed-assets feed invalidate`)."
