@@ -29,7 +29,7 @@ def loads(target, monkeypatch) -> TableLoads:
 
 
 def test_nothing_is_no_position(loads):
-    assert loads.read(None, 10, 0) == warehouse_events.Batch((), (), None, True)
+    assert loads.read(None, 10, 0) == warehouse_events.EventBatch((), (), None, True)
 
 
 def test_topics_and_datasets_come_page_by_page(loads):
