@@ -56,7 +56,7 @@ def test_what_is_refused_is_so_before_anything_is_copied(loader, stream, monkeyp
     stream.send(stream.schemas.add(ID, N), {"id": 1, "n": 1})
     loader.load(stream)
     stream.send(stream.schemas.add(ID, field("boolean")), {"id": 2, "n": True})
-    monkeypatch.setattr(loads.files, "fetch", lambda *_: pytest.fail("chunks are copied"))
+    monkeypatch.setattr(loads.load_files, "fetch", lambda *_: pytest.fail("chunks are copied"))
     with pytest.raises(NotMigratable, match="n was integer and is boolean"):
         loader.load(stream)
 
