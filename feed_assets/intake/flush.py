@@ -97,14 +97,16 @@ def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
     if begun and limit == 0:
         return 0
     gathered = _Gathered.of(segment, receiver.spool.receiver)
-    count, begun_large = len(gathered.hours), max(begun, gathered.small())
-    end = count if limit is None else min(count, begun_large + limit)
+    count, small = len(gathered.hours), gathered.small()
+    first_large = max(begun, small)
+    end = count if limit is None else min(count, first_large + limit)
     for number, batch in enumerate(islice(gathered.batches(segment.stem), begun, end), begun + 1):
         publish(receiver.services, batch, f"receiver {receiver.spool.receiver}")
-        receiver.begun[segment] = number
+        if number >= small:  # Small feeds that a failure cut short are published by the next call, whatever its limit.
+            receiver.begun[segment] = number
     if end == count:
         _finish(receiver, segment, gathered)
-    return end - begun_large
+    return end - first_large
 
 
 def _finish(receiver: Receiver, segment: Path, gathered: _Gathered) -> None:

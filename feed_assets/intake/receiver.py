@@ -60,7 +60,7 @@ class Receiver:
     """Feeds that are pushed to, and the spool that keeps accepted events until they are published.
 
     `spooled` has the idempotency keys of requests in the spool, with their answers; None while one is under way.
-    `begun` has the number of published batches of each segment that is not flushed as a whole yet.
+    `begun` has the number of published batches of each segment of which only large feeds wait.
     """
 
     services: Services

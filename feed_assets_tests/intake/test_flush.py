@@ -12,6 +12,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake import authentication, spool
 from feed_assets.intake import flush as module
+from feed_assets.intake.batch_publication import publish
 from feed_assets.intake.flush import _Gathered, flush, flush_all
 from feed_assets.intake.receiver import Receiver
 from feed_assets.intake.refused import RefusedRequest
@@ -117,6 +118,27 @@ def test_a_feed_of_many_hours_delays_no_later_segment_of_others(quiet, monkeypat
     assert looks == [(5, 1), (10, 2), (15, 3), (20, 4), (24, 5), (24, 6)]
     assert quiet.spool.sealed() == []
     assert quiet.begun == {}
+
+
+def test_small_feeds_of_a_segment_that_failed_half_way_wait_for_no_large_one(quiet, monkeypatch):
+    monkeypatch.setattr(module, "LARGE", 5)
+    push(quiet, *(event(number, f"2026-01-01T{number:02}:00:00Z") for number in range(24)))
+    quiet.spool.seal()
+    push(quiet, event(1, "2026-01-01T01:00:00Z"), event(2, "2026-01-01T02:00:00Z"), feed=WOMEN)
+    push(quiet, *(event(100 + number, f"2026-01-02T{number:02}:00:00Z") for number in range(10)))
+    quiet.spool.seal()
+    publishes = []
+
+    def fails_once(services, batch, by):
+        publishes.append(batch.partition)
+        if len(publishes) == 7:
+            raise BlackboardUnavailable("no answer")
+        return publish(services, batch, by)
+
+    monkeypatch.setattr(module, "publish", fails_once)
+    assert "no answer" in flush_all(quiet, quiet.spool.sealed(), 5)
+    assert flush_all(quiet, quiet.spool.sealed(), 5) == ""
+    assert numbers(published(quiet.services.board, WOMEN)) == [1, 2]
 
 
 def test_a_feed_of_many_hours_that_was_begun_is_finished_after_a_kill(quiet, monkeypatch):
