@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from feed_assets.feeds.s3_pages import S3Pages
 from feed_assets.feeds.store_clients import ObstoreClient
+from feed_assets.feeds.stores import PATIENCE
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 SLOWEST = 64 << 10
-"""Bytes a second at which a body has to arrive at least, on average, after the first `PATIENCE` seconds."""
-
-PATIENCE = 30.0
+"""Bytes a second at which a body has to arrive at least, on average, after the time of a silent request."""
 
 _AT_ONCE = 1 << 20
 
@@ -48,7 +47,7 @@ class OthersClient(ObstoreClient):
 
     def head(self, key: str, /) -> "ObjectMeta":
         """Return one object without its bytes."""
-        return _meta(key, found := self._pages.head(key), found["ContentLength"])
+        return _meta(key, self._pages.head(key))
 
 
 class ServedObject:
@@ -56,12 +55,9 @@ class ServedObject:
 
     def __init__(self, key: str, found: dict[str, Any], now: Callable[[], float] = monotonic) -> None:
         self._raw: Any = found["Body"]._raw_stream  # Its `read` waits for all that is asked for, however slow it comes.
-        self._key, self._size, self._now = key, found.get("ContentLength", -1), now
-        if self._size < 0:
-            raise OSError(f"the answer for {key} has no Content-Length: expected the number of its bytes")
-        self._over = now() + PATIENCE + self._size / SLOWEST
-        _, _, whole = str(found.get("ContentRange", "")).partition("/")
-        self.meta = _meta(key, found, int(whole) if whole.isdigit() else self._size)
+        self.meta = _meta(key, found)
+        self._key, self._size, self._now = key, int(found["ContentLength"]), now
+        self._over = now() + PATIENCE.timeout + self._size / SLOWEST
 
     def __del__(self) -> None:
         self._raw.close()
@@ -83,12 +79,17 @@ class ServedObject:
         return b"".join(self.stream())
 
 
-def _meta(key: str, found: dict[str, Any], size: int) -> "ObjectMeta":
-    """Return an answer's headers in obstore's form."""
+def _meta(key: str, found: dict[str, Any]) -> "ObjectMeta":
+    """Return an answer's headers in obstore's form. Raise OSError if it lacks one that each store sends."""
+    if found.get("ContentLength", -1) < 0:
+        raise OSError(f"the answer for {key} has no Content-Length: expected the number of its bytes")
+    if "LastModified" not in found:
+        raise OSError(f"the answer for {key} has no Last-Modified: expected when it was written")
+    _, _, whole = str(found.get("ContentRange", "")).partition("/")
     return {
         "path": key,
         "last_modified": found["LastModified"],
-        "size": size,
+        "size": int(whole) if whole.isdigit() else found["ContentLength"],
         "e_tag": found.get("ETag"),
         "version": None,
     }

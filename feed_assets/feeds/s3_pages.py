@@ -78,16 +78,13 @@ class S3Pages:
     def _pages(self, below: str, after: str = "", **request: str) -> Iterator[dict[str, Any]]:
         place, empty = {"StartAfter": after} if after else {}, 0
         while True:
-            yield (page := self._list(Bucket=self._bucket, Prefix=below, **request, **place))
+            yield (page := self._answer("list_objects_v2", Bucket=self._bucket, Prefix=below, **request, **place))
             if not page["IsTruncated"]:
                 return
             empty = 0 if page.get("Contents") or page.get("CommonPrefixes") else empty + 1
             if empty > EMPTY_PAGES:
                 raise OSError(f"{EMPTY_PAGES} pages without a name, and more to come")
             place = {"ContinuationToken": page["NextContinuationToken"]}
-
-    def _list(self, **request: str) -> dict[str, Any]:
-        return self._answer("list_objects_v2", **request)
 
     def object(self, key: str, span: str | None) -> dict[str, Any]:
         """Return S3's answer with an object, or a range of its bytes; its body is read later."""

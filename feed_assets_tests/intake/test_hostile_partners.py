@@ -188,6 +188,14 @@ def test_file_that_is_larger_than_it_was_listed_is_not_copied(partner, served, m
     assert copied == []
 
 
+@each_case("name", ["Content-Length", "Last-Modified"])
+def test_answer_without_a_header_that_each_store_sends_is_an_error_of_the_store(name):
+    found = {"ContentLength": 5, "LastModified": None, "Body": Endless()}
+    del found[name.replace("-", "")]
+    with pytest.raises(OSError, match=f"the answer for key has no {name}"):
+        ServedObject("key", found)
+
+
 def test_body_that_arrives_a_byte_at_a_time_is_given_up():
     clock = iter(range(0, 10_000, 10))
     raw = Endless()
@@ -195,7 +203,7 @@ def test_body_that_arrives_a_byte_at_a_time_is_given_up():
     body = ServedObject("key", found, lambda: float(next(clock)))
     with pytest.raises(OSError, match="key has not arrived in time: expected 65536 bytes a second"):
         body.bytes()
-    assert raw.reads == (s3_others.PATIENCE + 1024) // 10 + 1
+    assert raw.reads == (s3_others.PATIENCE.timeout + 1024) // 10 + 1
     del body
     gc.collect()
     assert raw.is_closed
