@@ -5,7 +5,6 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from math import inf
 from pathlib import Path
 from random import Random
@@ -41,7 +40,8 @@ def loads(place: Place, url: str, name: str, topic: Topic, log: Path) -> None:
     """Be a loader until the end, and note where loads begin and end; the lease of the one before is over."""
     loader.LEASE_SECONDS, loader.LOOK_SECONDS = 0.0, 0.02
     loading = loading_of(place, url, seconds=0.05)
-    noted(log, import_module(type(loading.engine).__module__)._Connection)
+    with loading.engine.open() as connection:
+        noted(log, type(connection))
     loader.run(loading, {name: topic}, Event(), (0.05, 0.1))
 
 
