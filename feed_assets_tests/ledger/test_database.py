@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 
 from feed_assets.core.errors import DiskFull, FeedAssetsError, LedgerUnavailable
 from feed_assets.ledger import log, runs, subscriptions, updates
-from feed_assets.ledger.database import get_cursor, open_ledger, put_cursors
+from feed_assets.ledger.database import BASELINE, get_cursor, open_ledger, put_cursors
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, metadata
 from feed_assets_tests.support.each_case import each_case
@@ -24,6 +24,18 @@ def test_the_migrations_make_the_tables_that_the_code_declares(ledger):
     with ledger.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_a_ledger_from_before_the_first_release_is_refused_and_kept(url):
+    ledger = open_ledger(url)
+    with ledger.write() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0019'")
+        put_cursors(connection, {"here": "still"})
+    with pytest.raises(LedgerUnavailable, match=f"schema 0019, .* expected {BASELINE} or later.* ledger rebuild"):
+        open_ledger.__wrapped__(url)
+    with ledger.read() as connection:
+        assert get_cursor(connection, "here") == "still"
+    ledger.engine.dispose()
 
 
 def test_the_partial_index_that_lets_one_run_at_a_time_is_in_the_database(ledger):
