@@ -19,15 +19,14 @@ from feed_assets.core.feeds import UNREADABLE, File
 from feed_assets.core.message_words import shortened
 from feed_assets.feeds import local_disk, stores
 from feed_assets.feeds.object_keys import checked
-from feed_assets.feeds.store_clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page
+from feed_assets.feeds.store_clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page, StoredObject
 
 _log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ObjectMeta
+    from obstore import ObjectMeta
     from obstore.store import S3CredentialProvider
 
-    from feed_assets.feeds.s3_others import ServedObject
     from feed_assets.feeds.s3_pages import S3Pages
 
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
@@ -286,14 +285,12 @@ class Blackboard:
             copy.rename(target)
         return served
 
-    def _chunks(self, key: str, stored: "GetResult | local_disk.LocalObject | ServedObject") -> Iterator[bytes]:
+    def _chunks(self, key: str, stored: "StoredObject") -> Iterator[bytes]:
         # Its own generator: what fails while the copy is written is not the store's fault.
         with self._translated(f"read {key}", key):
             yield from stored.stream()
 
-    def _stored(
-        self, key: str, start: int = 0, length: int = 0
-    ) -> "GetResult | local_disk.LocalObject | ServedObject | None":
+    def _stored(self, key: str, start: int = 0, length: int = 0) -> "StoredObject | None":
         try:
             if length:
                 return self._client.part(key, start, length)

@@ -10,7 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 
 from feed_assets.core.errors import DiskFull, FeedAssetsError, LedgerUnavailable
-from feed_assets.ledger import log, runs, subscriptions, updates
+from feed_assets.ledger import log, runs, subscriptions, update_changes, updates
 from feed_assets.ledger.database import BASELINE, get_cursor, open_ledger, put_cursors
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, metadata
@@ -204,7 +204,7 @@ def test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order(
 
 def test_changes_of_other_feeds_are_not_read(ledger):
     with ledger.change() as connection:
-        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
         assert [each.kind for each in log.after(connection, 0, 10, 10, [FEED])] == [log.UPDATE, log.EVENT]
         assert log.after(connection, 0, 10, 10, [new_run("x").output.feed]) == ()
 
@@ -218,7 +218,7 @@ def pruned(ledger, before=NOW + MINUTE, *, apply=True):
 def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledger):
     with ledger.change() as connection:
         append(connection, 3)
-        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     assert pruned(ledger) == 0  # Nobody has anything yet.
     with ledger.write() as connection:
         subscriptions.advance(connection, "ahead", 10)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from feed_assets import cli
 from feed_assets.core.errors import LedgerUnavailable
-from feed_assets.ledger import database, log, updates
+from feed_assets.ledger import database, log, update_changes, updates
 from feed_assets.ledger.database import Ledger, open_ledger, put_cursors, schema_of
 from feed_assets.settings import settings
 from feed_assets_tests.support.ledger_records import NOW, SHOWN
@@ -76,7 +76,7 @@ def app(owners: sa.Engine) -> Iterator[Ledger]:
 
 def test_who_uses_the_ledger_reads_writes_and_appends(app, owners):
     with app.change() as connection:
-        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     with app.write() as connection:
         put_cursors(connection, {"here": "there"})
     with app.read() as connection:
@@ -105,7 +105,7 @@ def catalog(app: Ledger, owners: sa.Engine) -> Iterator[sa.Connection]:
 
 def test_a_catalog_reads_the_view_and_no_table(app, catalog):
     with app.change() as connection:
-        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     found = catalog.exec_driver_sql("SELECT dataset, complete, good FROM partition_state").all()
     assert found == [(str(SHOWN.feed), True, True)]
     catalog.rollback()
@@ -136,7 +136,7 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_upgrade_needs_the_owner_and_keeps_the_log(app, owners, home, next_version, monkeypatch):
     with app.change() as connection:
-        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
         last = log.last(connection)
     app.engine.dispose()
     url = url_of(owners, "feed_assets_app")
