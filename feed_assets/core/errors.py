@@ -175,6 +175,10 @@ class WarehouseBusy(WarehouseUnavailable):
     """Another process has the file of the warehouse open: a load, or a sensor's check, takes moments."""
 
 
+class TableBusy(WarehouseUnavailable):
+    """A transaction of somebody else holds a table: the others can be loaded meanwhile."""
+
+
 class LoadFailed(FeedAssetsError):
     """A warehouse refuses a load and would refuse it again: a person must act. The message quotes the warehouse."""
 

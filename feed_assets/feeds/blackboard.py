@@ -18,6 +18,7 @@ from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, Blackb
 from feed_assets.core.feeds import UNREADABLE, File
 from feed_assets.core.message_words import shortened
 from feed_assets.feeds import local_disk, stores
+from feed_assets.feeds.answers import answers_of
 from feed_assets.feeds.object_keys import checked
 from feed_assets.feeds.store_clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page, StoredObject
 
@@ -70,7 +71,8 @@ class Blackboard:
         from feed_assets.feeds.s3_pages import S3Pages
 
         provider = credentials or stores.s3_credentials(url)
-        store, pages = stores.s3_store(url, endpoint, provider, patience), S3Pages(url, endpoint, provider, patience)
+        store = stores.s3_store(url, endpoint, provider, patience)
+        pages = S3Pages(url, endpoint, provider, patience, answers_of(url, endpoint) if name else None)
         return cls(url, OthersClient(store, pages) if name else ObstoreClient(store), pages=pages, name=name)
 
     @property

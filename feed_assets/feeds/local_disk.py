@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import category
 from uuid import uuid4
 
 from feed_assets.core.errors import InvalidName
@@ -257,12 +258,15 @@ def check_writable(root: Path, key: str) -> None:
 
 
 def readable(name: str) -> str:
-    """Return a name as listings show it, XML's too: U+FFFD replaces control characters and what is not UTF-8."""
+    """Return a name as listings show it, XML's too: U+FFFD replaces control characters and what is not UTF-8.
+
+    So a log or a terminal finds nothing in it to act on.
+    """
     return name if name.isprintable() else "".join(UNREADABLE if _is_odd(each) else each for each in name)
 
 
 def _is_odd(letter: str) -> bool:
-    return ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) < 0xE000
+    return category(letter) in ("Cc", "Cs", "Zl", "Zp")
 
 
 def _split(key: str) -> tuple[list[str], str]:

@@ -16,7 +16,14 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from feed_assets.core.errors import InvalidName, NoValidUpdate, TargetNotEmpty, UpdateChanged, UpdatePruned
+from feed_assets.core.errors import (
+    InvalidName,
+    NoValidUpdate,
+    TargetNotEmpty,
+    UnreadableUpdate,
+    UpdateChanged,
+    UpdatePruned,
+)
 from feed_assets.core.feeds import (
     MANIFEST,
     MANIFEST_LIMIT,
@@ -37,6 +44,9 @@ from feed_assets.feeds.newest_names import newest_first
 
 PRUNED = "_feed_assets/pruned"
 """The prefix of what prunes leave: for each partition an empty object, named by the id from which history is whole."""
+
+MOST_SKIPPED = 200
+"""Updates without a valid manifest, newer than any valid one, that a reading passes over: each costs a request."""
 
 _REASONS_SHOWN = 5
 _log = logging.getLogger(__name__)
@@ -59,7 +69,7 @@ def latest(
     It costs one or two requests for names, at most about twice the logarithm of their pages (`newest`); then one read
     and one listing of files for each update that is checked. If one was skipped, or with `as_of`, the promises of
     prunes are listed, too. `known_id`, an update seen before, saves the search and never changes the update that is
-    found. Raise UpdatePruned if `as_of` is before a prune.
+    found. Raise UpdatePruned if `as_of` is before a prune, UnreadableUpdate if more than MOST_SKIPPED were skipped.
     """
     promised: str | None = None
     while True:
@@ -104,6 +114,11 @@ def _look_through(board: Blackboard, partition: Partition, as_of: datetime | Non
         if isinstance(entry, Update):
             return Reading(partition, entry, tuple(skipped))
         skipped.append(entry)
+        if len(skipped) > MOST_SKIPPED:
+            raise UnreadableUpdate(
+                f"{partition}: found more than {MOST_SKIPPED} updates that are not valid, newer than any valid one "
+                f"({in_words(skipped)}): expected some. Remove them, or publish a valid one."
+            )
     return Reading(partition, None, tuple(skipped))
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from botocore.parsers import ResponseParserError  # pyright: ignore[reportMissin
 
 from feed_assets.core.errors import BlackboardRefused
 from feed_assets.core.feeds import UNREADABLE
+from feed_assets.feeds.answers import Answers
 from feed_assets.feeds.local_disk import readable
 from feed_assets.feeds.store_clients import Page
 from feed_assets.feeds.stores import RequestLimits, s3_region
@@ -27,14 +29,23 @@ _Keys = tuple[str, str, str | None]
 
 
 class S3Pages:
-    """The listings of the blackboard at an S3 URL, with the credentials, the endpoint and the patience of its store."""
+    """The listings of the blackboard at an S3 URL, with the credentials, the endpoint and the patience of its store.
+
+    Those of others have `answers`, which end in time.
+    """
 
     def __init__(
-        self, url: str, endpoint: str | None, provider: "S3CredentialProvider", patience: RequestLimits
+        self,
+        url: str,
+        endpoint: str | None,
+        provider: "S3CredentialProvider",
+        patience: RequestLimits,
+        answers: Answers | None = None,
     ) -> None:
         parts = urlsplit(url)
         self._bucket, self._root = parts.netloc, parts.path.strip("/")
         self._endpoint, self._provider, self._patience = endpoint, provider, patience
+        self._answers = answers
         self._made: tuple[_Keys, Any] | None = None
 
     def __call__(self, prefix: str, after: str) -> Page:
@@ -99,9 +110,9 @@ class S3Pages:
 
     def _answer(self, request: str, **wanted: str) -> dict[str, Any]:
         """Return an answer of S3. Raise FileNotFoundError if there is no such object, else OSError with S3's code."""
-        client = self._client()
+        ask = partial(getattr(self._client(), request), **wanted)
         try:
-            return getattr(client, request)(**wanted)
+            return self._answers.within(ask) if self._answers else ask()
         except (BotoCoreError, ClientError, ResponseParserError, ValueError) as error:  # The latter of odd headers.
             response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have None.
             code = response.get("Error", {}).get("Code", "none")

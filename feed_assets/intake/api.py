@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -37,6 +38,9 @@ HELD_BYTES, HELD_OF_KEY = 64 << 20, 32 << 20
 RETRY_SECONDS = 5
 """Seconds after which a request may be sent again that failed because of the disk or the ledger."""
 
+WAKES = 8
+"""Wakes that look at stores at a time, one of each key: other requests have threads of their own."""
+
 _EVENT = {"type": "object", "description": "An event, with the columns of the feed's schema."}
 _BODY = {
     "required": True,
@@ -56,7 +60,7 @@ _SAID = {
     413: "The body, or what it unpacks to, is too large.",
     415: "Another media type or packing.",
     422: "The Idempotency-Key came with another body before.",
-    429: "Too many events, or hours of events, with this key.",
+    429: "Too many events, or hours of events, with this key; or a wake with it is under way.",
     503: "The receiver, its ledger or its disk cannot take it now.",
     507: "The disk is full.",
 }
@@ -170,11 +174,22 @@ def _post_write_events(door: Door) -> Callable[..., Awaitable[Response]]:
     return post_write_events
 
 
-def _post_wake(door: Door) -> Callable[..., Response]:
-    def post_wake(feed: str, request: Request, partition: str = "", _: Key = None) -> Response:
+def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
+    waking, threads = set[str](), ThreadPoolExecutor(WAKES)
+
+    async def post_wake(feed: str, request: Request, partition: str = "", _: Key = None) -> Response:
         """Look at a partition of a foreign feed now: what is new is recorded, and decided about at once."""
-        door.rates.count(_key(door, request, feed), 1)
-        return JSONResponse(door.calls.wake(feed, partition))
+        key = _key(door, request, feed)
+        door.rates.count(key, 1)
+        if key in waking:  # Its store may never answer: it holds up no wake of others, and no other request.
+            why = f"another wake with this key is under way: send that of {feed!r} after its answer"
+            raise RefusedRequest(429, why, retry_after=RETRY_SECONDS)
+        waking.add(key)
+        try:
+            loop = asyncio.get_running_loop()
+            return JSONResponse(await loop.run_in_executor(threads, door.calls.wake, feed, partition))
+        finally:
+            waking.discard(key)
 
     return post_wake
 

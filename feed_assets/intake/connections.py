@@ -34,6 +34,9 @@ CONNECTIONS = 1000
 WITHOUT_KEY = 200
 """Connections without a valid key: one more ends the oldest of them. Partners have the other 800."""
 
+PIPELINED = 8
+"""Requests of a connection that wait while an earlier one is answered: each takes some 10 kB."""
+
 PER_ADDRESS = 100
 """Connections of one address, or of one IPv6 network of 64 bits, unless it is a trusted proxy's."""
 
@@ -155,6 +158,9 @@ class BoundedHttp(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
             self._refusal = _too_long()
             raise ValueError(self._refusal)
+        if len(self.pipeline) >= PIPELINED:
+            self._refusal = _TOO_MANY
+            raise ValueError(self._refusal)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -234,6 +240,11 @@ class BoundedHttp(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
+
+_TOO_MANY = (
+    400,
+    f"found more than {PIPELINED} requests behind one that is being answered: wait for answers before sending more",
+)
 
 _NO_UPGRADE = (
     400,

@@ -1,4 +1,4 @@
-"""What changes updates: their states, with the events and checks that follow, in one transaction."""
+"""Changes of updates: their states, with the events and checks that follow, in one transaction."""
 
 import json
 from datetime import datetime

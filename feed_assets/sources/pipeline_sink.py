@@ -72,7 +72,9 @@ class SqlPipelines:
         ):
             self._make(connection)
             if connection.dialect.name == "postgresql":  # The second process sees what the first has written.
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(self.view))))
+                # No advisory lock: any role that may connect could hold it.
+                name = connection.dialect.identifier_preparer.format_table(self._log)
+                connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
             stored = connection.execute(sa.select(*self._view.c)).all()
             rows = _next([dict(zip(_COLUMNS, row, strict=True)) for row in stored], tables, now)
             if rows:

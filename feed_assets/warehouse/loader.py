@@ -13,7 +13,14 @@ from time import monotonic, sleep
 from typing import Protocol
 from uuid import uuid4
 
-from feed_assets.core.errors import FeedAssetsError, LoadFailed, ServiceUnavailable, WarehouseBusy, WarehouseTaken
+from feed_assets.core.errors import (
+    FeedAssetsError,
+    LoadFailed,
+    ServiceUnavailable,
+    TableBusy,
+    WarehouseBusy,
+    WarehouseTaken,
+)
 from feed_assets.core.message_words import shortened
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
@@ -37,6 +44,9 @@ SAY_SECONDS = 60.0
 
 _NAMED = 10
 """Most tables that a line names."""
+
+AGAIN_SECONDS = 60.0
+"""Seconds after which a table is tried again that somebody else holds."""
 
 BUSY_SECONDS = 600.0
 """Seconds for which `once` waits for a process that has the warehouse open."""
@@ -163,6 +173,8 @@ class LoaderSession:
         self._loading, self._sources, self._holder, self._clock = loading, sources, holder, clock
         self._tables: dict[str, Follower] = {}
         self._stopped: dict[str, FeedAssetsError] = {}
+        self._busy: dict[str, tuple[float, TableBusy]] = {}
+        """The tables that somebody else holds: when each is tried again, and why."""
         self._renewed = self._reported = 0.0
         self._reported_loads = 0
 
@@ -200,7 +212,7 @@ class LoaderSession:
         if len(self._stopped) > 1:
             named = shortened([*self._stopped], _NAMED)
             say(f"warehouse {self._loading.name}: {len(self._stopped)} tables have stopped: {named}")
-        for error in self._stopped.values():
+        for error in (*self._stopped.values(), *(error for _, error in self._busy.values())):
             raise error
 
     @contextmanager
@@ -234,10 +246,18 @@ class LoaderSession:
             say(f"warehouse {self._loading.name}: is free in {LEASE_SECONDS:g} s only, its lease stays: {error}")
 
     def _each(self, work: Callable[[str], None]) -> None:
-        """Do something for each table that has not stopped."""
+        """Do something for each table that has not stopped, but for those that somebody else holds."""
         for name in [each for each in self._sources if each not in self._stopped]:
             try:
+                if name in self._busy:
+                    if self._clock() < self._busy[name][0]:
+                        continue
+                    self._begin(name)
+                    del self._busy[name]
                 work(name)
+            except TableBusy as error:
+                self._busy[name] = self._clock() + AGAIN_SECONDS, error
+                say(f"warehouse {self._loading.name}: loads {name} in {AGAIN_SECONDS:g} s, and the others now: {error}")
             except (ServiceUnavailable, WarehouseTaken):
                 raise
             except FeedAssetsError as error:

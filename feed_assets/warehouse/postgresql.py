@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 
-from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, WarehouseUnavailable
+from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, TableBusy, WarehouseUnavailable
 from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
@@ -45,6 +45,9 @@ _RIGHTS = {"database": "CREATE", "schema": "USAGE, CREATE", "table": "SELECT, IN
 
 _READ_BYTES = 1 << 20
 
+WAIT_SECONDS = 5
+"""Seconds that a load waits for a lock. Whoever reads the table meanwhile waits behind it."""
+
 IDLE_SECONDS = 30
 """Seconds after which an idle transaction is undone: a loader that hangs in one keeps no other one out."""
 
@@ -79,6 +82,7 @@ class PostgreSQL(Engine):
             connection = _Connection(opened, url)
             connection.execute(
                 f"SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'; "
+                f"SET lock_timeout = '{WAIT_SECONDS}s'; "
                 "SET datestyle = ISO"  # A database or a role may have another one, in which dates are other texts.
             )
             yield connection
@@ -148,6 +152,11 @@ def translated(url: str) -> Generator[None]:
         yield
     except _NEVER as error:
         raise LoadFailed(f"the warehouse cannot hold it: {masked(' '.join(str(error).split()), url)}") from None
+    except psycopg.errors.LockNotAvailable as error:
+        raise TableBusy(
+            f"a lock did not come within {WAIT_SECONDS} s: {masked(' '.join(str(error).split()), url)}. Somebody has "
+            "the table open in a transaction: end it (pg_stat_activity shows whose it is)."
+        ) from None
     except _MAY_BE_OVER as error:
         message = masked(" ".join(str(error).split()), url)
         advice = next((each for part, each in _ADVICE.items() if part in message), "Check that it answers")

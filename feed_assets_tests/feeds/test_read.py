@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.errors import NoValidUpdate, UnreadableUpdate
 from feed_assets.core.feeds import MANIFEST_LIMIT, Feed, Partition, Skipped, Version
+from feed_assets.feeds import read as reading
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import download, history, latest, named, newer_versions, partitions, require
 from feed_assets.feeds.write import invalidate, publish
@@ -349,3 +350,14 @@ class TestDirectoryMarkers:
         reading = latest(local_board, MEN)
         assert (require(reading).id, len(require(reading).files)) == (NEW, 2)
         assert reading.skipped[0].reason.startswith("it has no manifest")
+
+
+def test_a_reading_passes_over_some_updates_that_are_not_valid_and_tells_of_more(board, monkeypatch):
+    monkeypatch.setattr(reading, "MOST_SKIPPED", 3)
+    write(board, OLD)
+    for second in range(3):
+        board.put(f"{MEN.path}/20300101.00000{second}/part", b"1")
+    assert latest(board, MEN).update.id == OLD
+    board.put(f"{MEN.path}/20300101.000003/part", b"1")
+    with pytest.raises(UnreadableUpdate, match=r"more than 3 updates that are not valid, .*20300101\.000003"):
+        latest(board, MEN)

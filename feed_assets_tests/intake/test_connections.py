@@ -3,6 +3,7 @@
 import logging
 import re
 import socket
+from contextlib import suppress
 from http.client import parse_headers
 from types import SimpleNamespace
 from typing import BinaryIO
@@ -11,7 +12,7 @@ import pytest
 import requests
 
 from feed_assets.intake import authentication, connections, limited_log
-from feed_assets.intake.connections import Admission, BoundedHttp
+from feed_assets.intake.connections import PIPELINED, Admission, BoundedHttp
 from feed_assets.intake.limited_log import LimitedLog
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.receivers import LINES, MEN, NOW, Partner, door_of, event, lines, listening
@@ -299,3 +300,15 @@ def test_the_log_counts_what_comes_again_and_knows_no_more_than_some_lines(monke
     log.write_counts()
     log.write_counts()
     assert [re.findall(r"\d+ times", each.getMessage()) for each in caplog.records] == [["3 times"], ["400 times"]]
+
+
+def test_eight_requests_wait_behind_one_and_more_end_the_connection(partner):
+    request = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    with connected(partner) as honest, honest.makefile("rb") as answers:
+        honest.sendall(request * (PIPELINED + 1))
+        assert [status_of_next(answers) for _ in range(PIPELINED + 1)] == [200] * (PIPELINED + 1)
+    with connected(partner) as greedy:
+        greedy.sendall(request * 5_000)
+        with suppress(ConnectionResetError):
+            assert answer_of(greedy).count(b"HTTP/1.1 200") <= PIPELINED + 1
+    assert partner.get("/health").status_code == 200

@@ -1,13 +1,16 @@
 """What other teams tell a receiver: their write events, and that a feed is to be looked at."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 
 import pytest
 
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.write import publish
+from feed_assets.intake import authentication, event_calls
 from feed_assets.intake.event_calls import EVENTS_PER_CALL, WrittenSource
 from feed_assets.ledger import event_rejects, event_store, log, updates
 from feed_assets.ledger.batch_sets import pins_of
@@ -129,3 +132,29 @@ def test_a_wake_of_what_is_not_there_finds_nothing(team):
     assert team.call(f"/wake/{RAW}?partition=2026-01-02").json()["updates"] == {}
     assert team.call(f"/wake/{RAW}?partition=../x").status_code == 400
     assert team.call(f"/wake/{RAW}?partition=20260101.000000").status_code == 400
+
+
+def test_a_wake_whose_store_never_answers_holds_up_its_own_key_alone(door, ledger, monkeypatch):
+    is_asked, answers = Event(), Event()
+
+    def silent(*_: object) -> tuple[None, None]:
+        is_asked.set()
+        answers.wait(60)
+        return None, None
+
+    monkeypatch.setattr(event_calls, "sync", silent)
+    wake = f"/wake/{RAW}?partition=2026-01-01"
+    key = authentication.add(ledger, "other", (HELD,), NOW)
+    with listening(door, scopes=SCOPES) as team, ThreadPoolExecutor(1) as pool:
+        other = replace(team, key=key)
+        first = pool.submit(team.call, wake)
+        try:
+            assert is_asked.wait(60)
+            refused = team.call(wake)
+            assert (refused.status_code, "under way" in refused.json()["error"]) == (429, True)
+            assert other.call(f"/wake/{HELD}?partition=2026-01-01").status_code == 200
+            assert team.get("/health").status_code == 200
+        finally:
+            answers.set()
+        assert first.result(60).status_code == 200
+        assert team.call(wake).status_code == 200

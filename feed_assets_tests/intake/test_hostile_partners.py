@@ -4,13 +4,13 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from feed_assets.core.errors import BlackboardUnavailable
-from feed_assets.feeds import s3_others, s3_pages
+from feed_assets.feeds import answers, s3_others, s3_pages
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.s3_others import ServedObject
 from feed_assets_tests.support.each_case import each_case
@@ -29,6 +29,9 @@ class Served:
         self.objects = {GOOD: len(BODY)}
         self.requests = list[str]()
         self.is_endless = False
+        self.silence = Event()
+        """Whoever asks waits until this is set."""
+        self.silence.set()
         self.answers = dict[str, tuple[int, dict[str, str], bytes]]()
         """Status, headers and body that are sent for a key instead of its object."""
         self.headers = list[dict[str, str]]()
@@ -65,6 +68,7 @@ def serving(served: Served) -> Iterator[str]:
             parts = urlsplit(self.path)
             served.requests.append(self.path)
             served.headers.append(dict(self.headers))
+            served.silence.wait(60)
             key = parts.path.removeprefix("/bucket/")
             if key in served.answers:
                 status, headers, body = served.answers[key]
@@ -239,3 +243,16 @@ def test_a_file_that_this_machine_has_no_room_for_is_refused_before_it_is_copied
     assert partner.look()
     assert not [each for each in served.requests if "04/a.csv" in each]
     assert len(partner.held()["2024-02-29-00:00"]) == 1
+
+
+def test_a_listing_that_never_ends_delays_a_tick_once_and_other_stores_never(served, monkeypatch):
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.2)
+    served.silence = Event()
+    with serving(served) as url:
+        silent, again = (Blackboard.open("s3://bucket", endpoint=url, credentials=keys, name="silent") for _ in "ab")
+        with pytest.raises(BlackboardUnavailable, match=r"'silent'\).*no answer within 0\.2 s"):
+            silent.files("out")
+        with pytest.raises(BlackboardUnavailable, match=r"'silent'\).*asked again in a minute or later"):
+            again.files("out")
+        assert len(served.requests) == 1
+        served.silence.set()

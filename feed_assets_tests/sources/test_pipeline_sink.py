@@ -87,3 +87,12 @@ def test_a_line_that_says_nothing_of_a_pipeline_is_told_with_its_number(local_bo
 def test_a_file_that_is_not_there_is_told(local_board):
     with pytest.raises(SourceUnavailable, match=r"has no file lineage\.jsonl: correct its name"):
         read_lineage_file(local_board, "lineage.jsonl", "pipeline", "table_name")
+
+
+def test_a_role_that_may_only_connect_keeps_no_version_from_being_published(postgresql_url):
+    pipelines = SqlPipelines(postgresql_url, "events_pipelines")
+    assert pipelines.publish(ONE, NOON)
+    engine = sa.create_engine(postgresql_url, poolclass=sa.NullPool)
+    with engine.connect() as stranger:
+        stranger.execute(sa.text("SELECT pg_advisory_lock(hashtext('events_pipelines'))"))
+        assert pipelines.publish(TWO, NOON + SECOND)

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from feed_assets.core.errors import (
     DiskFull,
@@ -13,6 +14,7 @@ from feed_assets.core.errors import (
     InvalidShape,
     LoadFailed,
     NotMigratable,
+    TableBusy,
     UnreadableUpdate,
     WarehouseTaken,
     WarehouseUnavailable,
@@ -23,9 +25,17 @@ from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import dataset as datasets
-from feed_assets.warehouse import dataset_state, lease, load_state, loader
+from feed_assets.warehouse import dataset_state, lease, load_state, loader, postgresql
 from feed_assets_tests.support.servers import wait_until
-from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, parquet, state_rows, table
+from feed_assets_tests.support.warehouse_datasets import (
+    Dataset,
+    check_table,
+    load,
+    parquet,
+    state_rows,
+    table,
+    target_of,
+)
 
 
 def row(number: int, **more):
@@ -453,3 +463,47 @@ def test_a_loader_that_slept_through_its_lease_changes_nothing(target, dataset, 
     with pytest.raises(WarehouseTaken, match="another loader has taken this warehouse over"):
         load(target, dataset)
     assert state_rows(target.engine, dataset) == {}
+
+
+def test_a_table_that_a_reader_holds_waits_alone(local_board, ledger, postgresql_url, monkeypatch):
+    monkeypatch.setattr(postgresql, "WAIT_SECONDS", 0.2)
+    held, free = (Dataset(local_board, ledger, Feed.parse(f"ads/{name}/v1.0")) for name in ("a", "b"))
+    target = target_of(postgresql_url)
+    for each in (held, free):
+        each.publish("1", row(1))
+    load(target, held, free)
+    held.publish("1", row(1, more="x"))
+    free.publish("1", row(2))
+    with sa.create_engine(postgresql_url, poolclass=sa.NullPool).connect() as reader:
+        reader.execute(sa.text(f"SELECT * FROM {quoted(held.name)}"))
+        with pytest.raises(TableBusy, match=r"a lock did not come within 0\.2 s: .* in a transaction: end it"):
+            load(target, held, free)
+        check_table(target.engine, free)
+        assert len(state_rows(target.engine, held)) == 1
+    assert load(target, held, free) == 1
+    check_table(target.engine, held)
+
+
+def test_a_service_tries_a_table_again_that_was_held(local_board, ledger, postgresql_url, monkeypatch):
+    monkeypatch.setattr(postgresql, "WAIT_SECONDS", 0.2)
+    held, free = (Dataset(local_board, ledger, Feed.parse(f"ads/{name}/v1.0")) for name in ("a", "b"))
+    target, now = target_of(postgresql_url), [0.0]
+    for each in (held, free):
+        each.publish("1", row(1))
+    session = loader.LoaderSession(target, {each.name: each.published for each in (held, free)}, "me", lambda: now[0])
+    with session._begun():
+        session._look()
+        held.publish("1", row(1, more="x"))
+        with sa.create_engine(postgresql_url, poolclass=sa.NullPool).connect() as reader:
+            reader.execute(sa.text(f"SELECT * FROM {quoted(held.name)}"))
+            now[0] += 60
+            session._look()
+            assert list(session._busy) == [held.name]
+            free.publish("1", row(2))
+            now[0] += loader.AGAIN_SECONDS - 1
+            session._look()
+            check_table(target.engine, free)
+        now[0] += 1
+        session._look()
+    assert session._busy == {}
+    check_table(target.engine, held)

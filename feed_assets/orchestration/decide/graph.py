@@ -57,7 +57,7 @@ class Graph:
         self.by_feed = self._nodes.by_feed
         self.by_key = self._nodes.by_key
         self.consumers: dict[Feed, Consumer | FeedAssetsError | None] = {}
-        """What `pipeline_tables.consumer_of` has found."""
+        """The consumers that `pipeline_tables.consumer_of` has read, or its errors."""
 
     def node(self, feed: Feed) -> Node:
         """Return the node of a feed. Raise InvalidName if no asset has it."""
