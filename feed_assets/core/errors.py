@@ -147,6 +147,10 @@ class LogTrimmed(FeedAssetsError):
     """A topic partition no longer has, or never had, the offsets at which reading is to begin."""
 
 
+class MessageUnreadable(FeedAssetsError):
+    """Messages of a topic partition cannot be unpacked, or are no messages."""
+
+
 class LetterLeft(FeedAssetsError):
     """A dead letter cannot be produced again: it is cut, or older than what its topic keeps."""
 

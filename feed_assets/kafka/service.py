@@ -12,7 +12,7 @@ from threading import Event
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
-from feed_assets.core.errors import LogTrimmed, ServiceUnavailable, SignalsLost
+from feed_assets.core.errors import LogTrimmed, MessageUnreadable, ServiceUnavailable, SignalsLost
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
 from feed_assets.kafka import companion_topics
@@ -51,7 +51,8 @@ class Counts:
 def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
     """Make chunks of topics until `stopping` is set; wait for missing topics and unavailable services.
 
-    Raise FencedOff; LogTrimmed or SignalsLost for a partition that needs a person: at the end, if others are read.
+    Raise FencedOff; LogTrimmed, SignalsLost or MessageUnreadable for a partition that needs a person: at the end, if
+    others are read.
     """
     pause = pauses[0]
     while not stopping.is_set():
@@ -65,13 +66,17 @@ def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses
             pause = min(2 * pause, pauses[1])
 
 
+_UNREADABLE = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG})
+"""Errors of messages: they come again whenever these are read. A packed one may unpack to any size."""
+
+
 class ConnectorSession:
     """A member of the group, from its beginning to its end."""
 
     def __init__(self, chunking: Chunking, topics: Mapping[str, Topic], stopping: Event) -> None:
         self._chunking, self._topics, self._stopping = chunking, topics, stopping
         self._open: dict[tuple[str, int], PartitionReader] = {}
-        self._aside: dict[PartitionOfTopic, LogTrimmed | SignalsLost] = {}
+        self._aside: dict[PartitionOfTopic, LogTrimmed | SignalsLost | MessageUnreadable] = {}
         self._missing = set[str]()
         self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
         self.has_signalled = False
@@ -96,7 +101,7 @@ class ConnectorSession:
     def _step(self, consumer: Consumer) -> None:
         received = consumer.poll(POLL_SECONDS)
         if received is not None:
-            self._take(received)
+            self._take(consumer, received)
         now = self._chunking.clock()
         if now >= self._looked + LOOK_SECONDS:
             self._looked = now
@@ -104,14 +109,29 @@ class ConnectorSession:
                 self._note(each.look(now))
             self._say(consumer, now)
 
-    def _take(self, received: Received) -> None:
-        if error := received.error():  # Also if the broker lacks the next messages: the next opening reports that.
-            self._heed(error, received.topic() or "")
-            return
+    def _take(self, consumer: Consumer, received: Received) -> None:
         partition = self._open.get((received.topic() or "", received.partition() or 0))
-        if partition is not None:
+        if error := received.error():  # Also if the broker lacks the next messages: the next opening reports that.
+            if partition and error.code() in _UNREADABLE:
+                self._leave(consumer, partition, error)
+            else:
+                self._heed(error, received.topic() or "")
+        elif partition is not None:
             self._counts.messages += 1
             self._note(partition.take(message_of(received)))
+
+    def _leave(self, consumer: Consumer, partition: PartitionReader, error: KafkaError) -> None:
+        """Read a partition no more, whose next messages nobody can unpack. Without others there is an error."""
+        place = partition.place
+        self._aside[place] = MessageUnreadable(
+            f"its messages from offset {partition.next_offset} on cannot be unpacked: {error.str()}. None of them is "
+            "signalled. Stop their producer, delete them (kafka-delete-records), then start the connector again."
+        )
+        say(f"connector: does not read {place}: {self._aside[place]}")
+        self._open.pop(place).drop()
+        consumer.incremental_unassign([TopicPartition(*place)])
+        if not self._open:
+            self._raise_aside()
 
     def _heed(self, error: KafkaError, name: str) -> None:
         """Wait for a missing topic: the group assigns its partitions once it is there. Raise other errors."""

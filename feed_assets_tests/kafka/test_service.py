@@ -1,9 +1,11 @@
 """The connector, whole: from a real broker to files, signals and dead letters."""
 
 import re
+from types import SimpleNamespace
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
+from feed_assets.core.errors import MessageUnreadable
 from feed_assets.core.topics import signals_of
 from feed_assets.kafka import avro, service, topic_reader
 from feed_assets.kafka.clients import Clients
@@ -13,6 +15,7 @@ from feed_assets.kafka.messages import Message
 from feed_assets.kafka.signal_message import SCHEMA
 from feed_assets.kafka.topic_reader import message_of
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, header
+from feed_assets_tests.support.servers import wait_until
 
 
 def test_what_was_produced_becomes_chunks_on_the_grid(world):
@@ -70,6 +73,34 @@ def test_a_line_says_from_time_to_time_how_it_goes(world, monkeypatch, capfd):
     with world.connector() as running:
         running.wait(is_said, "the lines")
         producer.abort_transaction(30)
+
+
+def test_messages_that_cannot_be_unpacked_stop_their_partition_alone(world, monkeypatch, capfd):
+    """librdkafka answers so to a packed message that unpacks to more than it takes: kilobytes may be any size."""
+    error = KafkaError(KafkaError._BAD_COMPRESSION, "Decompression failed")
+    take = service.ConnectorSession._take
+
+    def take_what_librdkafka_unpacks(session, consumer, received):
+        bad = SimpleNamespace(error=lambda: error, topic=received.topic, partition=received.partition)
+        take(session, consumer, bad if received.value() == POISON else received)
+
+    monkeypatch.setattr(service.ConnectorSession, "_take", take_what_librdkafka_unpacks)
+    world.create(2)
+    with world.connector() as running:
+        for partition in range(2):
+            world.produce(10, partition)
+        running.wait(lambda: world.is_done(2), "both partitions")
+        world.send(POISON)
+        world.produce(10, 1)
+        running.wait(lambda: world.reached(1) == 20, "the other partition")
+        wait_until(lambda: "from offset 10 on cannot be unpacked: Decompression failed" in capfd.readouterr().err, "it")
+        world.produce(10)
+        world.produce(10, 1)
+        running.wait(lambda: world.reached(1) == 30, "the other partition again")
+        running.stopping.set()
+        running.thread.join(60)
+        assert isinstance(running.ended_with(), MessageUnreadable)
+    assert world.reached(0) == 10
 
 
 def test_poison_goes_to_the_dead_letters_with_its_reason(world):
