@@ -28,11 +28,11 @@ from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.slow_servers import dripping
 
 SOON = 30
-"""Seconds within which it has ended, however busy the machine is: of itself it never would."""
+"""Seconds within which a delivery must end on a busy machine; without a deadline it would never end."""
 
 
 def by_apprise(*urls):
-    """The channels of these URLs, without the log."""
+    """Return the channels of these URLs, without the log."""
     found = channels(Settings(alert_apprise=SecretStr(" ".join(urls))))
     return {name: channel for name, channel in found.items() if name != "log"}
 

@@ -1,4 +1,4 @@
-"""Which channels the settings make, and which settings are refused."""
+"""Channels that the settings define, and settings that are refused."""
 
 import pytest
 from pydantic import SecretStr

@@ -35,7 +35,7 @@ from feed_assets_tests.support.servers import free_ports
 
 
 def documented_check():
-    """What the docs tell a receiver to do."""
+    """Return the check of a webhook's signature that the docs give to receivers."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
     (code,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def verified" in each]
     scope = {}

@@ -29,10 +29,10 @@ from feed_assets_tests.support.slow_servers import dripping
 HEADERS = b"HTTP/1.1 200 OK\r\nX-Slow: "
 GREETING = b"220-"
 SECONDS = 1
-"""What a delivery may take here."""
+"""Limit of one delivery in these tests."""
 
 SOON = 30
-"""Seconds within which it has ended, however busy the machine is: of itself it never would."""
+"""Seconds within which a delivery must end on a busy machine; without a deadline it would never end."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The judge of histories: what can be true together, and what cannot."""
+"""The judge of histories: records that fit together, and records that do not."""
 
 from feed_assets_tests.faults.histories import History, Published, Read, Removed
 from feed_assets_tests.support.each_case import each_case

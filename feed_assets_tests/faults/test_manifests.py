@@ -1,4 +1,4 @@
-"""Bad manifests: each is judged as tabled, on every store; nothing but a named error ever comes out."""
+"""Bad manifests: each is judged as the table says, on every store, and every error is a named one."""
 
 import pytest
 
@@ -12,11 +12,11 @@ from feed_assets_tests.support.counted_blackboards import MEN, NEW, OLD, write
 from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 
 COUNTS = {f"20191126.06000{number}": count for number, count in enumerate((12, 2, 0))}
-"""Updates, newest last, and how many files each has."""
+"""Updates, newest last, with their number of files."""
 
 
 class Thrifty:
-    """A client that tells how many bytes of a manifest were asked for."""
+    """A client that records how many bytes of a manifest were requested."""
 
     def __init__(self, board: Blackboard) -> None:
         self._client, self.asked = board._client, []
@@ -74,7 +74,7 @@ def test_never_more_of_a_manifest_is_asked_for_than_tells_that_it_is_too_long(bo
 
 
 def valid(ways: Ways, board: Blackboard) -> list[str]:
-    """The updates that are valid as of themselves."""
+    """Return the updates that are the newest valid ones at their own moment."""
     read = [ways.latest(board, MEN, moment) for moment in _moments()]
     return [update.id for update, name in zip(read, COUNTS, strict=True) if update and update.id == name]
 
@@ -84,7 +84,7 @@ def _moments():
 
 
 def judge(ways: Ways, board: Blackboard, content: bytes, said: str) -> None:
-    """Put a manifest into updates of no, two and twelve files: right is the number's text, with one newline or none."""
+    """Put a manifest into updates of 0, 2 and 12 files. It is right as the number's text, with one newline or none."""
     for name in COUNTS:
         board.put(f"{MEN.path}/{name}/{MANIFEST}", content)
     right = [name for name, count in COUNTS.items() if content in (f"{count}".encode(), f"{count}\n".encode())]
@@ -92,7 +92,7 @@ def judge(ways: Ways, board: Blackboard, content: bytes, said: str) -> None:
 
 
 def filled(board: Blackboard) -> Blackboard:
-    """The updates without their manifests."""
+    """Return the blackboard with the updates' files, without their manifests."""
     for name, count in COUNTS.items():
         write(board, name, None, files=[f"part-{number}" for number in range(count)])
     return board

@@ -1,4 +1,4 @@
-"""How many requests a reader needs, counted by a proxy before a real S3 server."""
+"""Number of requests that a reader needs, counted by a proxy before a real S3 server."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +13,10 @@ SIZES = [10, 1_000, 3_000, pytest.param(100_000, marks=pytest.mark.soak)]
 
 @pytest.fixture(scope="module", params=SIZES)
 def long_feed(request, direct):
-    """A feed with an update every five minutes until now; all but the newest three are empty. Its ids, in order."""
+    """Return a partition with an update every five minutes until now, and its ids in order.
+
+    Only the newest three have files.
+    """
     partition = Partition(Feed.parse(f"requests/of_{request.param}/v1.0"))
     now = datetime.now(UTC)
     ids = [update_id(now - timedelta(minutes=5 * ago)) for ago in range(request.param, 0, -1)]
@@ -49,4 +52,4 @@ def test_an_older_valid_one_is_found_from_a_known_one_that_is_no_longer_valid(lo
     reading = latest(through, partition, known_id=ids[-1])
     direct.put(manifest, b"1")
     assert (require(reading).id, [skipped.id for skipped in reading.skipped]) == (ids[-2], [ids[-1]])
-    assert s3_proxy.requests["list"] <= 5  # One of them asks what was pruned.
+    assert s3_proxy.requests["list"] <= 5  # One of them looks for pruned updates.
