@@ -1,4 +1,4 @@
-"""`make demo` as a newcomer runs it, its figures against those computed apart from Spark and from the product."""
+"""`make demo` as a newcomer runs it: its figures equal those computed without Spark and without the product."""
 
 import csv
 import gzip
@@ -68,7 +68,7 @@ MIDNIGHTS = {
 
 
 def by_region() -> dict[tuple[str, str], tuple[int, int]]:
-    """Impressions and clicks of 2019-11-26 by region and campaign, from the sample's files."""
+    """Return impressions and clicks of 2019-11-26 by region and campaign, from the sample's files."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for policy, campaign in product(sample.POLICIES, sample.CAMPAIGNS):
         path = Path(sample.__file__).with_name("sample") / f"{policy}_{campaign}.csv.gz"

@@ -1,4 +1,4 @@
-"""The whole way through on a real S3 server: from raw files to a late re-run, every object by the protocol."""
+"""The whole way on a real S3 server, from raw files to a late re-run: every object follows the protocol."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The policies of docs/policies, under a real S3 server: each is enough for who has it, and for no more."""
+"""The policies of docs/policies on a real S3 server: each suffices for its role, and for nothing more."""
 
 import json
 import os
@@ -26,7 +26,7 @@ RAW, CLICKED_RAW, SHOWN, MADE = (
 
 @pytest.fixture
 def as_(s3_env: S3Server, monkeypatch: pytest.MonkeyPatch):
-    """The blackboard as who has a policy, or as the admin, sees it."""
+    """Yield a function that opens the blackboard as a user with a policy, or as the admin."""
 
     def board(identity: str = s3_env.access_key) -> Blackboard:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", identity)
@@ -86,7 +86,7 @@ def test_a_whole_run_needs_no_more_and_can_forge_no_foreign_feed(as_, s3_env, s3
 
 
 def run(server: S3Server, jars: Path, home: Path) -> None:
-    """`feed-assets run` with the keys that are in the environment, and a Spark of its own."""
+    """Run `feed-assets run` with the keys of the environment, and a Spark of its own."""
     own = {
         "DAGSTER_HOME": str(home / "home"),
         "FEED_ASSETS_BLACKBOARD": URL,
