@@ -3,7 +3,7 @@
 from typing import Any
 
 OFFSET = 20
-"""The number of the last change of an update."""
+"""Number of an update's last change."""
 
 AT = "2019-11-25 06:00:00"
 SHOWN, TABLE = "ads/shown/v1.0", "shop/orders"
@@ -88,14 +88,17 @@ ROWS: list[Row] = [
     ("alert", {"name": "late", "opened": AT, "resolved": None, "reason": "it is late", "log": "opened"}),
     ("event_reject", {"source": "team", "digest": "d", "raw": "{", "reason": "no JSON", "at": AT}),
 ]
-"""REPORT has consumed o1, has o2 waiting and was not told of o3; OTHER has consumed all of the day."""
+"""Rows of one ledger.
+
+REPORT has consumed o1, waits with o2 and has not received o3; OTHER has consumed the whole day.
+"""
 
 WITHOUT_EVENTS: list[Row] = [
     _update(SHOWN, DAY, 1, "published"),
     _update(SHOWN, "unheard", 2, "published"),
     _consumed(EFFECT, DAY, SHOWN, FIRST),
 ]
-"""No events, as in a ledger that was made again from the blackboard; the last numbers were of claims."""
+"""Rows without events, as in a ledger that was rebuilt from the blackboard; the last numbers belong to claims."""
 
 BEGINNINGS: list[tuple[str, Row]] = [
     (start, ("event", {**_event(number, feed, DAY, f"e{number}")[1], "previous": "m0", **values}))
@@ -112,7 +115,7 @@ BEGINNINGS: list[tuple[str, Row]] = [
         start=20,
     )
 ]
-"""Events after the marker `m0`, each with the marker after which its data begin; those of a feed's update last."""
+"""Events after the marker `m0`, each with the marker after which its data begin. Those of a feed's update come last."""
 
 CURSORS = {
     "change": str(OFFSET),

@@ -1,4 +1,4 @@
-"""Alerts in the ledger: opened once, resolved once, and gone when every channel has said so."""
+"""Alerts in the ledger: opened once, resolved once, and deleted when every channel has delivered both."""
 
 from datetime import timedelta
 
@@ -24,14 +24,14 @@ def opened(ledger: Ledger) -> list[Alert]:
 
 
 def left(ledger: Ledger, *channels: str) -> list[tuple[str, str, str]]:
-    """What is left to say: channel, name, state."""
+    """Return the undelivered notices, each as channel, name and state."""
     with ledger.read() as connection:
         notices = alerts.undelivered(connection, channels or CHANNELS)
     return [(notice.channel, notice.name, notice.state) for notice in notices]
 
 
 def say(ledger: Ledger, *said: tuple[str, str], channels: tuple[str, ...] = CHANNELS) -> None:
-    """Note that channels have said a state of the one alert."""
+    """Record that channels delivered a state of the one alert."""
     with ledger.read() as connection:
         notices = {(each.channel, each.state): each for each in alerts.undelivered(connection, channels)}
     for each in said:

@@ -1,4 +1,4 @@
-"""What the ledger knows of batches: each once, by its partition, at a cost that does not grow with their history."""
+"""Batches in the ledger: each is recorded once, by its partition, at a cost that does not grow with their history."""
 
 import sqlalchemy as sa
 
@@ -31,7 +31,7 @@ NEED = need_of(EFFECT, (DAY,), sets=[FEED])
 
 
 def sync_batch(ledger, batch, update_id, size=10):
-    """As the discovery of an appendable feed does."""
+    """Record a batch as the discovery of an appendable feed does."""
     sync(ledger, batch, seen(batch, update_id, size), is_batch=True)
 
 
@@ -117,7 +117,7 @@ def rows(ledger):
 
 
 def woken(ledger):
-    """What is on the list once all changes are fanned out; then it is empty."""
+    """Fan out all changes. Return the outputs on the list, and empty it."""
     deliver(ledger, EFFECT, [FEED], NOW)
     with ledger.write() as connection:
         listed = [each.partition for each in due.listed(connection, EFFECT.feed)]
@@ -146,7 +146,7 @@ def test_an_update_that_was_known_before_it_was_a_batch_wakes_those_who_read_the
 
 
 def test_rows_of_batches_that_are_none_do_no_harm(ledger):
-    """Once each partition with a parent had one."""
+    """An older version recorded a row for each partition with a parent."""
     with ledger.write() as connection:
         row = {"feed": str(SHOWN.feed), "partition": SHOWN.parent.key, "key": SHOWN.key}
         connection.execute(sa.insert(tables.batch).values(row))

@@ -73,4 +73,4 @@ def test_many_rows_are_one_statement_on_postgresql(postgresql_ledger):
         bulk.insert(connection, change, changes(map(str, range(1000))))
     inserted = [given for sql, given in executed if sql.startswith("INSERT")]
     assert len(inserted) == 1
-    assert isinstance(inserted[0], dict)  # A list has a statement for each row.
+    assert isinstance(inserted[0], dict)  # A list would be one statement for each row.

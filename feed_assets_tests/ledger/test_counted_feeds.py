@@ -1,4 +1,4 @@
-"""Feeds as reporters: the newest valid update of each partition counts, and what becomes of it corrects that."""
+"""Feeds as reporters: the newest valid update of each partition counts, and its later changes correct the count."""
 
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -35,7 +35,7 @@ RUNS = (f"run-{number}" for number in numbers())
 
 
 def campaign(partition: Partition) -> str:
-    """The sub-partition of a partition by date and campaign."""
+    """Return the sub-partition of a partition by date and campaign."""
     return f"campaign={partition.key.split('/')[1]}"
 
 
@@ -44,12 +44,12 @@ THEIRS = {SHOWN.feed: CountedFeed(HOURLY, campaign, is_foreign=True)}
 
 
 def hours(*records: int, first: int = 0):
-    """Counts by hour."""
+    """Return counts by hour."""
     return tuple((DAY + (first + number) * HOUR, each) for number, each in enumerate(records))
 
 
 def build(ledger, update_id, windows, partition=EFFECT):
-    """A run of ours publishes an update."""
+    """Publish an update, as a run of ours does."""
     run = next(RUNS)
     with ledger.change() as connection:
         claims.claim(connection, run, [(partition, update_id)], (), "code", NOW)
@@ -69,7 +69,7 @@ def counted(ledger, feeds=OURS, **options):
 
 
 def parts(ledger, dataset=EFFECT.feed):
-    """The reports of what was ingested, by part: windows by hour of the day."""
+    """Return the reports of ingested records, by part, with windows by hour of the day."""
     mine = (table.c.tier == "") & (table.c.dataset == str(dataset))
     with ledger.read() as connection:
         rows = connection.execute(sa.select(table).where(mine)).all()
@@ -164,7 +164,7 @@ def test_each_batch_of_another_team_is_a_part_and_counts_once_a_run_has_counted_
 
 
 def keep(ledger: Ledger, update: Update, windows) -> None:
-    """A run has counted an update of another team."""
+    """Record that a run counted an update of another team."""
     with ledger.change() as connection:
         update_counts.keep(connection, [(update, windows)], "a run", NOW)
 
@@ -219,7 +219,7 @@ class Killed(BaseException):
 
 @dataclass
 class Dying(Ledger):
-    """A ledger whose process is killed before one of its transactions."""
+    """A ledger whose process is killed before its next transaction once its lives are used."""
 
     ledger: Ledger
     lives: int
@@ -275,7 +275,7 @@ def test_killed_between_the_reports_and_its_subscription_it_reports_equal_ones_a
 
 
 def test_the_work_is_that_of_what_has_changed_however_long_the_history_is(ledger):
-    """As many statements for one change after 300 partitions as after one."""
+    """One change takes as many statements after 300 partitions as after one."""
     taken: list[int] = []
     for number in range(300):
         build(ledger, FIRST, hours(10), Partition(EFFECT.feed, f"{number:04d}/men"))

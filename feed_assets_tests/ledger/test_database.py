@@ -207,7 +207,7 @@ def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledge
     with ledger.change() as connection:
         append(connection, 3)
         updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
-    assert pruned(ledger) == 0  # Nobody has anything yet.
+    assert pruned(ledger) == 0  # No subscriber has anything yet.
     with ledger.write() as connection:
         subscriptions.advance(connection, "ahead", 10)
         subscriptions.advance(connection, "behind", 1)
@@ -240,7 +240,7 @@ def test_a_connection_that_the_server_ends_is_a_ledger_that_is_gone(postgresql_l
 
 
 def test_a_ledger_that_cannot_be_written_is_unavailable(sqlite_ledger):
-    with sqlite_ledger.read() as connection:  # whose pool has this one for the next to come
+    with sqlite_ledger.read() as connection:  # The next transaction gets this connection from the pool.
         connection.exec_driver_sql("PRAGMA query_only=1")
     with pytest.raises(LedgerUnavailable, match="readonly"), sqlite_ledger.write() as connection:
         put_cursors(connection, {"name": "value"})
@@ -248,7 +248,7 @@ def test_a_ledger_that_cannot_be_written_is_unavailable(sqlite_ledger):
 
 def fill(ledger):
     with ledger.write() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count=1")  # as many as there are: SQLite's own way to be full
+        connection.exec_driver_sql("PRAGMA max_page_count=1")  # SQLite keeps the existing pages, and is then full
         for number in range(1000):
             put_cursors(connection, {f"cursor {number}": "x" * 1000})
 

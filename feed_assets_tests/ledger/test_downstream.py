@@ -1,4 +1,4 @@
-"""What was built from an update, to the leaves: batches, increments, slices and rejects; a statement for each level."""
+"""Outputs built from an update, to the leaves: batches, increments, slices and rejects, with one statement a level."""
 
 import pytest
 import sqlalchemy as sa
@@ -29,7 +29,7 @@ def piece(start, end):
 
 
 def build(ledger, output, update_id, *read, rejects=None, base=None):
-    """A run that reads, writes and publishes."""
+    """Read, write and publish, as a run does."""
     run = f"{output} {update_id}"
     outputs = [(rejects, update_id)] if rejects else []
     with ledger.change() as connection:
@@ -49,7 +49,10 @@ def short(some):
 
 @pytest.fixture
 def diamond(ledger):
-    """Raw data, cleaned; a day and its year are made of them, the year of both; somebody reads the rejects."""
+    """Return a ledger with raw data that are cleaned.
+
+    A day is made of the clean data, and its year of both; one feed reads rejects.
+    """
     sync(ledger, RAW, seen(RAW, FIRST))
     build(ledger, CLEAN, FIRST, pin(RAW, FIRST), rejects=REJECTED)
     build(ledger, DAILY, SECOND, pin(CLEAN, FIRST))
@@ -113,7 +116,7 @@ def test_what_is_added_to_it_holds_its_rows_and_so_on_and_what_reads_that(ledger
 
 @pytest.fixture
 def appended(ledger):
-    """Three slices of a table, each a batch; the first two are put together, and read."""
+    """Return a ledger with three slices of a table, each a batch; the first two are compacted, and read."""
     with ledger.change() as connection:
         one = WriteEvent("shop/orders", 1, NOW, "c", Operation.INSERT)
         ours = WriteEvent(str(CLEAN.feed), 1, NOW, "c", Operation.INSERT, CLEAN.key)  # of the partition, not of a batch
@@ -184,7 +187,7 @@ def test_of_a_partition_that_holds_batches_it_names_some(appended):
 
 
 def grow(ledger, width):
-    """So many partitions read the raw data, each read by one more, and each of these added to so many times."""
+    """Add so many partitions that read the raw data, each with a reader, and extend each reader so many times."""
     for number in range(width):
         mid, leaf = Partition(CLEAN.feed, f"{number}"), Partition(DAILY.feed, f"{number}")
         build(ledger, mid, FIRST, pin(RAW, FIRST))
@@ -205,7 +208,7 @@ def test_a_level_is_one_statement_however_wide_it_is_and_however_long_its_increm
             assert len(found(ledger, RAW, FIRST)) == width * (2 + width)
         counts.append((len(executed), sum("held" in sql for sql, _ in executed)))
     assert counts[0] == counts[1]
-    assert counts[0][1] == 3  # two levels, and the one after the leaves
+    assert counts[0][1] == 3  # two levels, and one statement after the leaves
 
 
 def test_it_costs_what_it_finds_every_step_is_a_seek(sqlite_ledger):

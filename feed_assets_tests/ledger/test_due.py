@@ -1,4 +1,4 @@
-"""The list of what a change may have made buildable: nothing on it is ever lost, and nothing stays for nothing."""
+"""The list of outputs that a change may have made buildable: no entry is lost, and none stays without a reason."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -50,7 +50,7 @@ def looked(*arguments, **options):
 
 
 def keep(ledger, state, now=NOW, look_again=None):
-    """Decide about all that is on the list."""
+    """Acknowledge everything on the list with this state."""
     acknowledge(ledger, [(item, verdict(item, state, look_again)) for item in listed(ledger)], now)
 
 
@@ -210,7 +210,7 @@ def rebuilt(ledger):
 def test_what_is_to_be_rebuilt_waits_for_the_next_tick_only_after_what_that_hears(
     ledger, kind, before, after, who, is_heard
 ):
-    """What no tick hears of would keep it from being requested for ever."""
+    """A request may not wait for a change that no tick receives: it would wait forever."""
     output, _ = day(24, 0)
     put(ledger, (output, 0))
     keep(ledger, State.REBUILD)

@@ -1,4 +1,4 @@
-"""What comes as an event: it is recorded and can be read back, or it is rejected; nothing else is held up."""
+"""Incoming events: each is recorded and can be read back, or it is rejected; no other event is delayed."""
 
 import random
 import string
@@ -33,7 +33,7 @@ def record(ledger, *new, source="shop"):
 
 
 def recorded(ledger, table=None):
-    """What is there, the oldest first; none of it stops a reader."""
+    """Return the recorded events, the oldest first; none of them stops a reader."""
     with ledger.read() as connection:
         return [*reversed(event_store.newest(connection, 1000, Feed.parse(table) if table else None))]
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_read_back_is_rejected_and_holds_up_nothing(ledger, bad):
 
 
 def insert(ledger, **values):
-    """A row as it may stand in a ledger that an older version wrote, with its change in the log."""
+    """Insert a row as an older version of the ledger may have written it, with its change in the log."""
     row = {"source": "shop", "feed": "shop/orders", "partition": "", "marker": "20240101.000000", "correlation": "X"}
     row |= {"event_marker": "20240101.000000", "operation": "UPSERT", "context": "{}", "at": NOW, **values}
     at = Partition(Feed.parse("shop/orders"), row["partition"])
@@ -76,18 +76,18 @@ _RANDOM = random.Random(1)  # noqa: S311
 
 
 def noise(size):
-    """Text that no database can compress, another one each time."""
+    """Return random text that no database can compress."""
     return "".join(_RANDOM.choices(string.ascii_letters + string.digits, k=size))
 
 
 def path(size, segments=SEGMENTS):
-    """A name of so many bytes and segments."""
+    """Return a name of so many bytes and segments."""
     each, rest = divmod(size - segments + 1, segments)
     return "/".join(noise(each + (number < rest)) for number in range(segments))
 
 
 def nested(depth):
-    """A context of so many levels."""
+    """Return a context of so many levels."""
     value = {}
     for _ in range(depth - 1):
         value = {"a": value}
@@ -103,7 +103,7 @@ def test_the_largest_event_that_is_accepted_fits_into_every_index(ledger):
 
 
 def test_every_index_takes_the_longest_names(ledger):
-    """All columns of text at once: feeds, partitions, ids; whichever index they are in."""
+    """Fill all text columns at once: feeds, partitions and ids, in every index."""
     texts = {"feed": NAME_BYTES, "partition": NAME_BYTES, "key": NAME_BYTES, "correlation": NAME_BYTES}
     texts |= {"input_feed": NAME_BYTES, "input_partition": NAME_BYTES, "subscriber": NAME_BYTES, "name": 2 * NAME_BYTES}
     with ledger.write() as connection:
@@ -144,7 +144,7 @@ def test_every_index_takes_the_longest_names(ledger):
     ],
 )
 def test_what_is_too_long_too_deep_or_no_text_is_rejected_with_the_reason_and_holds_up_nothing(ledger, bad, reason):
-    """From a source; and by hand refused in the same words."""
+    """A source's event is rejected, and a publication by hand is refused in the same words."""
     (rejected,) = record(ledger, write(NOW, **bad), write(NOW, "Y"))
     with pytest.raises((InvalidEvent, InvalidName), match=reason), ledger.change() as connection:
         event_store.publish(connection, write(NOW, **bad), NOW)
@@ -203,7 +203,7 @@ def test_rejects_of_one_moment_are_all_kept_however_many_they_are(ledger):
 
 
 def kinds(*of):
-    """Events of a table in this order, each a whole number or an hour of a day."""
+    """Return events of a table in this order, each a whole number or an hour of a day."""
     return [write(each if isinstance(each, int) else NOW + each, f"{number}") for number, each in enumerate(of)]
 
 
@@ -228,7 +228,7 @@ def test_a_table_has_one_kind_of_marker_the_first_and_another_moves_nothing(ledg
 
 
 def test_the_kind_is_the_table_s_not_the_partition_s_and_not_another_table_s(ledger):
-    """A slice is one condition on one column, whichever partition it is of."""
+    """A slice is one condition on one column, whatever its partition."""
     record(ledger, write(1, partition_key="a"))
     (rejected,) = record(ledger, write(NOW, partition_key="b"))
     assert "marker 2024-01-01 12:00:00+00:00 is of another kind than those of shop/orders" in rejected.reason
@@ -243,7 +243,7 @@ def test_the_event_s_own_time_may_be_of_the_other_kind(ledger):
 
 
 def test_a_marker_of_another_kind_that_was_recorded_once_is_not_the_last_one(ledger):
-    """What an older version took, after whole numbers: they go on from the last of theirs."""
+    """An older version accepted it after whole numbers, which continue from their own last one."""
     insert(ledger, marker=encode(7), correlation="X")
     insert(ledger, marker="99991231.000000", correlation="Y")
     assert record(ledger, write(8)) == ()

@@ -1,4 +1,4 @@
-"""Old reports: one row for each sub-partition and tier, with the windows as they were, which take no more."""
+"""Old reports: one row for each sub-partition and tier, with the windows unchanged, which accept no more counts."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +30,7 @@ def part(name, *counts, tier="", version=0, first=0):
 
 @pytest.fixture
 def complete(ledger):
-    """Three hours: two complete, and one of which half is there."""
+    """Return a ledger with three hours: two are complete, and one has half of its data."""
     window_queries.declare(ledger, {FOO: Tracked.of(Completeness(grains=("hour", "day")))}, FIRST)
     sources = [part(str(hour), 10, tier="web", first=hour) for hour in range(3)]
     report(ledger, [*sources, part("a", 5, 10), part("b", 5), part("c", 5, first=2)], FIRST)
@@ -38,7 +38,7 @@ def complete(ledger):
 
 
 def parts(ledger):
-    """What is kept: tier, part, and the records of what stands for others."""
+    """Return the kept rows: tier, part, and the records of folded ones."""
     with ledger.read() as connection:
         rows = connection.execute(sa.select(table).order_by(table.c.tier, table.c.part)).all()
     return [(row.tier, row.part, row.records) for row in rows]
@@ -88,7 +88,7 @@ def test_what_has_to_be_checked_again_stays_until_it_was(complete):
     for move in (backfills.begin, backfills.finish):
         move(complete, at, "bots", "ada", FIRST)
     assert states(complete)[0][0] == "backfilled"
-    assert fold_all(complete) == 1  # The other hour's source.
+    assert fold_all(complete) == 1  # The source of the other hour.
     assert {("", "a", None), ("", "b", None), ("web", "0", None)} < {*parts(complete)}
     window_queries.report_quality(complete, at, "bots", "passed", None, "dq", LATER)
     assert fold_all(complete, LATER + 31 * DAYS) == 3

@@ -1,4 +1,4 @@
-"""The count of a day's history: one for all who share a ledger, and never more than the limit."""
+"""The daily budget of history: one count for all who share a ledger, and never above the limit."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

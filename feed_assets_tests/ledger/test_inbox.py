@@ -1,4 +1,4 @@
-"""What a consumer has not consumed: delivered once, claimed by a run, gone with its publication."""
+"""The events that a consumer has not consumed: delivered once, claimed by a run, removed with its publication."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -53,7 +53,7 @@ def take(ledger, slices, run="r"):
 
 
 def test_what_could_not_be_delivered_comes_once_however_far_the_log_is(ledger):
-    """What came since is left to the log, where it has not been yet: else it came again after it was consumed."""
+    """Later events are left to the log that has not reached them; else they would arrive again after consumption."""
     edges, later = [(str(REPORT), "a")], NOW + 2 * LOOK_AGAIN
 
     def go(affected, now):
@@ -180,7 +180,7 @@ UPDATE = "20240101.000000"
 
 
 def published(ledger, slices, run="r", update_id=UPDATE):
-    """A run's update, published with what it consumed."""
+    """Publish a run's update with what it consumed."""
     with ledger.change() as connection:
         claims.claim(connection, run, [(WHOLE, update_id)], (), "1", NOW, slices)
         updates.publish(connection, WHOLE, update_id, NOW)
@@ -201,11 +201,11 @@ def test_what_an_invalidated_update_consumed_is_due_again_until_it_is_valid_agai
 
 
 class Killed(BaseException):
-    """What stands for a kill: the transaction ends with its process."""
+    """A stand-in for a kill: the transaction ends with its process."""
 
 
 def killed_at(ledger, number, step):
-    """Do a step, and be killed before its statement of that number; whether it came so far."""
+    """Do a step, and stop before its n-th statement. Return True if it came to that statement."""
     left = [number]
 
     def kill(*_):
@@ -306,7 +306,7 @@ def test_a_slice_claims_the_events_within_it_alone(ledger):
 
 
 def test_an_event_that_is_not_delivered_has_not_come(ledger):
-    """Else the next run would read half an update, and the one after it the other half."""
+    """Otherwise the next run would read half an update, and the one after it the other half."""
     record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger, [A])
     assert due(ledger).selected == ()
@@ -370,7 +370,7 @@ def test_what_is_due_is_found_by_seeks_whatever_the_history(sqlite_ledger):
 
 
 def test_a_reader_by_number_misses_no_event_that_commits_late(ledger):
-    """Writers queue: while one is in its transaction no other has a higher number."""
+    """Writers queue: while one is in its transaction, no other has a higher number."""
     import threading
 
     started, go_on = threading.Event(), threading.Event()

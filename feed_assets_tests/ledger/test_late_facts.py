@@ -1,4 +1,4 @@
-"""What late data are weighed by: what had come by a moment, what a run costs, and when what was read was written."""
+"""Facts for the decision on late data: sizes at a moment, the cost of a run, and dates of the files that were read."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -91,7 +91,7 @@ def test_what_no_store_has_dated_is_read_as_well(ledger):
 
 
 def built(ledger, number: int, seconds: float, size: int, state: str = updates.PUBLISHED) -> None:
-    """A build of the dataset that took so long and read so much."""
+    """Record a build of the dataset that took so long and read so much."""
     output, name = Partition(EFFECT.feed, f"p{number}"), update_id(NOW + number * MINUTE)
     with ledger.change() as connection:
         updates.insert(connection, output, name, updates.RUN, updates.PUBLISHED, NOW, run=f"r{number}")
@@ -108,11 +108,11 @@ WORTH = weighed(Late("5%", value_per_gb=1))
 
 
 def test_a_byte_costs_the_median_of_the_last_20_published_builds(ledger):
-    built(ledger, -20_000, 10**6, 1)  # The 21st back.
+    built(ledger, -20_000, 10**6, 1)  # The 21st last build.
     for number in range(1, 20):
         built(ledger, number, seconds=number, size=10)
     built(ledger, 30, 10**6, 1, runs.FAILED)
-    built(ledger, 40, 10**6, 1)  # One that stands out.
+    built(ledger, 40, 10**6, 1)  # An outlier.
     assert of(ledger, WORTH, run_cost=2).costs == {EFFECT.feed: pytest.approx(2 * 10.5 / 10)}
 
 

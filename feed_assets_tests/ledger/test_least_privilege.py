@@ -1,4 +1,4 @@
-"""A ledger on PostgreSQL with an owner, who upgrades it, and a role that uses it: as docs/security.md says."""
+"""A ledger on PostgreSQL with an owner that upgrades it and a role that uses it, as docs/security.md describes."""
 
 import re
 from collections.abc import Iterator
@@ -35,18 +35,18 @@ BEFORE = (
     "ALTER TABLE due DROP COLUMN told, DROP COLUMN ends, DROP COLUMN bytes",
     "ALTER TABLE quality DROP COLUMN version, DROP COLUMN digest",
 )
-"""The ledger as version 0006 left it."""
+"""Statements that return the ledger to version 0006."""
 
 
 def statements(title: str) -> list[str]:
-    """The SQL of a block of the page, its password filled in."""
+    """Return the SQL statements of a block of the page, with the password filled in."""
     (block,) = re.findall(rf"```sql title={title}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     return [each for each in block.replace("'…'", "'x'").split(";") if each.strip()]
 
 
 @pytest.fixture
 def owners(postgresql: PostgreSQL) -> Iterator[sa.Engine]:
-    """A database as the page makes it, opened by its owner."""
+    """Yield a database as the page creates it, opened by its owner."""
     made = sa.make_url(postgresql.database())
     server, name = sa.create_engine(made, isolation_level="AUTOCOMMIT"), made.database
     with server.connect() as connection:
@@ -70,7 +70,7 @@ def url_of(engine: sa.Engine, user: str) -> str:
 
 @pytest.fixture
 def app(owners: sa.Engine) -> Iterator[Ledger]:
-    """The ledger as who uses it has opened it."""
+    """Yield the ledger as opened by the role that uses it."""
     open_ledger(url_of(owners, "feed_assets_owner")).engine.dispose()
     with owners.begin() as connection:
         for statement in statements("app.sql"):
@@ -99,7 +99,7 @@ def test_who_uses_it_cannot_change_what_it_is(app):
 
 @pytest.fixture
 def catalog(app: Ledger, owners: sa.Engine) -> Iterator[sa.Connection]:
-    """Who may read the view, and nothing else."""
+    """Yield a connection of the role that may only read the view."""
     with owners.begin() as connection:
         for statement in statements("view.sql"):
             connection.exec_driver_sql(statement)
@@ -122,7 +122,7 @@ def test_a_catalog_reads_the_view_and_no_table(app, catalog):
 
 
 def upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What `feed-assets ledger upgrade` says."""
+    """Run `feed-assets ledger upgrade`, and return its output."""
     monkeypatch.setenv("FEED_ASSETS_LEDGER", url)
     settings.cache_clear()
     open_ledger.cache_clear()

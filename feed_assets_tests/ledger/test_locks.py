@@ -1,4 +1,4 @@
-"""No wait for a lock is for ever, and nobody without rights on the ledger's tables has a lock that its writers need."""
+"""Every wait for a lock ends, and a role without rights on the ledger's tables cannot take a lock that writers need."""
 
 from socket import create_server
 
@@ -15,12 +15,12 @@ from feed_assets.ledger.tables import log_lock, metadata
 
 LOCK = f"LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE"
 ADVISORY = "SELECT pg_advisory_lock(6370417200958541395)"
-"""What writers once queued for."""
+"""The lock that writers queued for in an older version."""
 
 
 @pytest.fixture
 def stranger(postgresql_ledger):
-    """A connection of a role that may connect, and no more."""
+    """Yield a connection of a role that may only connect."""
     url = postgresql_ledger.engine.url
     with postgresql_ledger.engine.connect() as connection, connection.begin():
         connection.exec_driver_sql("CREATE ROLE stranger LOGIN PASSWORD 'x'")
@@ -42,7 +42,7 @@ def test_who_may_only_connect_cannot_hold_up_a_writer(postgresql_ledger, strange
 
 
 def test_writers_queue_for_a_table(postgresql_ledger):
-    """What waits there is told after a while, with what to look at."""
+    """A writer that waits there gets an error after a while, with a hint."""
     with postgresql_ledger.change(), postgresql_ledger.engine.connect() as second, second.begin():
         second.exec_driver_sql("SET LOCAL lock_timeout = '10ms'")
         with pytest.raises(sa.exc.OperationalError, match="lock timeout"):

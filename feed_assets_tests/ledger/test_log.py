@@ -10,7 +10,7 @@ FEEDS = [SHOWN.feed, CLICKED.feed]
 
 @pytest.fixture
 def logged(ledger):
-    """Numbers 1 to 6: two updates and two events of one partition, and an update of two others."""
+    """Record changes 1 to 6: two updates and two events of one partition, and one update of each of two others."""
     elsewhere = Partition(Feed.parse("else/where/v1.0"), "")
     kinds = [log.UPDATE, log.EVENT, log.UPDATE, log.EVENT]
     new = [Change(SHOWN, kind, str(at), NOW) for at, kind in enumerate(kinds)]

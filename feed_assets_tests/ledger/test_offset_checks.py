@@ -1,4 +1,4 @@
-"""Offsets that parts and sources report: what no part holds keeps a window open, and what several hold is an issue."""
+"""Offsets that parts and sources report: missing ones keep a window open, and repeated ones are an issue."""
 
 import random
 from collections import Counter
@@ -53,7 +53,7 @@ def test_records_that_a_transaction_or_compaction_leaves_out_are_no_gap(ledger):
 
 
 def test_parts_of_other_windows_may_hold_the_same_offsets(ledger):
-    """Who writes a file for each hour of event time has two of one stretch of offsets."""
+    """A writer with one file for each hour of event time has two files of one range of offsets."""
     said(ledger, source(W[:2]))
     said(ledger, part("a", W[:1], {"0": [0, 999]}), part("b", W[1:2], {"0": [3, 1003]}))
     assert state(ledger, W[0]) == state(ledger, W[1]) == ("complete", "")
@@ -83,7 +83,7 @@ def test_a_part_that_is_taken_back_uncovers_what_others_lie_around(ledger):
 
 
 def test_a_connector_that_skipped_offsets_at_a_rebalance(ledger):
-    """Files as kafka-connect-hdfs named them in its issue 118; its next file began 15,748 offsets too late."""
+    """The files are named as in issue 118 of kafka-connect-hdfs; its next file began 15,748 offsets too late."""
     ranges = [(0, 0), (1, 100_000), (100_001, 200_000), (215_749, 215_749), (215_750, 315_749)]
     names = [f"topic1+0+{first:010d}+{last:010d}.avro" for first, last in ranges]
     said(ledger, source(W[:1], records=500))
@@ -92,7 +92,7 @@ def test_a_connector_that_skipped_offsets_at_a_rebalance(ledger):
 
 
 def test_a_file_that_a_task_which_came_late_has_written_over(ledger):
-    """Two tasks wrote one object, as in kafka-connect-storage-cloud's issue 253, and the next began after the first."""
+    """Two tasks wrote one object, as in issue 253 of kafka-connect-storage-cloud; the next object began after it."""
     said(ledger, source(W[:1], records=62))
     said(ledger, part("foo+0", {W[0]: 31}, {"0": [0, 30]}), part("foo+31", {W[0]: 31}, {"0": [31, 61]}))
     assert state(ledger) == ("complete", "")
@@ -101,7 +101,7 @@ def test_a_file_that_a_task_which_came_late_has_written_over(ledger):
 
 
 def test_who_reports_the_offset_after_the_last_is_told_of_it(ledger):
-    """Spark's `endOffset` is such a one: each part then seems to hold the first offset of the next."""
+    """Spark's `endOffset` is such an offset: each part then seems to hold the first offset of the next."""
     said(ledger, source(W[:1], records=200), *(part(f"{n}", W[:1], {"0": [n * 100, n * 100 + 100]}) for n in range(2)))
     assert state(ledger) == ("complete_with_issue", "over-counted: offset 100 of partition 0 is in several parts")
 
@@ -149,7 +149,7 @@ def test_offsets_that_tell_nothing_are_refused(line, why):
 
 
 class World:
-    """Parts and sources as sets of single offsets: what is wrong with a window, by counting them."""
+    """Parts and sources as sets of single offsets: an oracle that counts them to find what is wrong with a window."""
 
     def __init__(self):
         self.reports = {}
@@ -160,7 +160,7 @@ class World:
             self.reports[key] = line
 
     def wrong(self, at):
-        """The offsets of a window, by partition, that are in no part, and in several."""
+        """Return the offsets of a window, by partition, that no part holds, and those that several parts hold."""
         parts = [line for line in self.reports.values() if line["kind"] == "part"]
         mine = [line for line in self.reports.values() if line["at"].get(at)]
         if not any(line["kind"] == "part" and line.get("offsets") for line in mine):
@@ -180,7 +180,7 @@ class World:
 
 
 def lines_at_random(rng):
-    """Parts that mostly follow each other, corrections of them, parts that are taken back, and what the broker has."""
+    """Return parts that mostly follow each other, corrections, withdrawn parts, and the broker's offsets."""
     lines = []
     for name in ("0", "1"):
         at = 0
@@ -216,14 +216,14 @@ def check_against(world, ledger, dataset):
 
 
 def kept(ledger, dataset):
-    """All that the ledger keeps of the offsets of a dataset."""
+    """Return everything that the ledger keeps of a dataset's offsets."""
     with ledger.read() as connection:
         queries = [sa.select(table).where(table.c.dataset == str(dataset)) for table in (coverage, window_offsets)]
         return [sorted(tuple(map(str, row))[1:] for row in connection.execute(query)) for query in queries]
 
 
 def in_an_order(ledger, lines, rng, dataset):
-    """Report lines in an order of its own, cut into calls at random, some of them twice."""
+    """Report the lines in random order, cut into calls at random, some of them twice."""
     world, order = World(), [*lines, *rng.sample(lines, 3)]
     rng.shuffle(order)
     while order:
@@ -238,7 +238,7 @@ def in_an_order(ledger, lines, rng, dataset):
 
 
 def check_orders(ledger, seed, orders=3):
-    """After each call each window is as an oracle counts it; whatever the order is, the same is kept in the end."""
+    """Assert that every window always is as the oracle counts it, and that every order ends in the same state."""
     lines = lines_at_random(random.Random(seed))  # noqa: S311
     found = [
         in_an_order(ledger, lines, random.Random(seed * 1000 + number), Feed.parse(f"web/{seed}_{number}"))  # noqa: S311
@@ -264,7 +264,7 @@ def test_three_hundred_topics_in_three_orders_each(sqlite_ledger, seed):
 
 
 def test_statements_do_not_grow_with_what_was_reported_before(ledger):
-    """Neither where history is loaded from the newest part to the oldest, nor with the gaps that are left."""
+    """The number depends neither on a load from the newest part to the oldest, nor on the gaps that are left."""
 
     def report_one(number):
         at, first = W[0] - timedelta(minutes=5 * number), 10**9 - number * 100

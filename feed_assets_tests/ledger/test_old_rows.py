@@ -1,4 +1,4 @@
-"""What is old goes, and nobody sees a difference: a world that is pruned beside one that is not."""
+"""Old rows are removed without a visible difference: a world that is pruned, beside one that is not."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ from feed_assets_tests.support.ledger_records import deliver, scanned, statement
 
 @pytest.fixture
 def worlds(tmp_path, empty_ledger, monkeypatch):
-    """Two ledgers on disk, without a sync for each of their many transactions."""
+    """Yield two worlds on disk that do not sync after each of their many transactions."""
     monkeypatch.setattr(update_durations, "SHOWN", 2)
     opened = []
     for name in ("pruned", "whole"):
@@ -49,7 +49,10 @@ def worlds(tmp_path, empty_ledger, monkeypatch):
 
 
 SAID_EVERY = 10
-"""Acts after which all that a ledger says is compared, besides after each prune; what an act says always is."""
+"""Number of acts after which everything visible is compared.
+
+It is also compared after each prune; results of acts always.
+"""
 
 
 def live(pruned, whole, seed, number):
@@ -102,7 +105,7 @@ def numbers(ledger, table=event):
 
 @pytest.fixture
 def few(monkeypatch):
-    """`events stats` looks at the newest event of each table."""
+    """Make `events stats` read only the newest event of each table."""
     monkeypatch.setattr(update_durations, "SHOWN", 1)
 
 
@@ -119,7 +122,7 @@ def test_what_is_old_goes_and_the_dry_run_says_so_before(ledger, few):
 
 
 def test_nothing_goes_while_nobody_has_subscribed_to_the_log(ledger, few):
-    """Who begins later is told of the changes that are kept, and looks for their events."""
+    """A subscriber that begins later receives the changes that are kept, and looks for their events."""
     for marker in range(1, 5):
         tell(ledger, marker, day=marker)
     tell(ledger, 5, day=99)
@@ -247,7 +250,7 @@ def test_no_step_goes_through_a_whole_table(sqlite_ledger, few):
 
 
 def build(ledger, number, *slices, pins=()):
-    """A published update of a dataset, a day after the one before, that consumes slices of tables."""
+    """Publish an update of a dataset, a day after the one before, that consumes slices of tables."""
     new, now = f"202401{number:02d}.000000", START + timedelta(days=number)
     pieces = [Slice(Partition(Feed.parse(table)), None, f"{end:020d}", frozenset()) for table, end in slices]
     with ledger.change() as connection:
@@ -336,7 +339,7 @@ def test_what_was_announced_and_went_is_not_announced_again(ledger, few):
 
 
 def test_an_update_of_which_something_waits_stays_as_a_whole(ledger, few):
-    """Else it would look incomplete: what was consumed of it counts, too."""
+    """Otherwise it would look incomplete: consumed events of it count, too."""
     for table in ("team/a", "team/b"):
         tell(ledger, 1, correlation="x", table=table)
         tell(ledger, 2, table=table)

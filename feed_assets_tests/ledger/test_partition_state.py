@@ -1,4 +1,4 @@
-"""The view `partition_state`, as any SQL client reads it that knows nothing of us."""
+"""The view `partition_state`, as an SQL client without knowledge of feed_assets reads it."""
 
 import sqlite3
 from contextlib import closing
@@ -32,7 +32,7 @@ HOUR = timedelta(hours=1)
 
 
 def asked(ledger):
-    """What a plain client sees; moments are UTC without a zone, which SQLite has as text."""
+    """Return the rows that a plain client sees. Moments are UTC without a zone; SQLite returns them as text."""
     url = ledger.engine.url
     if url.get_backend_name() == "sqlite":
         opened = sqlite3.connect(f"file:{url.database}?mode=ro", uri=True)

@@ -29,7 +29,7 @@ def test_a_window_of_a_larger_grain_shows_the_parts_that_were_reported_by_the_sm
 
 
 def test_each_gap_has_the_parts_beside_it_and_each_overlap_both_of_its_parts(sqlite_ledger):
-    """2,000 of each: what is compared with what is as much as there is to show."""
+    """With 2,000 of each, the work grows with the number of gaps and overlaps alone."""
     count = 2000
     gaps = [part(f"g{n:04d}", W[:1], {"0": [2 * n, 2 * n]}) for n in range(count)]
     twice = [part(f"t{n:04d}", W[:1], {"1": [10 * n, 10 * n + 10]}) for n in range(count)]

@@ -1,4 +1,4 @@
-"""What checks find of a window: the greatest version counts, whatever the order in which reports come."""
+"""Findings of checks on a window: the greatest version counts, in whatever order the reports arrive."""
 
 import json
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def found(state, reason=None, **version):
 
 
 def record_all(ledger, *lines):
-    """What became of each line, reported on its own."""
+    """Report each line on its own. Return the outcome of each."""
     return [
         (each.accepted, each.known, len(each.rejected)) for line in lines for each in record(ledger, [line], by="dq")
     ]

@@ -1,4 +1,4 @@
-"""Runs of one output: one at a time, and what an end settles."""
+"""Runs of one output: one at a time, and the attempts that the end of a run settles."""
 
 from dataclasses import replace
 
@@ -92,7 +92,7 @@ def test_what_ended_for_a_reason_that_is_not_its_own_is_no_attempt(ledger, bad, 
 
 
 def test_a_run_that_is_found_published_after_its_end_does_not_undo_the_one_that_runs_now(ledger):
-    """Its manifest was put and the answer lost; the next run started before anybody looked again, and is refused."""
+    """Its manifest was put and the answer lost. The next run started before the next check, and is refused."""
     attempt(ledger, "lost", runs.FAILED)
     runs.start(ledger, new_run("now"))
     with ledger.change() as connection:

@@ -1,4 +1,4 @@
-"""A declaration that changes: where members do, the past stays as it is; where rules do, it is judged again."""
+"""A changed declaration: new members leave the past unchanged, and new rules judge it again."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -125,7 +125,7 @@ def test_another_grain_is_summed_up_from_what_was_counted(ledger):
 
 
 def test_a_larger_base_grain_is_counted_from_what_was_reported(ledger):
-    """Who reports before anybody has declared the dataset does so by 5 minutes."""
+    """A producer that reports before the dataset is declared does so by 5 minutes."""
     counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
     count_reports.report(ledger, [*source(counts), part("part", {**counts, NOW: 7})], NOW)
     declare(ledger, None, FIRST)
@@ -167,7 +167,7 @@ def test_a_region_that_is_none_is_refused(ledger):
 
 
 def filled(day):
-    """The hours of a UTC day, complete."""
+    """Return reports of the hours of a UTC day, complete."""
     counts = {datetime(day.year, day.month, day.day, hour, tzinfo=UTC): 10 for hour in range(24)}
     return [*source(counts), part(f"{day}", counts)]
 
@@ -180,7 +180,7 @@ def bounds(ledger, key, sub_partition=""):
 
 
 def test_days_have_the_zone_of_now_whatever_was_declared_or_reported_before(ledger):
-    """As where a dataset is reported before anybody has declared its regions, or a zone was mistaken."""
+    """This happens if a dataset is reported before its regions are declared, or if a zone was wrong."""
     given = {datetime(2025, 12, 31, 16, tzinfo=UTC) + timedelta(hours=hour): 10 for hour in range(24)}
     sub = {"sub_partition": "region=apac"}
     five = {at + timedelta(minutes=minute): 1 for at in given for minute in range(0, 60, 5)}

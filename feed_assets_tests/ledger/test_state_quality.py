@@ -1,4 +1,4 @@
-"""Quality that spreads: down into what lies in a bad window, up to what nothing else keeps open, and backfills."""
+"""Quality that spreads: into the windows inside a bad one, to the larger window that it keeps open, and backfills."""
 
 import pytest
 import sqlalchemy as sa
@@ -20,7 +20,7 @@ def passed(ledger, address=HOUR, check="no_bots"):
 
 
 def test_the_second_story_nineteen_windows_change_at_once(complete_hour):
-    """The hour, its six windows of 10 minutes and twelve of 5; the twentieth is the result that was made of it."""
+    """These are the hour, its six windows of 10 minutes and twelve of 5; the twentieth is the result made of it."""
     seen = last_sequence(complete_hour)
     assert report_failed(complete_hour).transitions == 19
     found = transitions(complete_hour, seen)
@@ -51,7 +51,7 @@ def test_a_day_is_held_by_its_invalid_hour_and_the_log_tells_who_waits_for_it(co
 
 
 def test_a_day_that_only_its_invalid_hour_kept_open_is_told_to_the_log(ledger):
-    """Its state stays open: who ignores quality hears of it by the change of its quality."""
+    """Its state stays open: a consumer that ignores quality learns of it by the change of its quality."""
     count_reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
     count_reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY[:-1], 10))], NOW)
     report_failed(ledger)

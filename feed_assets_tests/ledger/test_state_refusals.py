@@ -1,4 +1,4 @@
-"""What is reported or said of windows and cannot be taken: refused, kept with its reason, and nobody else's concern."""
+"""Reports about windows that cannot be accepted: each is refused and kept with its reason, and harms no other one."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

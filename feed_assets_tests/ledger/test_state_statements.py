@@ -1,4 +1,4 @@
-"""A report costs what its windows cost: index seeks and a fixed number of statements, whatever was reported before."""
+"""Cost of a report: index seeks and a fixed number of statements for its windows, whatever was reported before."""
 
 from datetime import UTC, datetime, timedelta
 

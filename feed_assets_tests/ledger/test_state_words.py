@@ -1,4 +1,7 @@
-"""What is said of windows that others make bad: which is, and why, however many lie between. And what is not closed."""
+"""Explanations of windows that other windows make bad: they name the cause at any distance.
+
+Also windows that stay unclosed.
+"""
 
 from datetime import UTC, datetime
 
@@ -31,7 +34,7 @@ def fill(ledger, region, starts):
 
 @pytest.fixture
 def regions(ledger):
-    """Hour 15 complete in two regions."""
+    """Return a ledger with hour 15 complete in two regions."""
     declared = Tracked.of(Completeness(), Regions({"apac": "Asia/Singapore", "emea": "UTC"}))
     window_queries.declare(ledger, {FOO: declared}, NOW)
     fill(ledger, "apac", HOUR_15)
@@ -40,7 +43,7 @@ def regions(ledger):
 
 
 def why(ledger, address):
-    """What `state show` says."""
+    """Return the explanation that `state show` prints."""
     with ledger.read() as connection:
         (found,) = state_views.explained(connection, FOO, address.partition.key, 1)
     return found.why
@@ -55,7 +58,7 @@ def test_what_is_flagged_by_a_larger_window_of_a_region_names_it_up_to_the_whole
 
 
 def test_a_window_in_a_bad_hour_of_the_whole_says_which_and_a_day_of_regions_does(regions):
-    """The day of the whole is made of the days of its regions, and not of its own hours: it is not open."""
+    """The day of the whole is made of its regions' days, not of its own hours: it is not open."""
     fill(regions, "emea", REST)
     fill(regions, "apac", EVE + REST)
     assert window_row(regions, DAY).state is WindowState.COMPLETE

@@ -1,4 +1,4 @@
-"""What many partitions cost at once: as many statements as a few, and the same answers."""
+"""Cost of many partitions at once: as many statements as for a few, and the same answers."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -28,7 +28,7 @@ def statements(ledger: Ledger, act: Callable[[sa.Connection], object]) -> list[s
 
 
 def assert_as_many(ledger: Ledger, act: Callable[[sa.Connection, list[str]], object]) -> None:
-    """The first three, and the 50 after them."""
+    """Assert that the first three keys take as many statements as 50 others."""
     few, many = (
         statements(ledger, lambda connection, keys=keys: act(connection, keys)) for keys in (KEYS[:3], KEYS[5:55])
     )
@@ -41,7 +41,7 @@ def at(feed: Feed, key: str) -> Partition:
 
 @pytest.fixture
 def carried_on(ledger):
-    """Outputs that were built from inputs which carry another correlation id since; a few of them said so."""
+    """Return a ledger with outputs whose inputs have had another correlation id since."""
     with ledger.change() as connection:
         for key in KEYS:
             updates.insert(

@@ -1,4 +1,4 @@
-"""Reports become windows, windows become larger ones: exactly the transitions that the article tells, in one log."""
+"""Reports become windows, and windows become larger ones: exactly the article's transitions, in one log."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,7 +22,7 @@ def marks(ledger, grain, sub_partition=""):
 
 @pytest.fixture
 def almost(ledger):
-    """All of hour 15 and the start of hour 16 but for the article's slot, 15:58 to 16:08."""
+    """Return a ledger with hour 15 and the start of hour 16, except the article's slot from 15:58 to 16:08."""
     count_reports.report(ledger, source(dict.fromkeys([*HOUR_15, FOUR], 1234)), NOW)
     count_reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15[:-1], 1234))], NOW)
     return ledger
@@ -113,7 +113,7 @@ def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
 
 
 def test_a_failed_check_of_a_window_whose_data_are_not_there_waits_for_them(almost):
-    """Whoever ignores quality reads what is invalid: it is all there."""
+    """A consumer that ignores quality reads what is invalid, because all of its data are there."""
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
     count_reports.report(almost, [part("part-3", {FOUR: 10})], NOW)
     seen = last_sequence(almost)

@@ -1,4 +1,4 @@
-"""What the ledger says of shown partitions: a fixed number of statements, and what people and checks have said."""
+"""The ledger's facts about shown partitions: a fixed number of statements, and the statements of people and checks."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -98,7 +98,7 @@ def test_how_far_a_feed_is_and_nothing_of_what_others_published_is_stale(ledger)
 
 
 def put(ledger, *states):
-    """The first hours, in these states; None is one that nothing is known of."""
+    """Put the first hours into these states; None leaves an hour unknown."""
     window_queries.declare(ledger, {FEED: Tracked.of(Completeness())}, NOW)
     told = [(window(number), state) for number, state in enumerate(states) if state]
     with ledger.write() as connection:

@@ -1,4 +1,4 @@
-"""How long updates took from one table to another, from their events."""
+"""Durations of updates from one table to another, from their events."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,7 +25,7 @@ def write(ledger, table, marker, correlation, minute):
 
 
 def report(ledger, number, minute, *slices):
-    """A run that reads these slices: each a table, and the markers after which and up to which."""
+    """Publish an update by a run that reads these slices: each is a table, a start and an end marker."""
     pieces = [Slice(Partition(Feed.parse(table)), start, end, UPSERT) for table, start, end in slices]
     pins = [Pin(each.partition, each.end, each.version, start=each.start) for each in pieces]
     update_id = at(minute).strftime("%Y%m%d.%H%M%S")

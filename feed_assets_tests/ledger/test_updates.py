@@ -1,4 +1,4 @@
-"""What the ledger learns of updates: as often as one looks, and only once."""
+"""Updates that the ledger learns by observation: as often as one observes, and each only once."""
 
 import pytest
 
@@ -145,7 +145,7 @@ def test_an_update_given_up_before_its_rows_were_known_has_the_digest_of_its_fil
 
 
 def test_an_old_reading_does_not_invalidate_what_was_published_since(ledger):
-    """A consumer listed its input before the input's own run published, and comes to the ledger after it."""
+    """A consumer listed its input before the input's own run published, and reaches the ledger after it."""
     sync(ledger, EFFECT, seen(EFFECT, FIRST))
     as_of = last(ledger)
     claim(ledger, "run", (EFFECT, SECOND))

@@ -1,4 +1,4 @@
-"""A ledger of the first schema, with rows in every table, goes on right with today's code."""
+"""A ledger of the first schema, with rows in every table, works correctly with today's code."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,13 +20,13 @@ from feed_assets_tests.support.ledger_records import NOW, attempt, new_run, wait
 SHOWN, TABLE = Feed.parse("ads/shown/v1.0"), Feed.parse("shop/orders")
 EFFECT, REPORT, OTHER = (Feed.parse(f"ads/{name}/v1.0") for name in ("effect", "report", "other"))
 KEPT = ("read ", "looked ", "watched ", "stopped ")
-"""Cursors that are positions in foreign places."""
+"""Prefixes of cursors that are positions in foreign places."""
 EDGES = [(str(EFFECT), str(SHOWN)), (str(EFFECT), str(EFFECT))]
 EDGES += [(str(reader), str(table)) for reader in (REPORT, OTHER) for table in (SHOWN, TABLE)]
 
 
 def first(url, rows, cursors):
-    """A ledger as the first schema left it."""
+    """Create a ledger as the first schema left it."""
     engine, config = sa.create_engine(url), Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     with engine.begin() as connection:
@@ -43,7 +43,7 @@ def first(url, rows, cursors):
 
 @pytest.fixture
 def bare_url(request, tmp_path):
-    """A database without tables."""
+    """Return the URL of a database without tables."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'ledger.db'}"
     return request.getfixturevalue("postgresql").database()
@@ -61,7 +61,7 @@ both = partial(pytest.mark.parametrize, "bare_url", ["sqlite", "postgresql"], in
 
 
 def affected(added, reader, changed):
-    """Every reader has a partition for each of the input; `NEW` is there when it was added."""
+    """Return each reader's one partition for a partition of the input; `NEW` exists only if it was added."""
     there = changed.key != NEW or added
     return Affected([(Partition(Feed.parse(reader), changed.key), NOW)] if there else None, reader != str(EFFECT))
 
@@ -160,7 +160,7 @@ def test_pauses_sinks_sources_and_looks_go_on_where_they_were(upgraded):
 
 @both()
 def test_old_events_say_after_which_marker_their_data_begin(bare_url):
-    """An increment after the marker before it, what replaced all at the beginning, and one without new data nowhere."""
+    """An increment starts after the marker before it, an overwrite at the beginning, one without new data nowhere."""
     first(bare_url, [*ROWS, *(row for _, row in BEGINNINGS)], CURSORS)
     ledger = open_ledger(bare_url)
     reported = tables.event.c

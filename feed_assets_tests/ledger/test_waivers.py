@@ -1,4 +1,4 @@
-"""A waiver holds for the problem that was there: what the log tells since ends it, or does not."""
+"""A waiver holds for the problem that it was given for: later changes in the log end it, or leave it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is asked of windows costs a few statements, however many are asked about, and no history is gone through."""
+"""Queries about windows take a few statements, however many windows there are, and scan no history."""
 
 import re
 from dataclasses import replace
@@ -28,14 +28,14 @@ BASE = timedelta(minutes=5)
 
 
 def need(start: datetime) -> Need:
-    """An hour of foo."""
+    """Return the need of an hour of foo."""
     hour = window_of(HOUR, start)
     return Need(Partition(OUT, hour.key), (WindowInput(Span(FOO, "", hour.start, hour.end, (hour,))),))
 
 
 @pytest.fixture
 def hours(ledger) -> list[datetime]:
-    """40 hours, of which every other one is complete."""
+    """Report 40 hours, of which every other one is complete. Return their starts."""
     first = NOW.replace(minute=0, second=0, microsecond=0)
     starts = [first + timedelta(hours=number) for number in range(40)]
     bases = [start + number * BASE for start in starts for number in range(12)]
@@ -94,7 +94,7 @@ EMEA = "region=emea"
 
 
 def told(first: datetime, last: datetime, **counts: dict[str, int]) -> list[Report]:
-    """Reports of foo from one moment to another: by region how many records of each base window at which tier."""
+    """Return reports of foo from one moment to another, by region and tier, with the records of each base window."""
     starts = [first + number * BASE for number in range((last - first) // BASE)]
     return [
         Report(FOO, f"region={region}", f"{tier}{first}", tuple((at, count) for at in starts), tier)
@@ -104,7 +104,7 @@ def told(first: datetime, last: datetime, **counts: dict[str, int]) -> list[Repo
 
 
 def of_hour(ledger, start: datetime) -> str | None:
-    """What an output is told of an hour of all regions."""
+    """Return what an output is told about an hour of all regions."""
     hour = need(start)
     with ledger.read() as connection:
         found = facts(connection, [hour], NOW, 3)
