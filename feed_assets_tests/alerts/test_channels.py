@@ -48,23 +48,23 @@ MAIL = {"alert_mail_from": "a@b", "alert_mail_to": "c@d"}
         ({"alert_smtp": "smtp://me:hunter2%C3%A9@h", **MAIL}, "FEED_ASSETS_ALERT_SMTP is no mail server"),
     ],
 )
-def test_a_channel_that_is_configured_by_half_is_refused_and_told_without_its_secrets(given, said):
+def test_incomplete_channel_settings_are_refused_without_showing_secrets(given, said):
     with pytest.raises(InvalidSetting, match=said) as raised:
         channels(Settings(**given))
     assert "hunter2" not in str(raised.value)
     assert raised.value.__context__ is None or raised.value.__suppress_context__
 
 
-def test_what_is_empty_in_the_environment_is_not_set():
+def test_empty_environment_variables_count_as_unset():
     assert [*channels(Settings(alert_webhook=SecretStr(""), alert_smtp=SecretStr(""), alert_mail_from=""))] == ["log"]
 
 
-def test_ports_are_the_usual_ones_where_none_is_given():
+def test_mail_ports_default_to_25_and_465():
     assert "port=25," in repr(by_mail("smtp://h")["mail"])
     assert "port=465," in repr(by_mail("smtps://h")["mail"])
 
 
-def test_lists_come_from_the_environment(monkeypatch):
+def test_list_settings_are_read_from_comma_separated_variables(monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_ALERT_MAIL_TO", "ops@example.com, boss@example.com,")
     monkeypatch.setenv("FEED_ASSETS_ADS_CAMPAIGNS", "men,women,all")
     settings = Settings()

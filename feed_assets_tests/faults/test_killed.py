@@ -51,14 +51,12 @@ def kill(forker: Forks, board: Blackboard, point: tuple[str, str], seed: int, wa
 
 @pytest.mark.parametrize("some", seeds(4, 50))
 @pytest.mark.parametrize("point", POINTS, ids=" ".join)
-def test_readers_have_the_update_before_or_all_of_the_new_one_and_the_next_publisher_succeeds(
-    forker, shared, point, some
-):
+def test_killed_publisher_leaves_the_old_update_or_the_whole_new_one(forker, shared, point, some):
     for seed in some:
         kill(forker, shared, point, seed)
 
 
-def test_there_are_twelve_points():
+def test_publisher_is_killed_at_twelve_distinct_points():
     assert len(set(POINTS)) == 12
 
 

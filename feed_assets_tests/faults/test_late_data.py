@@ -180,7 +180,7 @@ def is_the_same_again(world: LateWorld, output: Partition) -> None:
 
 
 @pytest.mark.parametrize("some", seeds(20, 300))
-def test_all_that_lands_is_consumed_once_whatever_is_killed(try_seed, some):
+def test_late_data_are_consumed_exactly_once_despite_kills(try_seed, some):
     for seed in some:
         try_seed(seed)
 

@@ -52,7 +52,7 @@ def test_a_bad_manifest_is_invalid_and_the_update_before_is_served(board, conten
         named(board, MEN, NEW)
 
 
-def test_there_are_over_fifty_of_them():
+def test_there_are_over_fifty_bad_manifests():
     assert len(set(BAD.values())) > 50
 
 
@@ -66,7 +66,7 @@ def test_a_manifest_that_a_shell_has_written_is_valid(board, content):
 
 
 @pytest.mark.parametrize("content", [*BAD.values(), *GOOD], ids=[*BAD, *map(str, GOOD)])
-def test_never_more_of_a_manifest_is_asked_for_than_tells_that_it_is_too_long(board, content):
+def test_reader_requests_at_most_one_byte_more_than_a_manifest_may_have(board, content):
     write(board, NEW, content)
     thrifty = Thrifty(board)
     latest(thrifty.board, MEN)
@@ -112,7 +112,7 @@ def test_fuzzed_manifests_are_judged_the_same_on_other_stores(request, store, so
         judge(RIGHT, board, fuzzed(seed), f"seed {seed}")
 
 
-def test_fuzzed_manifests_are_right_and_wrong():
+def test_fuzzed_manifests_include_valid_and_invalid_ones():
     right = sum(fuzzed(seed) in GOOD for seed in range(5_000))
     assert 500 < right < 2_500
 
@@ -174,7 +174,7 @@ ON_DISK = [
 
 
 @pytest.mark.parametrize(("make", "expected"), ON_DISK, ids=[make.__name__[1:] for make, _ in ON_DISK])
-def test_what_only_a_disk_can_hold_spoils_its_own_update_alone(local_board, tmp_path, make, expected):
+def test_links_and_folders_on_disk_affect_their_own_update_alone(local_board, tmp_path, make, expected):
     write(local_board, OLD)
     write(local_board, NEW, None)
     make(tmp_path / "black board" / MEN.path / NEW)
@@ -184,7 +184,7 @@ def test_what_only_a_disk_can_hold_spoils_its_own_update_alone(local_board, tmp_
     assert OLD in {found.id for found in history(local_board, MEN)}
 
 
-def test_a_link_in_the_place_of_an_update_is_none_and_one_above_it_is_a_named_error(local_board, tmp_path):
+def test_link_named_like_an_update_is_ignored_and_a_linked_partition_is_refused(local_board, tmp_path):
     write(local_board, OLD)
     partition = tmp_path / "black board" / MEN.path
     (partition / NEW).symlink_to(NEW)

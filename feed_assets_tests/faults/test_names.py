@@ -81,12 +81,12 @@ def test_local_disk_and_s3_give_the_answer_that_is_tabled(
     assert answers(local_board) == answers(s3_board)
 
 
-def test_there_are_over_eighty_cases():
+def test_there_are_over_eighty_layouts_of_names():
     assert len(CASES) > 80
 
 
 @pytest.mark.parametrize(("layout", "expected"), CASES.values(), ids=CASES)
-def test_the_count_rule_is_one_function(local_board, tmp_path, layout, expected):
+def test_count_rule_of_core_agrees_with_reading_of_every_update(local_board, tmp_path, layout, expected):
     """Compare `core/feeds.py: why_invalid` with what reading says of every update."""
     on_disk(tmp_path / "black board", layout)
     judged = []
@@ -103,7 +103,7 @@ def test_the_count_rule_is_one_function(local_board, tmp_path, layout, expected)
 
 
 @pytest.mark.parametrize("wrong", [latest_without_count, latest_by_int])
-def test_a_wrong_reader_is_caught(tmp_path, wrong):
+def test_wrong_readers_of_odd_names_are_caught(tmp_path, wrong):
     caught = []
     for name, (layout, expected) in CASES.items():
         if wrong is latest_by_int:

@@ -31,14 +31,14 @@ def big(direct):
 
 
 @pytest.mark.parametrize(("target", "kind"), CELLS)
-def test_a_fault_loses_nothing_and_tears_nothing(grid, target, kind):
+def test_s3_fault_loses_no_update_and_tears_none(grid, target, kind):
     for seed in (0, 1) if kind != "timeout" else (0,):
         grid.run(Cell(target, kind, seed))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("target", "kind"), CELLS)
-def test_a_fault_loses_nothing_and_tears_nothing_in_25_seeds(grid, target, kind):
+def test_s3_fault_loses_no_update_and_tears_none_in_25_seeds(grid, target, kind):
     run_25(grid, target, kind)
 
 

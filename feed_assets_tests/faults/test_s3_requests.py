@@ -27,7 +27,7 @@ def long_feed(request, direct):
     return partition, ids
 
 
-def test_a_reader_that_knows_nothing_needs_three_listings_and_one_read(long_feed, through, s3_proxy):
+def test_reader_without_a_position_needs_three_listings_and_one_read(long_feed, through, s3_proxy):
     partition, ids = long_feed
     s3_proxy.begin()
     assert require(latest(through, partition)).id == ids[-1]
@@ -44,7 +44,7 @@ def test_a_reader_with_a_known_position_needs_two_listings_and_one_read(long_fee
     assert s3_proxy.asked == ["list", "get manifest", "list"]
 
 
-def test_an_older_valid_one_is_found_from_a_known_one_that_is_no_longer_valid(long_feed, through, direct, s3_proxy):
+def test_reader_finds_an_older_update_when_its_known_one_is_invalid(long_feed, through, direct, s3_proxy):
     partition, ids = long_feed
     manifest = f"{partition.path}/{ids[-1]}/_SUCCESS"
     direct.delete([manifest])

@@ -64,7 +64,7 @@ def everything_is_counted(cluster, fault):
     return len(found) == len(update.files) + 1 and all(path.name.startswith(("part-", "_SUCCESS")) for path in found)
 
 
-def test_counts_and_digests_are_exact_under_every_fault_and_the_build_after_a_dead_driver_succeeds(cluster):
+def test_counts_and_digests_are_exact_under_every_spark_fault(cluster):
     faults = ["none", "failing task", "killed executor", "speculation"]
     with driver(cluster, [*faults, "killed driver"]) as started:
         struck = cluster[0] / "killed-driver-struck"

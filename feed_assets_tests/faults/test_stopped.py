@@ -124,7 +124,7 @@ def is_built_by_the_next_run(lake: Lake, after: timedelta = timedelta()) -> bool
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
 )
-def test_the_first_signal_ends_the_loop_and_leaves_nothing_of_the_run_in_progress(lake, number, code):
+def test_first_signal_ends_the_loop_and_abandons_the_run_in_progress(lake, number, code):
     lake.in_the_middle()
     os.killpg(lake.process.pid, number)  # as a terminal does: Spark's JVM gets it, too
     ended, said = lake.end()
@@ -135,7 +135,7 @@ def test_the_first_signal_ends_the_loop_and_leaves_nothing_of_the_run_in_progres
     assert is_built_by_the_next_run(lake)
 
 
-def test_a_spark_that_is_killed_in_the_middle_of_a_run_ends_the_loop_and_is_an_attempt(lake):
+def test_killed_spark_ends_the_loop_and_counts_as_an_attempt(lake):
     lake.in_the_middle()
     (jvm,) = [each for each in lake.seen if each.name() == "java"]
     jvm.kill()

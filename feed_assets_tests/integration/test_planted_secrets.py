@@ -127,7 +127,7 @@ def told(planted: dict[str, str], tmp_path: Path, forker: Forks) -> Told:
     return found
 
 
-def test_no_secret_is_said_kept_or_on_a_command_line(told: Told, home: Path, database: sa.URL) -> None:
+def test_no_secret_is_printed_stored_or_on_a_command_line(told: Told, home: Path, database: sa.URL) -> None:
     assert told.codes[:2] == [0, 1]  # One source does not answer.
     assert "***" in told.said
     assert SECRET not in told.said

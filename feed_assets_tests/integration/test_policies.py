@@ -71,7 +71,7 @@ def test_a_reader_reads_and_writes_nothing(as_):
             refused()
 
 
-def test_a_whole_run_needs_no_more_and_can_forge_no_foreign_feed(as_, s3_env, s3a_jars, tmp_path):
+def test_policy_of_runs_suffices_for_a_run_and_forges_no_foreign_feed(as_, s3_env, s3a_jars, tmp_path):
     producer = as_("producer")
     drop(producer, RAW, sample.shown_csv(*KEY.split("/")))
     raw = drop(producer, CLICKED_RAW, sample.clicked_csv(*KEY.split("/")))

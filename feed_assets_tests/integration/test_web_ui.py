@@ -135,7 +135,7 @@ def test_the_graph_leads_from_the_raw_feeds_to_the_result(pages: Pages) -> None:
         assert lefts == sorted(set(lefts))
 
 
-def test_a_backfill_is_one_run_for_neighbours_which_fails_as_one_of_them_does(built: Site) -> None:
+def test_backfill_of_neighbours_is_one_run_and_fails_if_one_fails(built: Site) -> None:
     with dg.DagsterInstance.get() as instance:
         (run,) = instance.get_runs()
     assert "dagster/backfill" in run.tags
@@ -143,7 +143,7 @@ def test_a_backfill_is_one_run_for_neighbours_which_fails_as_one_of_them_does(bu
     assert run.status is dg.DagsterRunStatus.FAILURE
 
 
-def test_it_prints_each_build_and_nothing_of_what_its_processes_say(built: Site) -> None:
+def test_ui_prints_each_build_and_no_output_of_its_processes(built: Site) -> None:
     def builds(word: str) -> list[str]:
         return [line for line in built.said().splitlines() if line.startswith(f"{word}  ads/effectiveness ")]
 
@@ -153,7 +153,7 @@ def test_it_prints_each_build_and_nothing_of_what_its_processes_say(built: Site)
     assert "DEBUG" in (built.folder / "home" / "ui" / "daemon.log").read_text(), "it is there"
 
 
-def test_a_backfill_publishes_what_passes_its_gate_and_only_that(built: Site) -> None:
+def test_backfill_publishes_only_partitions_that_pass_their_gate(built: Site) -> None:
     newest = {each: read.latest(built.board, partition("effectiveness", each)).update for each in (GOOD, BAD)}
     assert newest[GOOD]
     assert newest[BAD] is None
@@ -161,7 +161,7 @@ def test_a_backfill_publishes_what_passes_its_gate_and_only_that(built: Site) ->
         assert all(read.latest(built.board, partition(name, each)).update for each in (GOOD, BAD)), name
 
 
-def test_the_partitions_page_counts_what_is_there_and_what_failed(built: Site, pages: Pages) -> None:
+def test_partitions_page_counts_materialized_and_failed_partitions(built: Site, pages: Pages) -> None:
     with pages.page("/assets/ads/effectiveness?view=partitions") as page:
         for words in ("Materialized (1)", "Failed (1)"):
             expect(page.get_by_text(words)).to_be_visible()
@@ -186,7 +186,7 @@ def test_a_failed_gate_shows_its_reason(built: Site, pages: Pages) -> None:
         expect(what_to_do).to_be_visible()
 
 
-def test_the_chart_is_drawn(built: Site, pages: Pages) -> None:
+def test_asset_page_draws_the_chart(built: Site, pages: Pages) -> None:
     with pages.page("/assets/ads/effectiveness?view=overview") as page:
         page.get_by_text("[Show Markdown]").click()
         chart = page.get_by_role("img", name="click-through rate")
@@ -194,7 +194,7 @@ def test_the_chart_is_drawn(built: Site, pages: Pages) -> None:
         assert chart.evaluate("image => [image.complete, image.naturalWidth]") == [True, 560]
 
 
-def test_names_and_values_of_others_stay_text_on_a_page(built: Site, pages: Pages) -> None:
+def test_foreign_names_and_values_stay_plain_text_on_a_page(built: Site, pages: Pages) -> None:
     name = '<img src="https://evil.example/a.png" onerror="window.ran = 1">'
     value = "![b](https://evil.example/b.png)"
     shown = markdown(StructType([StructField(name, StringType())]), [{"number": 0, "texts": [value]}])
@@ -212,7 +212,7 @@ def test_names_and_values_of_others_stay_text_on_a_page(built: Site, pages: Page
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_page_of_another_port_commands_nothing_in_the_browser_of_who_has_the_token(built: Site, pages: Pages, host):
+def test_page_of_another_port_cannot_command_the_ui_with_the_users_cookie(built: Site, pages: Pages, host):
     """Browsers treat `127.0.0.1` as one site, whatever the port, and send the cookie."""
     with attacker(built.port) as port, pages.page("/") as page, dg.DagsterInstance.get() as instance:
         assert commanded_by_itself(page, f"own-{host}") == (200, "open")
@@ -224,7 +224,7 @@ def test_a_page_of_another_port_commands_nothing_in_the_browser_of_who_has_the_t
         assert {"json: failed", "image: error", "socket: error"} <= ends
 
 
-def test_who_has_no_token_gets_no_page_and_enters_it_there(site: Site, browser: Browser | None, pages: Pages) -> None:
+def test_visitor_without_a_token_is_asked_for_it(site: Site, browser: Browser | None, pages: Pages) -> None:
     page = pages.browser.new_page()
     try:
         answer = page.goto(f"http://127.0.0.1:{site.port}/asset-groups")
@@ -238,7 +238,7 @@ def test_who_has_no_token_gets_no_page_and_enters_it_there(site: Site, browser: 
         page.close()
 
 
-def test_all_that_listens_asks_who_it_is(built: Site) -> None:
+def test_every_listening_port_requires_authentication(built: Site) -> None:
     """The table in docs/security.md lists what listens."""
     ours = family(built.server.process.pid)
     found = listening(ours)
@@ -264,13 +264,13 @@ def content(path: Path) -> bytes:
     return b""
 
 
-def test_nobody_else_reads_the_scratch_files_of_its_spark(built: Site) -> None:
+def test_scratch_files_of_spark_are_private(built: Site) -> None:
     made = [*(built.folder / "home" / "scratch").rglob("*")]
     assert any(each.name.startswith("blockmgr-") for each in made)
     assert [each for each in made if each.stat().st_mode & 0o077] == []
 
 
-def test_the_token_is_in_what_the_command_says_and_nowhere_else(built: Site) -> None:
+def test_token_is_printed_once_and_stored_nowhere(built: Site) -> None:
     lines = [each.cmdline() for each in family(built.server.process.pid) if lives(each)]
     assert [line for line in lines if built.token in " ".join(line)] == []
     assert built.said().count(built.token) == 1
@@ -278,7 +278,7 @@ def test_the_token_is_in_what_the_command_says_and_nowhere_else(built: Site) -> 
     assert [path for path in kept if built.token.encode() in content(path)] == []
 
 
-def test_no_process_takes_a_library_from_the_current_folder(built: Site) -> None:
+def test_no_process_imports_a_library_from_the_current_folder(built: Site) -> None:
     """`python -m` would put the current folder first."""
     ran = built.folder / "a_stranger_ran"
     assert not ran.exists(), ran.read_text()

@@ -47,7 +47,7 @@ def windows(**values):
     return [{**common, "key": str(number), **counts, **values} for number in range(3)]
 
 
-def test_each_text_and_moment_is_kept_as_it_is(ledger):
+def test_bulk_insert_keeps_odd_texts_and_moments(ledger):
     rows = changes(TEXTS)
     rows[0]["at"], rows[1]["at"] = TWICE, TWICE.replace(fold=1)
     with ledger.write() as connection:
@@ -57,7 +57,7 @@ def test_each_text_and_moment_is_kept_as_it_is(ledger):
     assert [{name: row[name] for name in rows[0]} for row in found] == expected
 
 
-def test_rows_that_are_there_take_the_named_values_and_keep_the_others(ledger):
+def test_bulk_insert_replaces_only_the_named_columns(ledger):
     numbers = {"records": LAST, "data": LAST, "folded": True, "since": ODD_MOMENT, "sources": '{"kafka": [1, 2]}'}
     with ledger.write() as connection:
         bulk.insert(connection, window, windows())

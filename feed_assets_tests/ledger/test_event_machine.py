@@ -51,7 +51,7 @@ def run(ledger):
 
 
 @pytest.mark.parametrize(("number", "steps"), [(20, 40), pytest.param(5_000, 100, marks=FULL)])
-def test_every_event_is_consumed_once_whatever_is_interleaved_and_whoever_dies(run, number, steps):
+def test_every_event_is_consumed_once_under_any_interleaving_and_kill(run, number, steps):
     run(number, steps)
 
 
@@ -137,7 +137,7 @@ def requested(machine, correlation):
         (requested_twice_with_more, whatever_was_requested, "was read before"),
     ],
 )
-def test_a_wrong_way_is_caught_where_it_goes_wrong(ledger, monkeypatch, steps, wrong, said):
+def test_wrong_consumption_is_caught_at_its_first_wrong_step(ledger, monkeypatch, steps, wrong, said):
     monkeypatch.setattr(EventMachine, "ledger", ledger, raising=False)
     for is_wrong in (False, True):
         machine = EventMachine()
@@ -151,7 +151,7 @@ def test_a_wrong_way_is_caught_where_it_goes_wrong(ledger, monkeypatch, steps, w
             steps(machine)
 
 
-def test_a_wrong_way_is_found_by_chance(run, monkeypatch):
+def test_wrong_consumption_is_found_by_random_steps(run, monkeypatch):
     consumed_when_requested(monkeypatch)
     with pytest.raises(AssertionError, match="delivered and lost"):
         run(100, 40, shrink=False)

@@ -41,7 +41,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     ledger.engine.dispose()
 
 
-def test_the_facts_of_any_ledger_are_those_found_by_going_through_all_of_it(shared):
+def test_facts_of_random_ledgers_equal_those_of_a_full_search(shared):
     reached: set[str] = set()
 
     @settings(max_examples=100, derandomize=True, database=None)
@@ -87,7 +87,7 @@ def test_a_long_history_costs_no_more_statements_than_a_short_one(ledger):
     assert counts[0] == counts[1]
 
 
-def test_many_partitions_are_asked_about_in_bulk(ledger):
+def test_facts_of_many_partitions_take_no_more_statements_than_of_one(ledger):
     needs = [
         need_of(Partition(EFFECT.feed, f"p{number}"), (Partition(SHOWN.feed, f"p{number}"),)) for number in range(900)
     ]
@@ -98,7 +98,7 @@ def test_many_partitions_are_asked_about_in_bulk(ledger):
     assert len(executed) == len(asked_alone)
 
 
-def test_no_statement_goes_through_a_whole_table(sqlite_ledger):
+def test_fact_queries_never_scan_a_whole_table(sqlite_ledger):
     stored(sqlite_ledger, history(300))
     with sqlite_ledger.read() as connection, statements(sqlite_ledger) as executed:
         facts(connection, [need_of(EFFECT, (SHOWN,)), need_of(SHOWN, (EFFECT,))], NOW, 3)
@@ -143,7 +143,7 @@ def test_every_table_with_a_history_is_covered_by_these_tests():
     }
 
 
-def test_facts_are_of_one_state_of_the_ledger(ledger):
+def test_facts_come_from_one_state_of_the_ledger(ledger):
     """A publication between two of its statements is visible to none of them."""
     sync(ledger, SHOWN, seen(SHOWN, IDS[0]))
     claim(ledger, "run", (EFFECT, IDS[1]), pins=(Pin(SHOWN, IDS[0], "a"),))
@@ -163,7 +163,7 @@ def test_facts_are_of_one_state_of_the_ledger(ledger):
     assert (waiting, found.outputs) == ([], {})
 
 
-def test_a_refused_run_holds_consumers_until_a_good_end(ledger):
+def test_refused_run_blocks_consumers_until_a_good_run(ledger):
     need = [need_of(EFFECT, (SHOWN,))]
 
     def held():

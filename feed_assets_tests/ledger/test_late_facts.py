@@ -49,7 +49,7 @@ MIDNIGHT = NOW.replace(hour=0)
 MOMENTS = [MIDNIGHT - 2 * HOUR, MIDNIGHT, MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR]
 
 
-def test_what_had_come_by_the_last_check_is_found_beside_the_newest(ledger):
+def test_facts_include_the_newest_update_of_the_last_check(ledger):
     for number, moment in enumerate(MOMENTS):
         sync(ledger, SHOWN, wrote(SHOWN, moment, 100 + number))
     found = of(ledger, weighed(DAILY))
@@ -57,7 +57,7 @@ def test_what_had_come_by_the_last_check_is_found_beside_the_newest(ledger):
     assert {key: pin.size for key, pin in found.counted.items()} == {(SHOWN, update_id(MIDNIGHT)): 101}
 
 
-def test_nothing_is_asked_where_all_that_came_counts(ledger):
+def test_no_extra_statement_is_needed_when_the_newest_update_counts(ledger):
     sync(ledger, SHOWN, wrote(SHOWN, MIDNIGHT, 100))
     with statements(ledger) as asked:
         of(ledger, weighed(Late("5%")))
@@ -66,7 +66,7 @@ def test_nothing_is_asked_where_all_that_came_counts(ledger):
     assert (found.counted, len(asked)) == ({}, len(asked_daily))
 
 
-def test_an_update_that_is_no_longer_valid_does_not_count(ledger):
+def test_invalidated_update_does_not_count_for_the_last_check(ledger):
     for number, moment in enumerate(MOMENTS):
         sync(ledger, SHOWN, wrote(SHOWN, moment, 100 + number))
     with ledger.change() as connection:
@@ -74,7 +74,7 @@ def test_an_update_that_is_no_longer_valid_does_not_count(ledger):
     assert [pin.size for pin in of(ledger, weighed(DAILY)).counted.values()] == [100]
 
 
-def test_the_snapshot_of_a_run_has_bytes_files_digest_and_the_date_of_its_newest_file(ledger):
+def test_snapshot_has_bytes_files_digest_and_the_date_of_the_newest_file(ledger):
     name = update_id(MIDNIGHT)
     files = [File(f"{SHOWN.path}/{name}/{number}", 7, "x", MIDNIGHT - number * HOUR) for number in range(3)]
     sync(ledger, SHOWN, Update(SHOWN, name, tuple(files)))
@@ -85,7 +85,7 @@ def test_the_snapshot_of_a_run_has_bytes_files_digest_and_the_date_of_its_newest
     assert (read.size, read.files, read.version, read.modified) == (21, 3, pin.version, MIDNIGHT)
 
 
-def test_what_no_store_has_dated_is_read_as_well(ledger):
+def test_update_without_file_dates_has_no_modified_time(ledger):
     sync(ledger, SHOWN, Update(SHOWN, update_id(NOW), (File("x", 1, "x"),)))
     assert of(ledger, weighed(DAILY)).newest[SHOWN].modified is None
 
@@ -125,7 +125,7 @@ def test_without_a_build_or_a_price_there_is_no_cost(ledger, need):
     assert of(ledger, need, run_cost=2).costs == {}
 
 
-def test_builds_that_read_nothing_say_nothing_of_a_byte(ledger):
+def test_builds_that_read_no_bytes_give_no_cost(ledger):
     built(ledger, 1, 5, 0)
     assert of(ledger, WORTH, run_cost=2).costs == {}
 

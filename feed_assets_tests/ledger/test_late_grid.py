@@ -160,7 +160,7 @@ def test_144_cases_are_decided_as_the_table_says(filled):
     assert len(again) == 40
 
 
-def test_each_decision_is_told_once_with_the_sizes(filled):
+def test_each_late_decision_is_logged_once_with_its_sizes(filled):
     verdicts, _ = decided(filled, POLICY)
     for _ in range(3):
         late_decisions.record(filled, verdicts.values(), NOW)
@@ -174,7 +174,7 @@ def test_each_decision_is_told_once_with_the_sizes(filled):
     assert (waits.outcome, waits.until) == ("wait", NOW.replace(hour=6) + DAY)
 
 
-def test_what_still_waits_after_a_check_is_told_with_its_new_end_and_then_no_more(ledger):
+def test_extended_wait_is_logged_once_with_its_new_end(ledger):
     made, policy = Partition(MADE, "2024-02-29"), Late("5%", max_age=3 * DAY, check="daily")
     with ledger.change() as connection:
         came(connection, made, READ, "v1", 100_000, 10)
@@ -234,7 +234,7 @@ def article(ledger, found, policy: Late | None = None):
         return {each.output.key: each for each in decide(needs, facts(connection, needs, NOW + DAY, 3))}
 
 
-def test_of_the_articles_three_days_the_one_that_grew_by_a_tenth_is_run_again(ledger):
+def test_of_the_articles_three_days_only_the_one_that_grew_by_a_tenth_reruns(ledger):
     found = days(ledger)
     verdicts = article(ledger, found)
     assert {day: each.state for day, each in verdicts.items()} == {
@@ -252,7 +252,7 @@ def test_of_the_articles_three_days_the_one_that_grew_by_a_tenth_is_run_again(le
     assert sorted(said) == [("2024-02-27", "re-run", 110), ("2024-02-28", "skip", 104), ("2024-02-29", "skip", 103)]
 
 
-def test_after_the_re_run_its_snapshot_is_what_it_has_read(ledger):
+def test_rerun_makes_a_late_partition_current(ledger):
     found = days(ledger)
     with ledger.change() as connection:
         built(connection, found[0], 110 * GB, 11, update_id(NOW))
@@ -270,14 +270,14 @@ class Overtaken:
         return self._ledger.change()
 
 
-def test_of_two_ticks_that_decide_the_same_one_tells_it(ledger):
+def test_two_ticks_with_the_same_decision_log_it_once(ledger):
     verdicts = [*article(ledger, days(ledger)).values()]
     late_decisions.record(Overtaken(ledger, lambda: late_decisions.record(ledger, verdicts, NOW)), verdicts, NOW)
     with ledger.read() as connection:
         assert len(late_decisions.decisions(connection, 100)) == 3
 
 
-def test_decisions_wake_nobody_who_reads_the_log_for_data(ledger):
+def test_late_decisions_wake_no_reader_of_the_log(ledger):
     verdicts = [*article(ledger, days(ledger)).values()]
     with ledger.read() as connection:
         before = log.last(connection)

@@ -80,7 +80,7 @@ def app(owners: sa.Engine) -> Iterator[Ledger]:
     opened.engine.dispose()
 
 
-def test_who_uses_the_ledger_reads_writes_and_appends(app, owners):
+def test_app_role_reads_writes_and_appends(app, owners):
     with app.change() as connection:
         updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     with app.write() as connection:
@@ -91,7 +91,7 @@ def test_who_uses_the_ledger_reads_writes_and_appends(app, owners):
     assert found == newest
 
 
-def test_who_uses_it_cannot_change_what_it_is(app):
+def test_app_role_cannot_change_the_schema(app):
     for statement in ("DROP TABLE event", "CREATE TABLE more (n INTEGER)", "TRUNCATE change"):
         with pytest.raises(LedgerUnavailable, match=r"must be owner|permission denied"), app.write() as connection:
             connection.exec_driver_sql(statement)
@@ -109,7 +109,7 @@ def catalog(app: Ledger, owners: sa.Engine) -> Iterator[sa.Connection]:
     engine.dispose()
 
 
-def test_a_catalog_reads_the_view_and_no_table(app, catalog):
+def test_catalog_role_reads_the_view_and_no_table(app, catalog):
     with app.change() as connection:
         updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     found = catalog.exec_driver_sql("SELECT dataset, complete, good FROM partition_state").all()
@@ -132,7 +132,7 @@ def upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return done.output
 
 
-def test_an_upgrade_is_the_owners_and_until_then_it_is_told(app, owners, home, monkeypatch):
+def test_only_the_owner_upgrades_the_ledger_and_others_are_refused_until_then(app, owners, home, monkeypatch):
     app.engine.dispose()
     with owners.begin() as connection:
         for statement in BEFORE:
@@ -150,7 +150,7 @@ def test_an_upgrade_is_the_owners_and_until_then_it_is_told(app, owners, home, m
     upgraded.engine.dispose()
 
 
-def test_nobody_else_may_connect(app, owners):
+def test_role_without_grants_cannot_connect(app, owners):
     somebody = sa.create_engine(url_of(owners, "somebody"))
     with pytest.raises(sa.exc.OperationalError, match="permission denied for database"):
         somebody.connect()

@@ -170,11 +170,11 @@ def check_log(ledger):
         assert all(first.after == second.before for first, second in pairwise(rows))
 
 
-def test_the_table_says_what_the_issue_says():
+def test_transition_table_equals_the_one_of_the_issue():
     assert {before.value: {after.value for after in some} for before, some in TRANSITIONS.items()} == LEGAL
 
 
-def test_what_is_no_transition_is_not_logged_whoever_posts_it(sqlite_ledger):
+def test_illegal_transition_is_refused_and_not_logged(sqlite_ledger):
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     pairs = [(before, after) for before in WindowState for after in WindowState if after.value not in LEGAL[before]]
     assert len(pairs) == 36 - sum(map(len, LEGAL.values()))
@@ -186,21 +186,21 @@ def test_what_is_no_transition_is_not_logged_whoever_posts_it(sqlite_ledger):
 
 
 @pytest.mark.parametrize("seed", range(46))
-def test_checks_and_backfills_at_random(sqlite_ledger, seed):
+def test_random_checks_and_backfills_agree_with_the_oracle(sqlite_ledger, seed):
     machine = Machine(sqlite_ledger, seed)
     machine.run(50)
     check_log(sqlite_ledger)
 
 
 @pytest.mark.parametrize("seed", range(100, 102))
-def test_the_same_on_postgresql(postgresql_ledger, seed):
+def test_random_checks_and_backfills_agree_with_the_oracle_on_postgresql(postgresql_ledger, seed):
     Machine(postgresql_ledger, seed).run(50)
     check_log(postgresql_ledger)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1000, 1500))
-def test_five_hundred_sequences(sqlite_ledger, seed):
+def test_500_random_sequences_of_checks_agree_with_the_oracle(sqlite_ledger, seed):
     machine = Machine(sqlite_ledger, seed)
     machine.run(50)
     check_log(sqlite_ledger)
@@ -257,20 +257,20 @@ def check_writers(ledger, count, writer=compare_and_set):
     check_log(ledger)
 
 
-def test_eight_writers_compare_and_set(sqlite_ledger):
+def test_eight_writers_lose_and_double_no_transition(sqlite_ledger):
     check_writers(sqlite_ledger, 100)
 
 
-def test_the_writers_on_postgresql(postgresql_ledger):
+def test_eight_writers_lose_and_double_no_transition_on_postgresql(postgresql_ledger):
     check_writers(postgresql_ledger, 50)
 
 
-def test_writers_who_do_not_compare_are_caught(ledger):
+def test_writers_that_do_not_compare_states_are_caught(ledger):
     with pytest.raises(AssertionError):
         check_writers(ledger, 2, move_anyhow)
 
 
-def test_what_was_seen_long_ago_moves_nothing_although_the_rules_would_allow_it(ledger):
+def test_transition_from_an_outdated_state_is_refused(ledger):
     check_writers(ledger, 2)  # It was complete, and is backfilled: both states may be backfilled again.
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     with pytest.raises(IllegalTransition, match="is backfilled, expected complete: somebody was faster"):
@@ -279,5 +279,5 @@ def test_what_was_seen_long_ago_moves_nothing_although_the_rules_would_allow_it(
 
 
 @pytest.mark.soak
-def test_eight_writers_of_five_thousand_each(ledger):
+def test_eight_writers_with_5000_rounds_lose_and_double_no_transition(ledger):
     check_writers(ledger, 5_000)

@@ -85,7 +85,7 @@ def run(ledger, given, seed):
         count_reports.report(ledger, call, NOW)
 
 
-def test_the_states_are_those_of_the_oracle_in_any_order(ledger):
+def test_window_states_equal_the_oracle_in_any_order_of_reports(ledger):
     given = make_reports(SPRING, 400, rng_of(1))
     expected = expected_states(given)
     assert {grain for _, grain, _ in expected} == {"5min", "10min", "hour", "day"}
@@ -101,7 +101,7 @@ def test_the_states_are_those_of_the_oracle_in_any_order(ledger):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(50))
-def test_twenty_thousand_parts_in_any_order(sqlite_ledger, seed):
+def test_states_of_20000_parts_equal_the_oracle_in_any_order(sqlite_ledger, seed):
     """Each of the 50 cases tries 20 permutations: 1,000 in all."""
     given = make_reports(SPRING, 20_000, rng_of(seed))
     expected = expected_states(given)
@@ -112,7 +112,7 @@ def test_twenty_thousand_parts_in_any_order(sqlite_ledger, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_some_parts_in_any_order(sqlite_ledger, seed):
+def test_states_of_2000_parts_equal_the_oracle_in_any_order(sqlite_ledger, seed):
     """The soak's check with a tenth of the parts."""
     given = make_reports(SPRING, 2000, rng_of(seed))
     run(sqlite_ledger, given, seed)
@@ -122,7 +122,7 @@ def test_some_parts_in_any_order(sqlite_ledger, seed):
     check_watermarks(sqlite_ledger, expected)
 
 
-def test_the_control_that_goes_by_arrival_is_caught(sqlite_ledger):
+def test_control_that_versions_reports_by_arrival_is_caught(sqlite_ledger):
     """Each report's version is the number of its arrival: an old report that arrives late then wins."""
     given = make_reports(SPRING, 2000, rng_of(3))
     fresh(sqlite_ledger)

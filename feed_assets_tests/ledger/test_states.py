@@ -28,7 +28,7 @@ def almost(ledger):
     return ledger
 
 
-def test_the_story_of_the_article(almost):
+def test_slot_of_the_article_causes_its_four_transitions(almost):
     seen = last_sequence(almost)
     found = count_reports.report(
         almost, [part("s3://lake/foo/part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW, "ingestion"
@@ -44,7 +44,7 @@ def test_the_story_of_the_article(almost):
     assert marks(almost, "5min") == Watermarks(FOUR + 5 * MINUTE, FOUR + 5 * MINUTE)
 
 
-def test_a_correction_below_the_threshold_reopens_what_it_is_part_of(almost):
+def test_correction_below_the_threshold_reopens_its_windows(almost):
     count_reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
     seen = last_sequence(almost)
     count_reports.report(almost, [part("part-2", {HOUR_15[-1]: 1200, FOUR: 1234}, version=1)], NOW)
@@ -73,7 +73,7 @@ def test_an_equal_version_with_other_content_is_refused_and_kept(almost):
     ]
 
 
-def test_what_no_report_names_any_more_leaves_nothing(ledger):
+def test_window_that_no_report_names_is_removed(ledger):
     count_reports.report(ledger, [part("part-1", {FOUR: 5})], NOW)
     count_reports.report(ledger, [part("part-1", {}, version=1)], NOW)
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
@@ -112,7 +112,7 @@ def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
     ]
 
 
-def test_a_failed_check_of_a_window_whose_data_are_not_there_waits_for_them(almost):
+def test_failed_check_of_an_incomplete_window_waits_for_its_data(almost):
     """A consumer that ignores quality reads what is invalid, because all of its data are there."""
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
     count_reports.report(almost, [part("part-3", {FOUR: 10})], NOW)

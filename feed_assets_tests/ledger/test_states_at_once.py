@@ -47,7 +47,7 @@ def test_eight_processes_lose_no_count(ledger):
 
 
 @pytest.mark.soak
-def test_eight_processes_and_a_hundred_thousand_reports(ledger):
+def test_eight_processes_lose_no_count_of_a_hundred_thousand_reports(ledger):
     report_at_once(ledger, 8 * 12_480, batch=480)
     check_totals(ledger, 8 * 12_480)
 

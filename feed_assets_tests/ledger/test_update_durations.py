@@ -39,7 +39,7 @@ def took(ledger, table):
         return [each.seconds / 60 for each in durations(connection, table, REPORT, 100)]
 
 
-def test_a_run_that_another_pipelines_event_started_counts_for_that_one_alone(ledger):
+def test_run_started_by_another_pipeline_counts_for_that_pipeline_alone(ledger):
     one, two = f"{1:020d}", f"{2:020d}"
     write(ledger, "orders", 1, "X", 0)
     write(ledger, "rates", 1, "R", 1)

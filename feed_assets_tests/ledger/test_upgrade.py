@@ -85,7 +85,7 @@ def asked(ledger, question, *arguments):
 
 
 @both()
-def test_what_was_not_delivered_comes_once_and_what_was_consumed_never_again(upgraded):
+def test_upgrade_delivers_pending_events_once_and_consumed_ones_never(upgraded):
     assert inboxes(upgraded) == {(str(REPORT), DAY): ["o2"], (str(OTHER), NEW): ["n1"]}
     fan(upgraded)
     assert inboxes(upgraded) == {(str(REPORT), DAY): ["o2", "o3"], (str(OTHER), NEW): ["n1"]}
@@ -97,7 +97,7 @@ def test_what_was_not_delivered_comes_once_and_what_was_consumed_never_again(upg
 
 
 @both()
-def test_a_partition_that_has_come_into_being_meanwhile_reaches_only_who_waited_for_it(upgraded):
+def test_upgrade_delivers_a_new_partition_only_to_consumers_that_awaited_it(upgraded):
     with upgraded.write() as connection:
         connection.execute(sa.text("DELETE FROM inbox WHERE feed = :other"), {"other": str(OTHER)})
     assert {each.subscriber for each in asked(upgraded, look, NOW + timedelta(days=9999))} == {str(REPORT)}
@@ -106,7 +106,7 @@ def test_a_partition_that_has_come_into_being_meanwhile_reaches_only_who_waited_
 
 
 @both()
-def test_changes_that_a_consumer_had_not_heard_of_put_its_outputs_on_the_list(upgraded):
+def test_upgrade_lists_outputs_of_undelivered_changes(upgraded):
     before = {each.partition.key for each in asked(upgraded, listed, EFFECT)}
     fan(upgraded)
     assert before == {"stale"}
@@ -114,7 +114,7 @@ def test_changes_that_a_consumer_had_not_heard_of_put_its_outputs_on_the_list(up
 
 
 @both()
-def test_changes_that_nobody_had_heard_of_are_not_lost_where_there_is_no_event(bare_url):
+def test_upgrade_without_events_keeps_undelivered_changes(bare_url):
     first(bare_url, WITHOUT_EVENTS, {"change": "10", f"fanned out to {EFFECT}": "1"})
     ledger = open_ledger(bare_url)
     fan(ledger)
@@ -123,13 +123,13 @@ def test_changes_that_nobody_had_heard_of_are_not_lost_where_there_is_no_event(b
 
 
 @both()
-def test_what_was_to_be_rebuilt_still_is(upgraded):
+def test_upgrade_keeps_pending_rebuilds(upgraded):
     found = asked(upgraded, to_rebuild, datetime.now(UTC), 10)
     assert {feed: [each.partition.key for each in listed] for feed, listed in found.items()} == {EFFECT: ["stale"]}
 
 
 @both()
-def test_refusals_that_were_not_settled_block_and_attempts_that_were_not_count(upgraded):
+def test_upgrade_keeps_unsettled_refusals_and_attempts(upgraded):
     refused, failed, fine = (Partition(EFFECT, key) for key in ("refused", "failed", "fine"))
     assert asked(upgraded, quality.failed, [refused, failed, fine]) == {refused: "audit: two rows twice"}
     assert [run.id for run in asked(upgraded, runs.open_attempts, [refused, failed, fine])] == ["refused", "failed"]
@@ -140,7 +140,7 @@ def test_refusals_that_were_not_settled_block_and_attempts_that_were_not_count(u
 
 
 @both()
-def test_one_run_at_a_time_holds_of_those_that_run(upgraded):
+def test_upgrade_keeps_one_run_at_a_time_for_running_outputs(upgraded):
     output = Partition(EFFECT, "running")
     assert [run.id for run in asked(upgraded, runs.running)] == ["running"]
     with pytest.raises(Exception, match="one at a time"):
@@ -148,7 +148,7 @@ def test_one_run_at_a_time_holds_of_those_that_run(upgraded):
 
 
 @both()
-def test_pauses_sinks_sources_and_looks_go_on_where_they_were(upgraded):
+def test_upgrade_keeps_pauses_and_positions(upgraded):
     assert [*asked(upgraded, pauses.paused, [REPORT, OTHER])] == [OTHER]
     sink = asked(upgraded, subscriptions.position, "published to file://events")
     assert [each.correlation for each in asked(upgraded, event_store.our_events, sink, 10)] == ["s2"]
@@ -159,7 +159,7 @@ def test_pauses_sinks_sources_and_looks_go_on_where_they_were(upgraded):
 
 
 @both()
-def test_old_events_say_after_which_marker_their_data_begin(bare_url):
+def test_upgrade_gives_old_events_their_start_markers(bare_url):
     """An increment starts after the marker before it, an overwrite at the beginning, one without new data nowhere."""
     first(bare_url, [*ROWS, *(row for _, row in BEGINNINGS)], CURSORS)
     ledger = open_ledger(bare_url)
@@ -172,7 +172,7 @@ def test_old_events_say_after_which_marker_their_data_begin(bare_url):
 
 
 @both()
-def test_numbers_go_on_after_the_greatest(upgraded):
+def test_upgrade_continues_numbers_after_the_greatest(upgraded):
     last = asked(upgraded, log.last)
     with upgraded.change() as connection:
         later = Partition(SHOWN, "later"), "20191125.060000"
@@ -182,7 +182,7 @@ def test_numbers_go_on_after_the_greatest(upgraded):
 
 
 @both()
-def test_what_has_no_numbers_is_kept(upgraded):
+def test_upgrade_keeps_all_rows_of_unnumbered_tables(upgraded):
     metadata = sa.MetaData()
     with upgraded.read() as connection:
         metadata.reflect(connection)

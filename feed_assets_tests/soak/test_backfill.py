@@ -43,7 +43,7 @@ PROJECT = dedent(
 
 
 @pytest.mark.soak
-def test_what_is_new_begins_while_most_of_a_backfill_still_waits(home: Path, tmp_path: Path, monkeypatch):
+def test_new_data_are_built_while_most_of_a_backfill_still_waits(home: Path, tmp_path: Path, monkeypatch):
     """Backfill a month without input: no sensor requests it, and each run ends as soon as it has looked."""
     (tmp_path / "beside.py").write_text(PROJECT)
     prepare(home)

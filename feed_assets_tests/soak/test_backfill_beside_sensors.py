@@ -63,7 +63,7 @@ PROJECT = dedent(
 @pytest.mark.parametrize(
     "days", [pytest.param(DAYS, id="joint"), pytest.param(DAYS[:1], id="single", marks=pytest.mark.soak)]
 )
-def test_a_backfill_beside_the_sensors_runs_succeeds_and_so_do_these(home: Path, tmp_path: Path, monkeypatch, days):
+def test_backfill_and_sensor_runs_of_the_same_data_both_succeed(home: Path, tmp_path: Path, monkeypatch, days):
     (tmp_path / "met.py").write_text(PROJECT)
     prepare(home)
     for name, value in {"PYTHONPATH": tmp_path, "PYTHONWARNINGS": "ignore"}.items():

@@ -118,5 +118,5 @@ def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("count", "kills"), [(40, 4), (500, 40)])
-def test_every_event_is_consumed_once_whoever_is_killed(under_fire, count, kills):
+def test_every_event_is_consumed_once_under_random_kills(under_fire, count, kills):
     assert under_fire(count, kills) == []

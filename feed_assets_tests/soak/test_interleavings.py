@@ -120,7 +120,7 @@ def worker_killed_in_a_first_run(variant: str) -> list[str]:
         return oracle.judge(last)
 
 
-def test_no_update_is_lost_that_is_told_when_the_run_before_ends():
+def test_update_reported_as_the_previous_run_ends_is_not_lost():
     assert report_in_the_tick_that_sees_the_run_before_end(RIGHT_ONE) == []
 
 
@@ -129,7 +129,7 @@ def test_an_edge_triggered_condition_with_newly_updated_as_reset_is_caught():
     assert [each for each in found if each.startswith("lost")], found
 
 
-def test_no_partition_is_lost_whose_first_worker_is_killed():
+def test_partition_whose_first_worker_is_killed_is_not_lost():
     assert worker_killed_in_a_first_run(RIGHT_ONE) == []
 
 

@@ -55,7 +55,7 @@ def begun() -> "subprocess.Popen[bytes]":
 
 @pytest.mark.parametrize("kills", [2, pytest.param(KILLS, marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("connect")
-def test_after_kills_of_run_the_next_one_builds_everything_once(kills: int, random: Random) -> None:
+def test_run_after_killed_runs_builds_everything_once(kills: int, random: Random) -> None:
     expected: dict[str, int] = {}
     for number in range(kills):
         expected |= {key: drop(key, 100 * number + at) for at, key in enumerate(KEYS)}

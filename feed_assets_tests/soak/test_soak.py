@@ -82,17 +82,17 @@ def one_round(operations: Operations, random: Random, plan: Plan, expected: dict
     return judge_until_idle(partial(oracle.judge, expected))
 
 
-def test_a_few_late_updates_and_a_killed_worker(under_fire):
+def test_a_few_late_updates_survive_a_killed_worker(under_fire):
     assert under_fire(RIGHT_ONE, updates=5, kills=1, keys=1) == []
 
 
 @pytest.mark.soak
-def test_two_hundred_late_updates(under_fire):
+def test_two_hundred_late_updates_are_neither_lost_nor_doubled(under_fire):
     assert under_fire(RIGHT_ONE, updates=200, kills=0) == []
 
 
 @pytest.mark.soak
-def test_two_hundred_late_updates_and_kills(under_fire):
+def test_two_hundred_late_updates_survive_25_kills(under_fire):
     assert under_fire(RIGHT_ONE, updates=200, kills=25) == []
 
 
