@@ -10,7 +10,7 @@ from feed_assets_tests.support.alert_channels import by_mail
 from feed_assets_tests.support.each_case import each_case
 
 
-def test_no_secret_is_shown_by_settings_and_channels(mails):
+def test_settings_and_channels_show_no_secret(mails):
     secrets = {"alert_webhook": "http://h/hunter2", "alert_secret": "hunter2"}
     mail = {"alert_smtp": "smtp://me:hunter2@h", "alert_mail_from": "a@b", "alert_mail_to": "c@d"}
     settings = Settings(**secrets, **mail)

@@ -90,7 +90,7 @@ def test_a_password_is_not_sent_in_the_clear(ledger, mails, caplog):
 
 
 @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
-def test_a_mail_server_whose_certificate_nobody_trusts_gets_nothing(ledger, scheme, authority, caplog):
+def test_mail_server_with_an_untrusted_certificate_gets_nothing(ledger, scheme, authority, caplog):
     with mail_server(**{"starttls" if scheme == "smtp" else "tls": certified(authority)}) as server:
         raise_alert(ledger, NAME, "late", NOW)
         deliver_alerts(ledger, by_mail(with_user(server, scheme)))

@@ -70,9 +70,7 @@ def said(board: Blackboard, ask) -> str:
 
 
 @pytest.mark.parametrize(("layout", "expected"), CASES.values(), ids=CASES)
-def test_local_disk_and_s3_give_the_answer_that_is_tabled(
-    local_board, s3_board, tmp_path, s3_url, s3_env, layout, expected
-):
+def test_local_disk_and_s3_give_the_tabled_answer(local_board, s3_board, tmp_path, s3_url, s3_env, layout, expected):
     on_disk(tmp_path / "black board", layout)
     on_s3(s3_env, s3_url, layout)
     for board in (local_board, s3_board):

@@ -42,7 +42,7 @@ def drop(board: Blackboard, partition: Partition, content: bytes) -> str:
     return publish(board, partition, {"part-1.csv": content}, datetime.now(UTC)).id
 
 
-def test_a_producer_publishes_its_feed_and_touches_nothing_else(as_):
+def test_policy_of_producers_publishes_their_feed_and_nothing_else(as_):
     drop(as_(), SHOWN, b"ours")
     board = as_("producer")
     update_id = drop(board, RAW, b"a\n1\n")
@@ -58,7 +58,7 @@ def test_a_producer_publishes_its_feed_and_touches_nothing_else(as_):
             refused()
 
 
-def test_a_reader_reads_and_writes_nothing(as_):
+def test_policy_of_readers_reads_and_writes_nothing(as_):
     update_id = drop(as_(), SHOWN, b"ours")
     board = as_("reader-of-all")
     assert read.require(read.latest(board, SHOWN)).id == update_id

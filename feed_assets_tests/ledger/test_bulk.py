@@ -68,7 +68,7 @@ def test_bulk_insert_replaces_only_the_named_columns(ledger):
     assert {row["start"] for row in found} == {NOW.astimezone(UTC)}
 
 
-def test_many_rows_are_one_statement_on_postgresql(postgresql_ledger):
+def test_bulk_insert_of_many_rows_is_one_statement_on_postgresql(postgresql_ledger):
     with statements(postgresql_ledger) as executed, postgresql_ledger.write() as connection:
         bulk.insert(connection, change, changes(map(str, range(1000))))
     inserted = [given for sql, given in executed if sql.startswith("INSERT")]

@@ -84,7 +84,7 @@ def test_processes_that_open_a_new_ledger_at_once_all_find_it_ready(url):
     ledger.engine.dispose()
 
 
-def test_a_transaction_that_raises_leaves_nothing(ledger):
+def test_transaction_that_raises_is_rolled_back(ledger):
     def die():
         with ledger.write() as connection:
             put_cursors(connection, {"name": "value"})

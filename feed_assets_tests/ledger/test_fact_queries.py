@@ -57,7 +57,7 @@ def test_facts_of_random_ledgers_equal_those_of_a_full_search(shared):
 
     check()
     of_windows = {"windows", "uncounted", "reporting", "reached"}  # in test_window_facts
-    of_windows |= {"counting", "counted_by_nobody"}  # in test_counting
+    of_windows |= {"counting", "counted_by_nobody"}  # in orchestration/test_counting
     of_windows |= {"checks", "waived", "closed"}  # in orchestration/test_gates
     of_windows |= {"counted", "costs"}  # in test_late_facts
     assert reached == {*(fact.name for fact in fields(Facts)), "slices"} - of_windows
@@ -128,7 +128,7 @@ def test_the_newest_update_is_found_by_a_seek(sqlite_ledger):
 def test_every_table_with_a_history_is_covered_by_these_tests():
     by_events = {"event", "event_reject", "inbox", "marker", "taken"}  # test_inbox checks their statements
     by_states = {"report", "window", "watermark", "dataset"}  # test_state_statements checks them
-    by_offsets = {"coverage", "window_offsets"}  # test_offsets checks them
+    by_offsets = {"coverage", "window_offsets"}  # test_offset_checks checks them
     small = {"due", "cursor", "batch", "alert", "alert_said", "quality", "pause", "awaited", "subscription"}
     small |= {"waiver", "closure", "profile"}
     by_key = {"api_key", "idempotency", "intake_file", "forgotten"}  # rows of requests: looked up by key, never scanned

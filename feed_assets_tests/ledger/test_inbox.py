@@ -118,7 +118,7 @@ def test_batch_records_a_repeat_once_and_events_without_new_data(ledger):
     ]
 
 
-def test_an_event_is_delivered_once(ledger):
+def test_event_is_delivered_to_a_consumer_once(ledger):
     record(ledger, event_of("a", "X", 1))
     deliver(ledger)
     deliver(ledger)

@@ -130,7 +130,7 @@ def test_builds_that_read_no_bytes_give_no_cost(ledger):
     assert of(ledger, WORTH, run_cost=2).costs == {}
 
 
-def test_the_cost_takes_one_statement_and_seeks(sqlite_ledger):
+def test_cost_of_a_run_takes_one_statement_and_seeks(sqlite_ledger):
     for number in range(60):
         built(sqlite_ledger, number, 5, 10)
     with statements(sqlite_ledger) as plain:

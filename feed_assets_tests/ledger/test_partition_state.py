@@ -92,7 +92,7 @@ def test_always_open_window_has_no_version(ledger):
     assert [row["version"] for row in asked(ledger)] == [None]
 
 
-def test_the_watermarks_are_ends_of_windows(ledger):
+def test_view_shows_watermarks_as_ends_of_windows(ledger):
     with ledger.write() as connection:
         for hours, state in enumerate(["complete", "open", "complete"]):
             put(connection, state, hours)

@@ -101,7 +101,7 @@ def test_late_success_of_an_old_run_keeps_a_newer_refusal(ledger):
     assert open_attempts(ledger) == [("now", updates.REFUSED)]
 
 
-def test_a_run_is_as_it_was_read_until_it_ends(ledger):
+def test_run_row_is_unchanged_until_the_run_ends(ledger):
     runs.start(ledger, new_run("one"))
     with ledger.change() as connection:
         (read,) = runs.running(connection)

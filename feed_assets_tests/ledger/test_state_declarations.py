@@ -147,7 +147,7 @@ def test_a_smaller_base_grain_is_refused_once_there_are_counts(ledger):
         assert window_policies.tracked(connection, [FOO])[FOO].base == "hour"
 
 
-def test_a_region_is_accepted_for_a_day(ledger):
+def test_accepted_region_completes_its_batch_date(ledger):
     declare(ledger, TWO, FIRST)
     fill(ledger, "emea", FIRST)
     address = WindowAddress(FOO, "region=apac", "day", "2026-01-01")

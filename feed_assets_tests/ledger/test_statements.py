@@ -156,7 +156,7 @@ def test_the_newest_event_of_each_table_is_one_query(ledger):
     assert len([each for each in found if "SELECT" in each and "event" in each]) == 1
 
 
-def test_the_quality_of_many_is_released_in_as_many_statements(ledger):
+def test_quality_of_many_outputs_is_released_in_as_many_statements_as_of_few(ledger):
     for key in KEYS:
         runs.start(ledger, new_run(f"run of {key}", at(OUTPUT, key)))
     with ledger.change() as connection:
@@ -171,7 +171,7 @@ def test_the_quality_of_many_is_released_in_as_many_statements(ledger):
     assert {each.key for each in failed} == {*KEYS} - {*KEYS[:3], *KEYS[5:55]}
 
 
-def test_many_alerts_are_kept_in_as_many_statements(ledger):
+def test_many_alerts_take_as_many_statements_as_one(ledger):
     with counted_statements(ledger.engine) as few:
         alerts.keep(ledger, "few", {"a": "late"}, NOW)
         alerts.keep(ledger, "few", {"b": "late"}, NOW)

@@ -56,7 +56,7 @@ def test_correction_below_the_threshold_reopens_its_windows(almost):
     assert marks(almost, "5min") == Watermarks(HOUR_15[-1], FOUR + 5 * MINUTE)
 
 
-def test_a_repeat_and_an_older_version_change_nothing(almost):
+def test_repeated_and_older_reports_change_nothing(almost):
     new = part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234}, version=2)
     count_reports.report(almost, [new], NOW)
     seen = last_sequence(almost)
@@ -65,7 +65,7 @@ def test_a_repeat_and_an_older_version_change_nothing(almost):
     assert last_sequence(almost) == seen
 
 
-def test_an_equal_version_with_other_content_is_refused_and_kept(almost):
+def test_count_report_of_an_equal_version_with_other_content_is_refused(almost):
     found = count_reports.report(almost, [part("part-1", {FOUR: 1})], NOW)
     assert [each.reason for each in found.rejected] == [
         "part 'part-1' was reported with the same version 0 and other content: "
@@ -81,7 +81,7 @@ def test_window_that_no_report_names_is_removed(ledger):
         assert window_queries.stored_windows(connection, [address]) == {}
 
 
-def test_an_operator_accepts_a_window(almost):
+def test_window_accepted_by_an_operator_becomes_complete(almost):
     address = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     seen = last_sequence(almost)
     assert window_queries.accept(almost, address, "the broker lost them", "ada", NOW)
@@ -125,6 +125,6 @@ def test_failed_check_of_an_incomplete_window_waits_for_its_data(almost):
     assert transitions(almost, seen)[-1] == ("5min@2026-01-01-16:00", "invalid", "open")
 
 
-def test_a_window_in_the_log_is_read_back():
+def test_window_address_is_read_back_from_its_log_key():
     address = WindowAddress(FOO, "region=apac/country=sg", "hour", "2026-01-01-15:00")
     assert address_of(address.partition) == address

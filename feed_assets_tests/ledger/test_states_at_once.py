@@ -41,13 +41,13 @@ def check_totals(ledger, count):
     assert (len(each), min(each), max(each)) == (48, 2 * count // 48, 2 * count // 48)
 
 
-def test_eight_processes_lose_no_count(ledger):
+def test_reports_of_eight_processes_lose_no_count(ledger):
     report_at_once(ledger, 8 * 960, batch=96)
     check_totals(ledger, 8 * 960)
 
 
 @pytest.mark.soak
-def test_eight_processes_lose_no_count_of_a_hundred_thousand_reports(ledger):
+def test_a_hundred_thousand_reports_of_eight_processes_lose_no_count(ledger):
     report_at_once(ledger, 8 * 12_480, batch=480)
     check_totals(ledger, 8 * 12_480)
 
@@ -118,7 +118,7 @@ def test_a_publisher_does_not_wait_for_a_report(sources_told):
             assert log.last(publisher) == 0
 
 
-def test_datasets_do_not_wait_for_each_other(sources_told):
+def test_reports_of_different_datasets_do_not_wait_for_each_other(sources_told):
     with sources_told.write() as reporter:
         window_policies.lock(reporter, [FOO], NOW)
         found = count_reports.report(sources_told, [Report(FEED, "", "part", ((LEFT, 1),))], NOW)
