@@ -37,12 +37,12 @@ class Forks:
         return self.wait(self.start(target, *arguments), meanwhile)
 
     def start(self, target: Callable[..., None], *arguments: object) -> int:
-        """Return the id of `target`'s process. The caller must wait for it."""
+        """Start `target` in a fork, and return the id of its process. The caller must wait for it."""
         self._connection.send((dict(os.environ), target, arguments))
         return self._connection.recv()
 
     def wait(self, child: int, meanwhile: Callable[[], object] | None = None) -> int:
-        """Return the exit code of a process. Call `meanwhile` repeatedly until it ends."""
+        """Call `meanwhile` repeatedly until a process ends. Return its exit code."""
         self._connection.send(child)
         try:
             while meanwhile and not self._connection.poll():

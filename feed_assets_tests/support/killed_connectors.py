@@ -33,7 +33,7 @@ def die() -> None:
 
 
 def killed_at(place: Place, name: str, topic: Topic, log: Path, step: str, number: int, wrong: str = "") -> None:
-    """Kill the process right before the n-th occurrence of a step."""
+    """Run a connector, and kill its process right before the n-th occurrence of a step."""
     seen: list[str] = []
 
     def on_step(what: str) -> None:
@@ -45,7 +45,7 @@ def killed_at(place: Place, name: str, topic: Topic, log: Path, step: str, numbe
 
 
 def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float, is_early: bool) -> None:
-    """Kill the process so many seconds after its start, or after the assignment of its partition, in any state."""
+    """Run a connector, and kill its process so many seconds after its start, or after it was assigned its partition."""
     timer = Timer(seconds, die)
     assign = service.ConnectorSession._assign
 
@@ -88,7 +88,7 @@ def logging(place: Place, log: Path) -> Chunking:
 
 
 def killed_after_call(place: Place, name: str, topic: Topic, log: Path, number: int) -> None:
-    """Kill the process after a transactional producer's call of this number; end after the chunk if there are fewer."""
+    """Run a connector, and kill its process after the producer's n-th transactional call, or end after the chunk."""
     calls, stopping = count(1), Event()
 
     def after(producer: Producer, _: str) -> None:
