@@ -30,10 +30,7 @@ class Forks:
     def run(
         self, target: Callable[..., None], *arguments: object, meanwhile: Callable[[], object] | None = None
     ) -> int:
-        """Return the exit code of `target`'s process (-9 if it was killed).
-
-        Call `meanwhile` repeatedly until it ends.
-        """
+        """Run `target` in a fork, and call `meanwhile` repeatedly until it ends. Return its exit code (-9: killed)."""
         return self.wait(self.start(target, *arguments), meanwhile)
 
     def start(self, target: Callable[..., None], *arguments: object) -> int:
