@@ -14,7 +14,7 @@ from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import log, updates
+from feed_assets.ledger import log, update_changes, updates
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import change, consumed, due, event, subscription, update
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
@@ -154,7 +154,7 @@ class World:
             connection.execute(sa.insert(consumed).from_select([each.name for each in consumed.c], copied))
             for feed, key in product(feeds, CHANGED):
                 values = {"run": "y", "version": "y", "size": 8, "files": 1}
-                updates.insert(
+                update_changes.insert(
                     connection, Partition(Feed.parse(feed), key), NEXT_ID, updates.RUN, updates.PUBLISHED, NOW, **values
                 )
 

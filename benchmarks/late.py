@@ -17,7 +17,7 @@ from benchmarks import Benchmark, Goal, Pair
 from feed_assets import Late, feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.readiness import State
-from feed_assets.ledger import log, updates
+from feed_assets.ledger import log, update_changes, updates
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import change, consumed, due, run, subscription, update
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
@@ -108,7 +108,7 @@ class World:
             for number in range(CHANGES):
                 at = Partition(Feed.parse(_feed("raw", number)), hour)
                 unique = {"correlation": f"{at} {came}"}
-                updates.insert(connection, at, came, updates.FOREIGN, updates.PUBLISHED, NOW, **values, **unique)
+                update_changes.insert(connection, at, came, updates.FOREIGN, updates.PUBLISHED, NOW, **values, **unique)
 
     def weigh(self) -> None:
         """Fan out, and weigh what has grown."""

@@ -15,14 +15,15 @@ from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import avro, dialect
 from feed_assets.kafka.chunk_files import FOLDER
-from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import load_state
-from feed_assets.warehouse.engines import Engine, engine_of
+from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load import LoadContext, load
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.load_groups import Signalled, runs
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import shape_of
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.servers import postgresql_server
 
 NAME, HOLDER, IN_CHUNK = "bench.clicks", "the benchmark", 50_000

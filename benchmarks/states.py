@@ -16,7 +16,7 @@ from feed_assets.core.completeness import Completeness
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import Report
 from feed_assets.core.sub_partitions import Regions, Tracked
-from feed_assets.ledger import log, updates
+from feed_assets.ledger import log, update_changes, updates
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.states import count_reports, window_queries
 from feed_assets.ledger.tables import change, report, window
@@ -105,7 +105,7 @@ def _publish(ledger: Ledger, numbers: Iterator[int]) -> None:
     for _ in range(20):
         with ledger.change() as connection:
             partition = Partition(FOO, f"2026-01-01/{next(numbers)}")
-            updates.insert(connection, partition, "20260101.120000", updates.FOREIGN, updates.PUBLISHED, NOW)
+            update_changes.insert(connection, partition, "20260101.120000", updates.FOREIGN, updates.PUBLISHED, NOW)
 
 
 class Days:

@@ -243,3 +243,12 @@ def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(
 def test_the_harness_has_what_the_docs_say(name):
     assert callable(getattr(Harness, name))
     assert re.search(rf"(harness\.|`){name}\(", DATASETS)
+
+
+def test_the_map_of_rooms_names_each_module_where_it_is():
+    block = TEXTS["docs/architecture.md"].partition("## Rooms\n")[2].partition("\nA room imports")[0]
+    rooms = re.findall(r"^ {4}feed_assets/(\S*).*\n((?: {8}.*\n)*)", block, re.MULTILINE)
+    named = [f"{room}{module}" for room, modules in rooms for module in modules.split()]
+    package = Path(feed_assets.__file__).parent
+    modules = [path.relative_to(package).with_suffix("").as_posix() for path in package.rglob("*.py")]
+    assert sorted(named) == sorted(each for each in modules if not re.search("__init__$|^ledger/migrations/", each))

@@ -15,7 +15,7 @@ import typer
 
 from feed_assets.cli.kafka_looks import KafkaLooks
 from feed_assets.cli.loaded_location import Module, load_graph
-from feed_assets.cli.queue_looks import QueueLooks
+from feed_assets.cli.queue_looks import Doubtful, QueueLooks
 from feed_assets.cli.show import View, show
 from feed_assets.cli.warehouse_looks import WarehouseLooks
 from feed_assets.core.errors import SparkUnavailable, in_short
@@ -35,10 +35,6 @@ CLOCK_SECONDS = 5
 """The most seconds between clocks: event times and quiet periods are compared with update ids, seconds of ours."""
 
 OK, WARN, FAILED = "ok", "WARN", "FAILED"
-
-
-class Doubtful(Exception):
-    """Something works, or may be intended, and should be checked all the same."""
 
 
 class Diagnosis(View):

@@ -209,11 +209,11 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     """Return the verdict of now, not of the last tick: inputs are read from the blackboard first."""
     from feed_assets.ledger import batch_sets, due, expected_cursor, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
-    from feed_assets.orchestration.decide.output_needs import deadline_said, waits_for
+    from feed_assets.orchestration.decide.output_needs import deadline_said, need_of, waits_for
 
     problems, needs = dict[str, str](), list["Need"]()
     with failing_alone(problems, output.key):  # A mapping may be a user's, and a lineage table out of reach.
-        needs.append(graph.need(output))
+        needs.append(need_of(graph, output))
     if why := problems.get(output.key):
         return VerdictView(feed=str(output.feed), partition=output.key, state=due.UNDECIDED, reason=why)
     left_out = _left_out(services, needs)

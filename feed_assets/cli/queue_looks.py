@@ -14,6 +14,10 @@ WAITING, HIDDEN = "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNot
 REDRIVE = "RedrivePolicy"
 
 
+class Doubtful(Exception):
+    """Something works, or may be intended, and should be checked all the same."""
+
+
 @dataclass(frozen=True)
 class QueueLooks:
     """The checks, each of which returns what it found, or raises."""
@@ -28,7 +32,6 @@ class QueueLooks:
         )
 
     def _look(self, place: "BlackboardLocation") -> str:
-        from feed_assets.cli.doctor import Doubtful  # which imports this module
         from feed_assets.feeds.queues import Queue
 
         url = place.queue or ""

@@ -179,7 +179,7 @@ def _begin(text: str | None) -> int | str | None:
 
 
 def _engine(name: str) -> "Engine":
-    from feed_assets.warehouse.engines import engine_of
+    from feed_assets.warehouse.target import engine_of
 
     place = settings().warehouse(name)
     return engine_of(place.url.get_secret_value(), place.iam_role, name)

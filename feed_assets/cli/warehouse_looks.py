@@ -23,7 +23,7 @@ class WarehouseLooks:
 
     def _look(self, name: str) -> str:
         from feed_assets.warehouse import load_state
-        from feed_assets.warehouse.engines import engine_of
+        from feed_assets.warehouse.target import engine_of
 
         place = self.settings.warehouse(name)
         engine = engine_of(place.url.get_secret_value(), place.iam_role, name)

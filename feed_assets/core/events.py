@@ -38,6 +38,9 @@ ADDED_TO = "added_to"
 """Context key: the update before, to which an increment was added."""
 BATCH = "batch"
 """Context key: the batch that an increment of an appendable dataset is."""
+COLUMNS = "columns"
+"""Context key: the columns of a warehouse's table, if they changed since the event before."""
+
 SLICES = "slices"
 """Context key: the markers that an increment was read after, and up to, by table's partition."""
 _CONTEXT: Mapping[str, tuple[type, str]] = {

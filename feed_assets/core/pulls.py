@@ -127,23 +127,24 @@ class Pull:
     @cached_property
     def _names(self) -> re.Pattern[str]:
         """Return the pattern of whole keys; a code that occurs again must have the same value."""
-        codes = set[str]()
-        folders = [self._folder(each, codes) for each in self.pattern.split("/")]
-        return re.compile(re.escape(self._above) + "/".join(folders))
+        folders = self.pattern.split("/")
+        patterns = [self._folder(each, "/".join(folders[:at])) for at, each in enumerate(folders)]
+        return re.compile(re.escape(self._above) + "/".join(patterns))
 
-    def _folder(self, text: str, codes: set[str]) -> str:
-        """Return the pattern of the text between two `/`, and add its codes to those before it.
+    def _folder(self, text: str, before: str) -> str:
+        """Return the pattern of the text between two `/`; `before` is the text of the folders above it.
 
         It is atomic: if what follows does not match, no other way to match it is tried. A name takes time by the square
         of its length then, whatever a partner calls a file. A code that occurs again later may need the other ways.
         """
-        pattern, new = "", set[str]()
-        for each in filter(None, _PIECE.split(text)):
+        pattern, above = "", {*_PIECE.split(before)}
+        pieces = [each for each in _PIECE.split(text) if each]
+        for at, each in enumerate(pieces):
             name = each[1:]
-            code = f"(?P={name})" if each in codes else f"(?P<{name}>{_CODES.get(each, '')})"
+            is_repeated = each in above or each in pieces[:at]
+            code = f"(?P={name})" if is_repeated else f"(?P<{name}>{_CODES.get(each, '')})"
             pattern += "[^/]*" if each == "*" else code if each in _CODES else re.escape(each)
-            new |= {each} & _CODES.keys() - codes
-            codes.add(each)
+        new = {*pieces} & _CODES.keys() - above
         is_free = any(self.pattern.count(each) > 1 for each in new)
         return pattern if is_free else rf"(?>{pattern}(?=/|\Z))"
 

@@ -73,3 +73,8 @@ class Warehouse(BaseModel):
                 f"{problem} redshift:// one. Expected arn:aws:iam::ACCOUNT:role/NAME there, and there alone"
             )
         return self
+
+
+def table_of(warehouse: str, topic: str) -> str:
+    """Return the name that events have for the table of a topic in a warehouse."""
+    return f"{warehouse}/{topic}"

@@ -19,15 +19,14 @@ from feed_assets.core.feeds import UNREADABLE, File
 from feed_assets.core.message_words import shortened
 from feed_assets.feeds import local_disk, stores
 from feed_assets.feeds.object_keys import checked
-from feed_assets.feeds.store_clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page
+from feed_assets.feeds.store_clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page, StoredObject
 
 _log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ObjectMeta
+    from obstore import ObjectMeta
     from obstore.store import S3CredentialProvider
 
-    from feed_assets.feeds.s3_others import ServedObject
     from feed_assets.feeds.s3_pages import S3Pages
 
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
@@ -230,11 +229,13 @@ class Blackboard:
 
     def put(self, key: str, data: bytes | Path) -> None:
         """Write or overwrite an object, at once: no reader sees half of it."""
+        self._refuse_write(key)
         with self._translated(f"write {key}", key):
             self._client.put(key, data, create=False)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object unless it exists; return False if it does. The store decides: it holds between processes."""
+        self._refuse_write(key)
         with self._translated(f"create {key}", key):
             try:
                 self._client.put(key, data, create=True)
@@ -245,18 +246,28 @@ class Blackboard:
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; missing ones are no error."""
         keys = list(keys)
+        self._refuse_write(*keys[:3])
         with self._translated(f"delete {', '.join(keys[:3])}", *keys):
             if keys:
                 self._client.delete(keys)
 
     def sweep(self, prefix: str) -> int:
         """Remove everything under `prefix`, on local disk also empty folders; return the number of objects."""
+        self._refuse_write(prefix)
         if not self._root:
             files = self.files(checked(prefix))
             self.delete(file.key for file in files)
             return len(files)
         with self._translated(f"delete {prefix}/", prefix):
             return local_disk.sweep(self._root, prefix)
+
+    def _refuse_write(self, *keys: str) -> None:
+        """Raise BlackboardRefused on a blackboard of others, which has a name (ADR 68)."""
+        if self._theirs:
+            raise BlackboardRefused(
+                f"{self.title}: {', '.join(keys)} is not changed, as a blackboard of others is only read. Have its "
+                "owner change it."
+            )
 
     def download(self, key: str, target: Path, listed: File | None = None) -> File | None:
         """Copy an object into the file `target`, in chunks; return the served object, or None if there is none.
@@ -274,14 +285,12 @@ class Blackboard:
             copy.rename(target)
         return served
 
-    def _chunks(self, key: str, stored: "GetResult | local_disk.LocalObject | ServedObject") -> Iterator[bytes]:
+    def _chunks(self, key: str, stored: "StoredObject") -> Iterator[bytes]:
         # Its own generator: what fails while the copy is written is not the store's fault.
         with self._translated(f"read {key}", key):
             yield from stored.stream()
 
-    def _stored(
-        self, key: str, start: int = 0, length: int = 0
-    ) -> "GetResult | local_disk.LocalObject | ServedObject | None":
+    def _stored(self, key: str, start: int = 0, length: int = 0) -> "StoredObject | None":
         try:
             if length:
                 return self._client.part(key, start, length)

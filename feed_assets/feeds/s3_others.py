@@ -23,7 +23,7 @@ _AT_ONCE = 1 << 20
 
 
 class OthersClient(ObstoreClient):
-    """The requests to a bucket of others: reads by boto3, which follows no redirect; writes are those of obstore."""
+    """Reads of a bucket of others by boto3, which follows no redirect. Its blackboard refuses writes."""
 
     def __init__(self, store: "ObjectStore", pages: S3Pages) -> None:
         super().__init__(store)

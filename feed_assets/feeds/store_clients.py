@@ -3,17 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import obstore
 
 from feed_assets.feeds import local_disk
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ObjectMeta
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
-
-    from feed_assets.feeds.s3_others import ServedObject
+    from typing_extensions import Buffer
 
 OBJECTS_PER_PAGE = 1000
 """Objects that a store lists in one request."""
@@ -25,6 +24,23 @@ class Page:
 
     names: tuple[str, ...]
     is_last: bool
+
+
+class StoredObject(Protocol):
+    """An object as a store serves it; its bytes are read later."""
+
+    @property
+    def meta(self) -> "ObjectMeta":
+        """Return its key, size, etag and time (UTC)."""
+        ...
+
+    def stream(self, min_chunk_size: int = ...) -> "Iterable[bytes]":
+        """Return the bytes in chunks."""
+        ...
+
+    def bytes(self) -> "Buffer":
+        """Return all bytes."""
+        ...
 
 
 class ObstoreClient:
@@ -43,11 +59,11 @@ class ObstoreClient:
         prefixes = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
         return [path.rsplit("/", 1)[-1] for path in prefixes]
 
-    def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject | ServedObject":
+    def get(self, key: str, /, start: int = 0) -> "StoredObject":
         """Return one object from byte `start` on, which it must have; its body is read later."""
         return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
-    def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject | ServedObject":
+    def part(self, key: str, start: int, length: int, /) -> "StoredObject":
         """Return `length` bytes of one object from `start` on, which it must have; its body is read later."""
         return obstore.get(self._store, key, options={"range": (start, start + length)})
 
@@ -84,7 +100,7 @@ class LocalClient(ObstoreClient):
             return super().children(prefix)
         return local_disk.folders(self._root, prefix or "")
 
-    def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject | ServedObject":
+    def get(self, key: str, /, start: int = 0) -> "StoredObject":
         """Return one file from byte `start` on; obstore refuses half-written ones."""
         return (
             super().get(key, start)
@@ -92,7 +108,7 @@ class LocalClient(ObstoreClient):
             else local_disk.opened(self._root, key, start)
         )
 
-    def part(self, key: str, start: int, length: int, /) -> "GetResult | local_disk.LocalObject | ServedObject":
+    def part(self, key: str, start: int, length: int, /) -> "StoredObject":
         """Return `length` bytes of one file from `start` on."""
         return local_disk.opened(self._root, key, start, length)
 

@@ -19,7 +19,8 @@ from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader, signalling
 from feed_assets.kafka.range_reader import Reached, follow
-from feed_assets.kafka.signals import Signal, Signals
+from feed_assets.kafka.signal_message import Signal
+from feed_assets.kafka.signals import Signals
 from feed_assets.kafka.spark_job import Executors
 
 

@@ -19,7 +19,7 @@ from feed_assets.kafka.cutter import Chunk, Cutter
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import DeadLetter, Message
 from feed_assets.kafka.registry_schemas import Schemas
-from feed_assets.kafka.signals import Signal, minute_of
+from feed_assets.kafka.signal_message import Signal, minute_of
 
 _IN_MEMORY = 256 << 10
 """Bytes of an open chunk that are in memory; the rest is on disk."""

@@ -12,12 +12,13 @@ from confluent_kafka import Consumer, TopicPartition
 from feed_assets.core.chunks import key_of
 from feed_assets.core.errors import LogTrimmed
 from feed_assets.core.topics import Topic, signals_of
-from feed_assets.kafka import chunk_files, signals
+from feed_assets.kafka import chunk_files, signal_message, signals
 from feed_assets.kafka.clients import SECONDS, translated
 from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.offset_range import Chunking, Kept, PartitionOfTopic, Stretch
-from feed_assets.kafka.signals import Signal, Signals
+from feed_assets.kafka.signal_message import Signal
+from feed_assets.kafka.signals import Signals
 
 _AT_ONCE = 16
 """Producers that are made at the same time."""
@@ -28,7 +29,7 @@ def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Ma
 
     All are made at the same time, as a broker lets each wait for up to a second. Raise FencedOff and KafkaUnavailable.
     """
-    ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signals.SCHEMA) for each, _ in places}
+    ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signal_message.SCHEMA) for each, _ in places}
 
     def writer_of(place: PartitionOfTopic) -> Signals:
         return Signals(chunking.clients, place.topic, place.number, ids[place.topic], about[place.topic])

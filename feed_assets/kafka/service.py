@@ -19,7 +19,8 @@ from feed_assets.kafka import companion_topics
 from feed_assets.kafka.clients import failure, translated
 from feed_assets.kafka.offset_range import Chunking, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader, signalling
-from feed_assets.kafka.signals import Signal, Signals
+from feed_assets.kafka.signal_message import Signal
+from feed_assets.kafka.signals import Signals
 from feed_assets.kafka.topic_reader import message_of
 
 POLL_SECONDS = 0.1

@@ -5,47 +5,21 @@ transaction, of a producer with the topic partition's transactional id. Only the
 write, and a transaction that a killed one had begun is undone.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from time import monotonic
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from feed_assets.core.errors import FeedAssetsError, InvalidEvent, NoTopic, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
-from feed_assets.kafka import avro, signal_checks, topic_reader
+from feed_assets.kafka import topic_reader
 from feed_assets.kafka.clients import LONGEST, SECONDS, Clients, failure, is_fenced, translated
 from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets.kafka.signal_message import Signal
 
-SCHEMA = {
-    "type": "record",
-    "name": "Signal",
-    "namespace": "feed_assets",
-    "doc": "A chunk is there: these offsets of a topic partition are in this file. It will never change.",
-    "fields": [
-        {"name": "topic", "type": "string", "doc": "the upstream topic"},
-        {"name": "partition", "type": "int"},
-        {"name": "first_offset", "type": "long", "doc": "the offset behind the last one of the signal before"},
-        {"name": "last_offset", "type": "long", "doc": "which counts"},
-        {"name": "records", "type": "long", "doc": "lines of the file, without that of the names"},
-        {"name": "dead_letters", "type": "long", "doc": "messages between these offsets that are no records"},
-        {"name": "dialect", "type": "string", "doc": "of CSV"},
-        {"name": "path", "type": ["null", "string"], "doc": "URL of the file; null where there are no records"},
-        {"name": "size", "type": "long", "doc": "bytes of the file as it lies there"},
-        {"name": "sha256", "type": ["null", "string"], "doc": "of the file as it lies there, hexadecimal"},
-        {"name": "schema_id", "type": ["null", "int"], "doc": "of the values; null where all records are tombstones"},
-        {
-            "name": "minutes",
-            "type": {"type": "map", "values": "long"},
-            "doc": "messages by the minute of their timestamps, such as 2026-01-31T15:59Z; dead letters, too",
-        },
-        {"name": "topic_id", "type": "string", "doc": "of the broker; a topic that is made anew has another one"},
-    ],
-}
 TRANSACTION_SECONDS = 60
 """Seconds after which the broker undoes a transaction that was begun and not ended."""
 
@@ -60,54 +34,6 @@ OFFSET, TIMESTAMP = "feed_assets.offset", "feed_assets.timestamp"
 
 CUT = "feed_assets.cut"
 """The header of such a letter: how many bytes its value had."""
-
-_PARSED = avro.parsed(json.dumps(SCHEMA), {})
-
-
-@dataclass(frozen=True)
-class Signal:
-    """The content of a signal; the fields of SCHEMA."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    records: int
-    dead_letters: int
-    dialect: str
-    path: str | None
-    size: int
-    sha256: str | None
-    schema_id: int | None
-    minutes: Mapping[str, int] = field(default_factory=dict[str, int])
-    topic_id: str = ""
-
-    @property
-    def next_offset(self) -> int:
-        """Return the offset at which the next chunk begins."""
-        return self.last_offset + 1
-
-    @classmethod
-    def of(cls, value: bytes) -> "Signal":
-        """Return the signal that is a message's value. Raise InvalidEvent if no connector can have written it."""
-        try:
-            fields, remaining = avro.decoded(value, _PARSED)
-            signal = cls(**fields)
-        except Exception as error:  # Whatever the library raises for the bytes.
-            raise InvalidEvent(f"{value[:60]!r} is no signal ({type(error).__name__}: {str(error)[:200]}).") from error
-        if remaining:
-            raise InvalidEvent(f"{value[:60]!r} is a signal with {remaining} bytes behind it: expected none.")
-        signal_checks.check(signal)
-        return signal
-
-    def encoded(self, schema_id: int) -> bytes:
-        """Return the signal as a message's value."""
-        return avro.encoded(asdict(self), _PARSED, schema_id)
-
-
-def minute_of(minutes: int) -> str:
-    """Return a minute since 1970 as signals have it."""
-    return f"{datetime.fromtimestamp(60 * minutes, UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:

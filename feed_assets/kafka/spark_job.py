@@ -19,7 +19,7 @@ from feed_assets.kafka.messages import DeadLetter, Message
 from feed_assets.kafka.offset_range import Chunking, Kept, PartitionOfTopic, Stretch
 from feed_assets.kafka.partition import PartitionReader
 from feed_assets.kafka.range_reader import Reached, follow
-from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.signal_message import Signal
 from feed_assets.spark.guarded import guarded
 from feed_assets.spark.spark_errors import SPARK_ERRORS, cause
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -23,14 +23,12 @@ from feed_assets.core.events import (
 )
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.pins import Pin
-from feed_assets.ledger import event_store, inbox, reached_tables
+from feed_assets.ledger import event_store, inbox, increment_base, reached_tables, updates
 from feed_assets.ledger.tables import event, forgotten, run, update
-
-if TYPE_CHECKING:
-    from feed_assets.ledger.updates import UpdateRow
+from feed_assets.ledger.updates import UpdateRow
 
 
-def announce(connection: sa.Connection, row: "UpdateRow", now: datetime) -> None:
+def announce(connection: sa.Connection, row: UpdateRow, now: datetime) -> None:
     """Record that an update was written; its marker is its id. Repeatable.
 
     An older update than the last one that was announced (an invalidated one that is valid again) is flagged.
@@ -48,15 +46,13 @@ def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) ->
 
 
 def to_pass_on(
-    connection: sa.Connection, unchanged: Mapping["UpdateRow", Collection[Pin]], now: datetime
+    connection: sa.Connection, unchanged: Mapping[UpdateRow, Collection[Pin]], now: datetime
 ) -> list[WriteEvent]:
     """Return the events to record for datasets whose inputs carry new ids while their newest updates stay as they are.
 
     `unchanged` has the pins that the next update would be built from. Once the events are recorded the result is empty.
     Skip a dataset that reads one of these: the events put it on the list later, and it has to carry their ids, too.
     """
-    from feed_assets.ledger import increment_base, updates
-
     read = {row: told_last(pins) for row, pins in unchanged.items()}
     carried = reached_tables.carried(connection, {_at(pin) for pins in read.values() for pin in pins})
     added = increment_base.added_to(connection, [(row.partition, row.id) for row in unchanged])
@@ -82,7 +78,7 @@ def _at(pin: Pin) -> reached_tables.At:
 
 
 def _without_new_data(
-    row: "UpdateRow", at: Partition, incoming: set[str], now: datetime, operation: Operation
+    row: UpdateRow, at: Partition, incoming: set[str], now: datetime, operation: Operation
 ) -> WriteEvent:
     correlation, parents = joined_correlation(incoming)
     context: dict[str, Any] = {UPDATE_ID: row.id, NO_NEW_DATA: True, **({PARENTS: [*parents]} if parents else {})}
@@ -95,8 +91,6 @@ def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> t
 
     Skip updates up to the last event that was removed for its age: they had events.
     """
-    from feed_assets.ledger import updates
-
     condition = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state == "published")
     condition &= update.c.origin != updates.COMPACTED
     built = sa.select(run.c.partition).where(run.c.id == update.c.run).correlate(update).scalar_subquery()
@@ -118,9 +112,7 @@ def _is_published(output: Partition) -> sa.ColumnElement[bool]:
     return of_output & (update.c.state == "published")
 
 
-def _event(connection: sa.Connection, row: "UpdateRow", now: datetime) -> WriteEvent:
-    from feed_assets.ledger import updates
-
+def _event(connection: sa.Connection, row: UpdateRow, now: datetime) -> WriteEvent:
     correlation = row.correlation or foreign_correlation(row.partition, row.id)
     context: dict[str, Any] = {UPDATE_ID: row.id, "bytes": row.size, "files": row.files, "records": row.records}
     context |= {"code_version": row.code_version, "run": row.run}
@@ -138,11 +130,9 @@ def _event(connection: sa.Connection, row: "UpdateRow", now: datetime) -> WriteE
 
 
 def _written_as(
-    connection: sa.Connection, row: "UpdateRow", *, is_batch: bool, is_first: bool
+    connection: sa.Connection, row: UpdateRow, *, is_batch: bool, is_first: bool
 ) -> tuple[Operation, dict[str, Any]]:
     """Return the operation of an update. For an increment also its base or its batch, and the slices that were read."""
-    from feed_assets.ledger import increment_base
-
     if is_batch:
         numbers = numbers_in(row.partition.name)
         is_added = is_first and numbers is not None and not numbers.is_range
@@ -153,24 +143,22 @@ def _written_as(
     return Operation.OVERWRITE, {}
 
 
-def _slices(connection: sa.Connection, row: "UpdateRow", base: Pin | None = None) -> dict[str, list[str | None]]:
+def _slices(connection: sa.Connection, row: UpdateRow, base: Pin | None = None) -> dict[str, list[str | None]]:
     """Return the markers that an increment was read after, and up to, by partition of an event table."""
-    from feed_assets.ledger import updates
-
     base_pins = updates.consumed_by(connection, base.partition, base.update_id) if base else ()
     own_pins = {*updates.consumed_by(connection, row.partition, row.id)}
     pins = own_pins - {*base_pins} or own_pins  # The very slice may have been read again.
     return {pin.partition.path: [pin.start, pin.update_id] for pin in sorted(pins) if pin.is_slice}
 
 
-def _marker(row: "UpdateRow") -> datetime:
+def _marker(row: UpdateRow) -> datetime:
     moment = parse_update_id(row.id)
     if moment is None:  # Every way into the ledger has parsed it.
         raise ValueError(f"{row.partition} {row.id!r} is no update id.")
     return moment
 
 
-def _version_before(connection: sa.Connection, row: "UpdateRow") -> str | None:
+def _version_before(connection: sa.Connection, row: UpdateRow) -> str | None:
     is_earlier = _is_published(row.partition) & (update.c.id < row.id)
     return connection.execute(
         sa.select(update.c.version).where(is_earlier).order_by(update.c.id.desc()).limit(1)

@@ -12,7 +12,7 @@ from feed_assets.core.events import foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.pins import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import batch_partitions, batch_sets, inbox, updates
+from feed_assets.ledger import batch_partitions, batch_sets, inbox, update_changes, updates
 from feed_assets.ledger.announce import correlations
 from feed_assets.ledger.quality import CheckState
 from feed_assets.ledger.tables import consumed, update
@@ -55,7 +55,7 @@ def claim(
     values["parents"] = json.dumps([each for each in parents if each in new] or parents) if parents else None
     values["without"] = json.dumps(without) if without else None
     for partition, update_id in outputs:
-        updates.insert(connection, partition, update_id, updates.RUN, updates.CLAIMED, now, **values)
+        update_changes.insert(connection, partition, update_id, updates.RUN, updates.CLAIMED, now, **values)
     for pin in pins:
         consume(connection, outputs[-1], pin, is_input=True)
         _refuse_pruned(connection, pin)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from feed_assets.core.batch_names import covers, held_by, overlap
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
-from feed_assets.ledger import batch_partitions, batch_sets, claims, key_tables, updates
+from feed_assets.ledger import batch_partitions, batch_sets, claims, key_tables, update_changes, updates
 from feed_assets.ledger.tables import batch, update
 
 
@@ -88,7 +88,7 @@ def claim(
     last = max(pins, key=lambda pin: pin.update_id)
     row = updates.find(connection, last.partition, last.update_id)  # It is as new, so it carries these ids.
     carried = {"correlation": row.correlation, "parents": row.parents} if row else {}
-    updates.insert(connection, into, update_id, updates.COMPACTED, updates.CLAIMED, now, run=run_id, **carried)
+    update_changes.insert(connection, into, update_id, updates.COMPACTED, updates.CLAIMED, now, run=run_id, **carried)
     read = batch_sets.consumed_of(connection, {pin.partition: pin.update_id for pin in pins})
     for each in _spans(pin for pins_of_one in read.values() for pin in pins_of_one):
         claims.consume(connection, (into, update_id), each, is_input=True)

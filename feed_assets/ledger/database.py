@@ -19,6 +19,8 @@ from feed_assets.ledger.sessions import CHANGES, LOCK_SECONDS, PREPARE, WRITES, 
 from feed_assets.ledger.tables import cursor, log_lock
 
 MIGRATIONS = Path(__file__).with_name("migrations")
+BASELINE = "0020"
+"""Schema of the first release, from which on ledgers are upgraded."""
 
 
 class Ledger:
@@ -172,6 +174,12 @@ def _migrate(ledger: Ledger) -> None:
         raise LedgerUnavailable(
             f"The ledger has the schema {schema}, of a later version of feed_assets: expected up to {newest}. Use that "
             "version here, too."
+        )
+    if schema and schema < BASELINE:
+        raise LedgerUnavailable(
+            f"The ledger has the schema {schema}, from before the first release: expected {BASELINE} or later. Set "
+            "FEED_ASSETS_LEDGER to a new database, or move the file away. Then run `feed-assets ledger rebuild --read "
+            "--trust`, which records what is on the blackboard (docs/operations.md)."
         )
     _make_lock(ledger)
     config = Config()

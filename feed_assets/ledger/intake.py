@@ -8,7 +8,7 @@ from feed_assets.core.events import foreign_correlation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.reports import text_of
 from feed_assets.core.write_result import Counts
-from feed_assets.ledger import batch_partitions, update_counts, updates
+from feed_assets.ledger import batch_partitions, update_changes, update_counts, updates
 from feed_assets.ledger.tables import update
 
 
@@ -33,7 +33,9 @@ def record(connection: sa.Connection, published: Update, windows: Counts | None,
             "windows": None if windows is None else text_of(windows),
             **updates.files_of(published),
         }
-        updates.insert(connection, published.partition, published.id, updates.INTAKE, updates.PUBLISHED, now, **row)
+        update_changes.insert(
+            connection, published.partition, published.id, updates.INTAKE, updates.PUBLISHED, now, **row
+        )
         return
     condition = updates.is_(published.partition, published.id)
     connection.execute(sa.update(update).where(condition).values(origin=updates.INTAKE))

@@ -6,7 +6,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import runs, updates
+from feed_assets.ledger import runs, update_changes, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import consumed, run, update
 
@@ -56,9 +56,9 @@ def give_up(ledger: Ledger, partition: Partition, going: Mapping[str, str], now:
 
 def _record(connection: sa.Connection, partition: Partition, update_id: str, reason: str, now: datetime) -> None:
     if updates.find(connection, partition, update_id):
-        updates.change(connection, partition, update_id, updates.PRUNED, now, listing=None, reason=reason)
+        update_changes.change(connection, partition, update_id, updates.PRUNED, now, listing=None, reason=reason)
     else:
-        updates.insert(connection, partition, update_id, updates.FOREIGN, updates.PRUNED, now, reason=reason)
+        update_changes.insert(connection, partition, update_id, updates.FOREIGN, updates.PRUNED, now, reason=reason)
 
 
 def removed(ledger: Ledger, partition: Partition, update_id: str) -> None:

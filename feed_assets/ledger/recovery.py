@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from feed_assets.core.events import joined_correlation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.pins import Pin
-from feed_assets.ledger import claims, updates
+from feed_assets.ledger import claims, update_changes, updates
 from feed_assets.ledger.announce import correlations
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import consumed, update
@@ -76,7 +76,7 @@ def _record(connection: sa.Connection, recovered: Seen, correlation: str | None,
     }
     values |= {"files_digest": valid_update.files_digest, "records": recovered.records}
     values["correlation"] = correlation
-    updates.insert(
+    update_changes.insert(
         connection, valid_update.partition, valid_update.id, updates.REBUILT, updates.PUBLISHED, now, **values
     )
 

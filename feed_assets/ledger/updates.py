@@ -9,13 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.events import foreign_correlation
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.pins import Pin
-from feed_assets.ledger import batch_partitions, inbox, key_tables, log, quality, replaced_updates
-from feed_assets.ledger.announce import announce
-from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED, Change
+from feed_assets.ledger import key_tables
+from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED
 from feed_assets.ledger.tables import consumed, run, update
 
 CLAIMED, REFUSED, ABANDONED = "claimed", "refused", "abandoned"
@@ -184,49 +181,6 @@ LOGGED = {PUBLISHED, INVALIDATED, PRUNED}
 """States that are appended to the log, for its readers."""
 
 
-def change(
-    connection: sa.Connection, partition: Partition, update_id: str, state: str, now: datetime, **values: Any
-) -> str | None:
-    """Change the state of an update, and return the one before.
-
-    Events that the run of an invalidated update consumed are due again, until it is valid again.
-    """
-    before = find(connection, partition, update_id)
-    if before:
-        values |= {"state": state, "changed": _log(connection, before, state, values.get("reason"), now)}
-        connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
-    if before and before.run and state == INVALIDATED:
-        inbox.give_back(connection, output_of(connection, before), before.run)
-    return before.state if before else None
-
-
-def _log(connection: sa.Connection, before: UpdateRow, state: str, why: str | None, now: datetime) -> int:
-    """Append a state to the log, if that has it. Return the number of the change, or of the last one before it."""
-    if state not in LOGGED:
-        return log.last(connection)
-    return log.append(
-        connection, [Change(before.partition, log.UPDATE, before.id, now, before.state, state, why, before.run)]
-    )
-
-
-def publish(connection: sa.Connection, partition: Partition, update_id: str, now: datetime, **values: Any) -> None:
-    """Publish an update with its write event, and take what its run consumed out of the inbox."""
-    before = newest(connection, [partition]).get(partition)
-    was = change(connection, partition, update_id, PUBLISHED, now, **values)
-    row = find(connection, partition, update_id)
-    if row and row.origin == COMPACTED:
-        return  # Its rows are known: there is no event, and nothing was consumed or checked.
-    if row:
-        announce(connection, row, now)
-    if row and row.run:
-        output = output_of(connection, row)
-        is_other = output != partition or before is None or before.version != row.version
-        _judge(connection, row, output, row.run, now, has_other_data=is_other)
-        inbox.consume(connection, output, row.run, now)
-    if before and was == CLAIMED:
-        replaced_updates.made_again(connection, replaced_updates.Again(partition, update_id), now)
-
-
 def output_of(connection: sa.Connection, row: UpdateRow) -> Partition:
     """Return the partition that the run of an update was to build: of a batch of ours the one that holds it."""
     return outputs_of(connection, [row])[row]
@@ -247,109 +201,11 @@ def _held(row: UpdateRow, built: Partition | None) -> Partition:
     return built if built and built == row.partition.parent else row.partition
 
 
-def _judge(
-    connection: sa.Connection, row: UpdateRow, output: Partition, run_id: str, now: datetime, *, has_other_data: bool
-) -> None:
-    """Record the checks of its run, and release what failed before. If the data differ, checks of others are stale."""
-    audit = connection.execute(sa.select(update.c.audit).where(is_(row.partition, row.id))).scalar()
-    quality.audited(connection, output, json.loads(audit or "{}"), run_id, now)
-    quality.release(connection, [output], run_id, now)
-    if has_other_data:
-        quality.make_stale(connection, output, run_id, now)
-
-
-def insert(
-    connection: sa.Connection,
-    partition: Partition,
-    update_id: str,
-    origin: str,
-    state: str,
-    at: datetime,
-    **values: Any,
-) -> None:
-    """Record an update that the ledger does not have; if it is published, with its write event."""
-    key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
-    number, by, why = log.last(connection), values.get("run"), values.get("reason")
-    if state in LOGGED:
-        number = log.append(connection, [Change(partition, log.UPDATE, update_id, at, None, state, why, by)])
-    values |= {"origin": origin, "state": state, "at": at, "changed": number}
-    connection.execute(sa.insert(update).values({**key, **values}))
-    row = find(connection, partition, update_id) if state == PUBLISHED else None
-    if row:
-        announce(connection, row, row.at)
-
-
-def sync(
-    ledger: Ledger,
-    partition: Partition,
-    valid: Update | None,
-    reasons: dict[str, str],
-    now: datetime,
-    as_of: int,
-    *,
-    is_batch: bool = False,
-) -> UpdateRow | None:
-    """Record which update of a partition is the newest valid one on the blackboard, as just read there.
-
-    Newer published updates are invalidated, with the reason in `reasons`. A claimed one is left to its run. `as_of` is
-    the last change before the reading began: what changed since is right in the ledger. A batch is from then on one of
-    its parent partition's.
-    """
-    with ledger.read() as connection:
-        recorded_row = newest(connection, [partition]).get(partition)
-        if agrees(recorded_row, valid) and (
-            recorded_row is None or not is_batch or batch_partitions.has_joined(connection, partition)
-        ):
-            return recorded_row
-    with ledger.change() as connection:
-        _invalidate_after(connection, partition, valid.id if valid else "", reasons, as_of, now)
-        if valid is None:
-            return None
-        if is_batch and batch_partitions.join(connection, partition):
-            _tell_of(connection, partition, now)
-        _ingest(connection, valid, now, as_of)
-        return find(connection, partition, valid.id)
-
-
-def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None:
-    """Log a batch that is new to a partition and has updates from before, so that readers of the partition get it."""
-    if recorded_row := newest(connection, [batch]).get(batch):
-        why = f"it is a batch of {batch.parent}"
-        log.append(
-            connection, [Change(batch, log.UPDATE, recorded_row.id, now, recorded_row.state, recorded_row.state, why)]
-        )
-
-
 def agrees(recorded_row: UpdateRow | None, valid: Update | None) -> bool:
     """Return whether the newest update on the blackboard is the one that the ledger has, files and all."""
     if recorded_row is None or valid is None:
         return recorded_row is None and valid is None
     return recorded_row.id == valid.id and (not recorded_row.is_foreign or recorded_row.version == valid.files_digest)
-
-
-def _invalidate_after(
-    connection: sa.Connection, partition: Partition, update_id: str, reasons: dict[str, str], as_of: int, now: datetime
-) -> None:
-    newer = sa.select(update.c.id).where(is_(partition), update.c.state == PUBLISHED, update.c.id > update_id)
-    for gone in connection.execute(newer.where(update.c.changed <= as_of)).scalars().all():
-        reason = reasons.get(gone, NOT_THERE)
-        change(connection, partition, gone, INVALIDATED, now, reason=reason)
-
-
-def _ingest(connection: sa.Connection, valid: Update, now: datetime, as_of: int) -> None:
-    recorded_row = find(connection, valid.partition, valid.id)
-    if recorded_row and recorded_row.changed > as_of:
-        return
-    values = {"version": valid.files_digest, **files_of(valid)}
-    if recorded_row is None:
-        correlation = foreign_correlation(valid.partition, valid.id)
-        insert(connection, valid.partition, valid.id, FOREIGN, PUBLISHED, now, correlation=correlation, **values)
-    elif recorded_row.is_foreign and (recorded_row.state, recorded_row.version) != (PUBLISHED, valid.files_digest):
-        other_data = {} if recorded_row.version == valid.files_digest else {"windows": None}
-        publish(connection, valid.partition, valid.id, now, reason=None, **values, **other_data)
-    elif recorded_row.state in (INVALIDATED, ABANDONED, REFUSED, PRUNED):
-        missing_values = values if recorded_row.version is None else {}
-        publish(connection, valid.partition, valid.id, now, reason=None, **missing_values)
 
 
 def files_of(written: Update) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from feed_assets.ledger.states.window_queries import declare
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.repartitioned import existing_partitions
 from feed_assets.orchestration.decide.request_budget import is_history, place
 from feed_assets.orchestration.decide.requests import request_of
@@ -112,7 +113,7 @@ def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> No
     read = {parent.feed for each in outputs for parent in graph.parents(graph.node(each.feed))}
     for error in (error for feed, error in refused.items() if feed in read):
         raise error
-    sync_needs(services, [graph.need(each) for each in outputs])
+    sync_needs(services, [need_of(graph, each) for each in outputs])
 
 
 def plan(graph: Graph, services: Services, outputs: Collection[Partition], order: Order | None = None) -> list[Planned]:
@@ -121,7 +122,7 @@ def plan(graph: Graph, services: Services, outputs: Collection[Partition], order
     New partitions precede history, which is in `order` (oldest or newest first), by default that of the settings.
     """
     now, chosen = services.now(), {*outputs}
-    needs = {each: graph.need(each) for each in outputs}
+    needs = {each: need_of(graph, each) for each in outputs}
     after = {each: chosen.intersection(need.partitions) - {each} for each, need in needs.items()}
     feeds = {feed: number for number, feed in enumerate(graph.own())}  # At one place, inputs are first.
     line = in_order(after, lambda output: (*place(graph, output, now, order), feeds[output.feed]))
@@ -180,7 +181,7 @@ def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
     if not settings().history.is_limited or not is_history(graph, verdict.output, services.now()):
         return False
     node = graph.node(verdict.output.feed)
-    if verdict.state is not State.CURRENT or node.is_appendable or graph.need(verdict.output).tables:
+    if verdict.state is not State.CURRENT or node.is_appendable or need_of(graph, verdict.output).tables:
         return True
     with services.ledger.read() as connection:
         published = batch_sets.newest(connection, [verdict.output]).get(verdict.output)

@@ -5,6 +5,7 @@ from datetime import datetime
 from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import Need
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.runs.rebuild import Rebuilt, rebuild
@@ -32,4 +33,4 @@ def _need(graph: Graph, output: Partition, now: datetime) -> Need | None:
         or existence(node.partitions_def, output.key, now) is not Existence.EXISTS
     ):
         return None
-    return graph.need(output)
+    return need_of(graph, output)

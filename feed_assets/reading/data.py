@@ -158,7 +158,16 @@ class FeedData:
         """
         from feed_assets.reading.spark_rows import rows  # Only a caller with a session loads Spark.
 
-        return rows(session, self, schema, format, CsvDialect(delimiter, quote, encoding, header, null_value))
+        return rows(
+            session,
+            board=self.board,
+            feed=self.feed,
+            updates=self.updates,
+            columns=lambda: self.schema,
+            schema=schema,
+            form=format,
+            dialect=CsvDialect(delimiter, quote, encoding, header, null_value),
+        )
 
     def _check_is_new(self, column: str | None) -> None:
         if column in self.schema.names:

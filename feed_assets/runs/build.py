@@ -37,6 +37,7 @@ from feed_assets.ledger import (
     quality,
     runs,
     tainted,
+    update_changes,
     update_counts,
     updates,
     window_facts,
@@ -300,7 +301,9 @@ class _Build:
         refused = Refused(staged.outputs, staged.pinned.pins, audited.audit.checks)
         with self.services.ledger.change() as connection:
             for output in refused.outputs:
-                updates.change(connection, output.partition, output.id, updates.REFUSED, now, reason=refused.reason)
+                update_changes.change(
+                    connection, output.partition, output.id, updates.REFUSED, now, reason=refused.reason
+                )
             for result in refused.checks:
                 name, outcome = result.check.name, result.state
                 quality.report(connection, self.order.output, name, outcome.state, outcome.reason, self.run_id, now)
@@ -315,7 +318,7 @@ class _Build:
             self.services.on_step(f"manifest of {output.partition.feed} written")
         with self.services.ledger.change() as connection:
             for output in staged.outputs:
-                updates.publish(connection, output.partition, output.id, self.services.now())
+                update_changes.publish(connection, output.partition, output.id, self.services.now())
             tainted.mark(connection, self.order.output, self.services.now())
             runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
         self.services.on_step("published")

@@ -15,7 +15,7 @@ from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.pins import Pin
 from feed_assets.core.plans import BY_HAND
 from feed_assets.feeds import write
-from feed_assets.ledger import batch_sets, claims, compacted, runs, updates
+from feed_assets.ledger import batch_sets, claims, compacted, runs, update_changes, updates
 from feed_assets.runs import reconcile
 from feed_assets.runs.exclusive import alone
 from feed_assets.runs.maker import Output, Task
@@ -100,7 +100,7 @@ class _Compaction:
         write.seal(services.board, self.into, update_id, output.written.files)
         services.on_step("manifest written")
         with services.ledger.change() as connection:
-            updates.publish(connection, self.into, update_id, services.now())
+            update_changes.publish(connection, self.into, update_id, services.now())
             runs.end(connection, run_id, updates.PUBLISHED, services.now(), None)
         services.on_step("published")
 

@@ -12,7 +12,7 @@ from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.errors import BlackboardError
 from feed_assets.core.feeds import Partition
 from feed_assets.core.orphans import RULES, AttemptStatus, Treatment
-from feed_assets.ledger import claims, runs, tainted, updates
+from feed_assets.ledger import claims, runs, tainted, update_changes, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.states import backfills
 from feed_assets.runs.orphan_sweep import FINISHED, SWEPT, Done, contents_of
@@ -81,9 +81,9 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
         if not runs.is_as_read(connection, run):
             return FinishedRun(run, (), ())
         for row in finished.published:
-            updates.publish(connection, row.partition, row.id, services.now())
+            update_changes.publish(connection, row.partition, row.id, services.now())
         for row in finished.swept:
-            updates.change(connection, row.partition, row.id, updates.ABANDONED, services.now(), reason=reason)
+            update_changes.change(connection, row.partition, row.id, updates.ABANDONED, services.now(), reason=reason)
         if finished.is_published:
             tainted.mark(connection, run.output, services.now())
         ended = updates.PUBLISHED if finished.is_published else state

@@ -4,7 +4,7 @@ from feed_assets.core.batch_names import overlap
 from feed_assets.core.errors import NotRevalidated
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds import read, write
-from feed_assets.ledger import batch_sets, increment_base, runs, updates
+from feed_assets.ledger import batch_sets, increment_base, runs, update_changes, updates
 from feed_assets.runs import reconcile
 from feed_assets.runs.exclusive import alone
 from feed_assets.runs.services import Services
@@ -38,7 +38,7 @@ def _revalidated(services: Services, recorded: Update, run_id: str | None = None
     with services.ledger.change() as connection:
         row = updates.find(connection, partition, update_id)
         if row and row.state == updates.INVALIDATED:
-            updates.publish(connection, partition, update_id, services.now(), reason=None)
+            update_changes.publish(connection, partition, update_id, services.now(), reason=None)
         if run_id:
             runs.end(connection, run_id, updates.PUBLISHED, services.now(), None)
     return update

@@ -10,7 +10,7 @@ from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.feeds import batch_set, read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import batch_sets, log, updates
+from feed_assets.ledger import batch_sets, log, update_changes, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.services import Services
 
@@ -37,7 +37,7 @@ def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id:
         with ledger.change() as connection:
             row = updates.find(connection, partition, update_id)
             if row and row.state == updates.PUBLISHED:
-                updates.change(connection, partition, update_id, updates.INVALIDATED, now, reason=str(error))
+                update_changes.change(connection, partition, update_id, updates.INVALIDATED, now, reason=str(error))
 
 
 def sync_batches(
@@ -73,7 +73,7 @@ def sync_needs(services: Services, needs: Iterable[Need]) -> list[batch_set.SetR
 
 def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *, is_batch: bool = False) -> Pin | None:
     reasons = {skipped.id: skipped.reason for skipped in reading.skipped}
-    row = updates.sync(ledger, reading.partition, reading.update, reasons, now, as_of, is_batch=is_batch)
+    row = update_changes.sync(ledger, reading.partition, reading.update, reasons, now, as_of, is_batch=is_batch)
     return row.pin if row and reading.update else None
 
 

@@ -20,9 +20,6 @@ from feed_assets.sources.event_files import FileEvents
 from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
 
-COLUMNS = "columns"
-"""The key of a table's columns in the context of a warehouse's event, if they changed since the event before."""
-
 BoardNamed = Callable[[str | None], Blackboard]
 """A function that returns the blackboard of a name, and ours for None."""
 
@@ -207,11 +204,6 @@ class LoadedTables:
         from feed_assets.sources.warehouse_events import table_loads
 
         return table_loads(self.warehouse)
-
-
-def table_of(warehouse: str, topic: str) -> str:
-    """Return the name that events have for the table of a topic in a warehouse."""
-    return f"{warehouse}/{topic}"
 
 
 @typed

@@ -11,11 +11,11 @@ from feed_assets.core.errors import InvalidEvent, InvalidName, NoTopic, SourceUn
 from feed_assets.core.events import NO_NEW_DATA, Operation, Rejected, WriteEvent, check_event
 from feed_assets.core.limits import REJECT_BYTES, excerpt
 from feed_assets.core.topics import signals_of
-from feed_assets.kafka import signal_checks, topic_reader
+from feed_assets.kafka import signal_message, topic_reader
 from feed_assets.kafka.clients import SECONDS
 from feed_assets.kafka.lag import ends
 from feed_assets.kafka.message_counts import EPOCH, moment_of
-from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.topic_reader import Placed
 from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import Messages, clients_for, translated
@@ -78,7 +78,7 @@ class TopicSignals(Messages):
                     yield _report(signal, *self.reported)
 
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
-        signal_checks.check_place(signal, self.upstream, partition)
+        signal_message.check_place(signal, self.upstream, partition)
         context = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
         context["bytes"] = context.pop("size")  # All events call it so, and rules read it.
         event = WriteEvent(

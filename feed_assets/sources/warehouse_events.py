@@ -14,15 +14,16 @@ from feed_assets.core.errors import (
     WarehouseBusy,
     WarehouseUnavailable,
 )
-from feed_assets.core.events import UPDATE_ID, Operation, WriteEvent, check_event
+from feed_assets.core.events import COLUMNS, UPDATE_ID, Operation, WriteEvent, check_event
+from feed_assets.core.warehouses import table_of
 from feed_assets.settings import settings
 from feed_assets.sources.contract import EventBatch, Positions
-from feed_assets.sources.declared import COLUMNS, table_of
 from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.dataset_state import LoadedUpdate
-from feed_assets.warehouse.engines import Connection, Engine, engine_of
+from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.load_state import TableState
 from feed_assets.warehouse.shapes import Column
+from feed_assets.warehouse.target import engine_of
 
 OWNERS = "owners"
 """The key of the owners in the context of an event, beside the columns: those that the topic's schema names."""

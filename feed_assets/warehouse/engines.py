@@ -3,10 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
-from feed_assets.core.errors import InvalidSetting, InvalidShape
+from feed_assets.core.errors import InvalidShape
 from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape
@@ -223,31 +222,3 @@ def comment(table: str, column: Column) -> Iterator[str]:
     """Set a column's comment, if it has one."""
     if column.comment:
         yield f"COMMENT ON COLUMN {table}.{quoted(column.name)} IS {literal(column.comment)}"
-
-
-_EXTRAS = {
-    "redshift": ("redshift", "redshift_connector"),
-    "postgresql": ("postgres", "psycopg"),
-}
-"""The extra of a URL's scheme, and a package that it brings; DuckDB needs none."""
-
-
-def engine_of(url: str, iam_role: str = "", name: str = "") -> Engine:
-    """Return the engine of a URL, of the warehouse `name`. Raise InvalidSetting if its extra is not installed."""
-    scheme = url.partition(":")[0].partition("+")[0]
-    extra, package = _EXTRAS.get(scheme, (None, ""))
-    if extra and find_spec(package) is None:
-        raise InvalidSetting(
-            f"the warehouse {name or scheme} needs more packages: `pip install 'feed-assets[{extra}]'`."
-        )
-    if scheme == "duckdb":
-        from feed_assets.warehouse.duck import DuckDB
-
-        return DuckDB(url)
-    if scheme == "redshift":
-        from feed_assets.warehouse.redshift import Redshift
-
-        return Redshift(url, iam_role)
-    from feed_assets.warehouse.postgresql import PostgreSQL
-
-    return PostgreSQL(url)

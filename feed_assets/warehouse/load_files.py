@@ -18,11 +18,11 @@ from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 from feed_assets.kafka.chunk_files import packed
-from feed_assets.kafka.signal_checks import chunk_key
+from feed_assets.kafka.signal_message import chunk_key
 from feed_assets.warehouse.shapes import OFFSET
 
 if TYPE_CHECKING:
-    from feed_assets.kafka.signals import Signal
+    from feed_assets.kafka.signal_message import Signal
 
 FOLDER = "manifests"
 """Prefix of the keys of manifests on the blackboard."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from feed_assets.kafka.signals import Signal
+    from feed_assets.kafka.signal_message import Signal
 
 
 class Signalled(NamedTuple):

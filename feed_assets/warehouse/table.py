@@ -16,12 +16,12 @@ from feed_assets.core.errors import (
 from feed_assets.core.topics import signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
-from feed_assets.kafka import signal_checks, topic_reader
+from feed_assets.kafka import signal_message, topic_reader
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.lag import ends, why_unsignalled
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.registry_schemas import Poison, Schemas
-from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import loader_tables
 from feed_assets.warehouse.load import LoadContext, TableChange, change, load
 from feed_assets.warehouse.load_groups import Buffer, LoadGroup, Signalled, runs
@@ -115,7 +115,7 @@ class TopicTable:
         """Return the signal of a message; None, with a printed line, if it is none: the next one reveals a lost one."""
         try:
             signal = Signal.of(message.value or b"")
-            signal_checks.check_place(signal, self.name, partition)
+            signal_message.check_place(signal, self.name, partition)
         except InvalidEvent as error:
             place = f"{signals_of(self.name)}/{partition} offset {message.offset}"
             say(f"warehouse {self._loading.name}: {place} is passed over, as it is no signal: {error}")

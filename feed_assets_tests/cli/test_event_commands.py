@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.slices import Slice
 from feed_assets.feeds import write
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import claims, event_store, updates
+from feed_assets.ledger import claims, event_store, update_changes
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
 from feed_assets.runs.services import utc_now
@@ -125,7 +125,7 @@ def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consume
     slices = [Slice(Partition(Feed.parse(table), DAY), None, "20240101.060000", frozenset()) for table in TABLES[:2]]
     with ledger.change() as connection:
         claims.claim(connection, "run", [(output, "20240101.070000")], (), "1", now, slices)
-        updates.publish(connection, output, "20240101.070000", now)
+        update_changes.publish(connection, output, "20240101.070000", now)
     # Nothing of it is on the blackboard, and `explain` looks at the output, too.
     of_update = {"consumed_by": "20240101.070000", "why": "it is no longer there"}
     bounds = {"partition": DAY, "after": "the beginning", "upto": "2024-01-01T06:00:00Z"}

@@ -12,7 +12,7 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
 from feed_assets.feeds.opened import open_board
-from feed_assets.ledger import claims, runs, updates
+from feed_assets.ledger import claims, runs, update_changes, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
@@ -42,7 +42,7 @@ def left_behind(state: str, at: datetime, *, sealed: bool = False) -> str:
         write.seal(board, SHOWN, update_id, write.listed(board, SHOWN, update_id))
     if state != runs.RUNNING:
         with ledger.change() as connection:
-            updates.change(connection, SHOWN, update_id, state, NOW, reason="not_empty")
+            update_changes.change(connection, SHOWN, update_id, state, NOW, reason="not_empty")
             runs.end(connection, run.id, state, at, "not_empty")
     return update_id
 

@@ -9,7 +9,7 @@ from feed_assets.cli import main
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.read import latest
-from feed_assets.ledger import claims, updates
+from feed_assets.ledger import claims, update_changes, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
@@ -85,7 +85,7 @@ def test_a_feed_of_our_own_is_pruned_without_more_words(feed, board):
     ledger = open_ledger(settings().ledger)
     with ledger.change() as connection:
         claims.claim(connection, "r1", [(effect, OLD)], [], None, utc_now())
-        updates.change(connection, effect, OLD, updates.PUBLISHED, utc_now())
+        update_changes.change(connection, effect, OLD, updates.PUBLISHED, utc_now())
     for update_id in (OLD, NEW):
         write(board, update_id, partition=effect)
     assert feed("prune", str(effect.feed), "--keep", "1", "--apply")[1].endswith("1 updates pruned\n")

@@ -9,7 +9,7 @@ from feed_assets.cli import app
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
-from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.database import BASELINE, open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.support.ledger_records import claim, publish, seen, sync
 
@@ -71,7 +71,7 @@ def test_of_a_leaf_there_is_nothing(ledger):
 
 def test_the_ledger_says_its_schema_to_machines_too(ledger):
     said = CliRunner().invoke(app, ["ledger", "upgrade", "--json"]).stdout
-    assert json.loads(said) == {"schema": "0019"}
+    assert json.loads(said) == {"schema": BASELINE}
 
 
 def test_an_unknown_update_is_an_error(ledger):

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.core import readiness
 from feed_assets.core.weighing import Outcome, Weighed
-from feed_assets.ledger import due, fan_out, updates
+from feed_assets.ledger import due, fan_out, update_changes, updates
 from feed_assets.ledger.tables import consumed
 from feed_assets.runs.build import _Build
 
@@ -16,7 +16,7 @@ Patch = Callable[[object, str, object], None]
 
 def snapshot_at_the_end(patch: Patch) -> None:
     """Record what a run has read only at its end: data that landed during the run count as read."""
-    right = updates.publish
+    right = update_changes.publish
 
     def publish(connection, partition, name, now):
         known = updates.newest(connection, [pin.partition for pin in updates.consumed_by(connection, partition, name)])
@@ -29,7 +29,7 @@ def snapshot_at_the_end(patch: Patch) -> None:
             connection.execute(sa.update(consumed).where(mine & same).values(values))
         right(connection, partition, name, now)
 
-    patch(updates, "publish", publish)
+    patch(update_changes, "publish", publish)
 
 
 def by_the_edge(patch: Patch) -> None:

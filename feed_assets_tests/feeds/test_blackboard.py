@@ -289,6 +289,32 @@ def test_of_others_nobody_is_told_to_make_what_is_not_there(tmp_path):
         board.files("out")
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda board: board.put("k", b"2"),
+        lambda board: board.create("new", b"2"),
+        lambda board: board.delete(["k"]),
+        lambda board: board.sweep("k"),
+    ],
+    ids=["put", "create", "delete", "sweep"],
+)
+@pytest.mark.parametrize("store", ["local", "s3"])
+def test_a_blackboard_of_others_is_never_written(store, write, tmp_path, request):
+    url, env = tmp_path.as_uri(), None
+    if store == "s3":
+        url, env = request.getfixturevalue("s3_url"), request.getfixturevalue("s3_env")
+    endpoint = env.endpoint if env else None
+    ours, theirs = Blackboard.open(url, endpoint=endpoint), Blackboard.open(url, endpoint=endpoint, name="them")
+    ours.put("k", b"1")
+    with pytest.raises(
+        BlackboardRefused, match=r"'them'\).*: (k|new) is not changed, as .* only read\. Have its owner"
+    ):
+        write(theirs)
+    assert [file.key for file in ours.files("")] == ["k"]
+    assert theirs.get("k") == b"1"
+
+
 def test_a_folder_is_made_only_when_asked(tmp_path):
     url = (tmp_path / "a b" / "lake").as_uri()
     Blackboard.open(url, create=True).put("k", b"1")

@@ -11,7 +11,7 @@ from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import CLAIMS, invalidate
 from feed_assets.intake.batch_publication import PUBLISHED, BatchContent, publish
-from feed_assets.ledger import log, update_counts, updates
+from feed_assets.ledger import log, update_changes, update_counts, updates
 from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.runs.orphan_sweep import sweep
 from feed_assets.runs.services import Services
@@ -180,7 +180,7 @@ def test_a_failed_transaction_leaves_nothing_of_the_batch_in_the_ledger(quiet, m
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(updates, "announce", fails)
+        patch.setattr(update_changes, "announce", fails)
         with pytest.raises(Killed):
             publish(quiet, BATCH, "the receiver")
     assert (said(quiet), held(quiet)) == ([], [])

@@ -15,7 +15,7 @@ from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.message_counts import moment_of
 from feed_assets.kafka.messages import ChunkRow, DeadLetter, Message, Tombstone
 from feed_assets.kafka.registry_schemas import Poison
-from feed_assets.kafka.signals import minute_of
+from feed_assets.kafka.signal_message import minute_of
 from feed_assets_tests.support.each_case import each_case
 
 VALUE = """{"type": "record", "name": "click", "fields": [

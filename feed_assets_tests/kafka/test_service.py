@@ -10,7 +10,7 @@ from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.dead_letters import Open, letters, opened, settle
 from feed_assets.kafka.lag import lag
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.signals import SCHEMA
+from feed_assets.kafka.signal_message import SCHEMA
 from feed_assets.kafka.topic_reader import message_of
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, header
 

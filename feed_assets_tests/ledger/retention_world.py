@@ -17,7 +17,16 @@ from feed_assets.core.events import NO_NEW_DATA, Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.pins import Pin
 from feed_assets.core.propagation import Consumer
-from feed_assets.ledger import announce, claims, event_store, inbox, subscriptions, update_durations, updates
+from feed_assets.ledger import (
+    announce,
+    claims,
+    event_store,
+    inbox,
+    subscriptions,
+    update_changes,
+    update_durations,
+    updates,
+)
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.old_rows import PrunedLog, prune_log
 from feed_assets.ledger.tables import event, event_reject
@@ -115,7 +124,7 @@ class World:
         with self.ledger.change() as connection:
             claims.claim(connection, run, [(output, new)], pins, code, self.now, slices=due.slices)
         with self.ledger.change() as connection:
-            updates.publish(connection, output, new, self.now, version=f"rows {self.runs}", size=1, files=1)
+            update_changes.publish(connection, output, new, self.now, version=f"rows {self.runs}", size=1, files=1)
         self.stack.setdefault(consumer.feed, []).append((new, run))
         self.invalid.pop(consumer.feed, None)
         return due.slices
@@ -126,13 +135,13 @@ class World:
         if feed not in self.invalid and len(self.stack.get(feed, ())) > 1:
             new, _ = self.stack[feed].pop()
             self.invalid[feed] = new
-            self._change(updates.change, Partition(feed), new, updates.INVALIDATED, self.now)
+            self._change(update_changes.change, Partition(feed), new, updates.INVALIDATED, self.now)
 
     def validate_again(self, name: str) -> None:
         feed = CONSUMERS[name].feed
         if new := self.invalid.pop(feed, None):
             self.stack[feed].append((new, ""))
-            self._change(updates.publish, Partition(feed), new, self.now)
+            self._change(update_changes.publish, Partition(feed), new, self.now)
 
     def _change(self, what: Any, *arguments: Any) -> None:
         with self.ledger.change() as connection:

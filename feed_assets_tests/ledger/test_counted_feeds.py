@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.reports import Report, text_of, windows_of
 from feed_assets.core.sub_partitions import Regions, Tracked
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import claims, log, subscriptions, update_counts, updates
+from feed_assets.ledger import claims, log, subscriptions, update_changes, update_counts, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.states import window_queries
 from feed_assets.ledger.states.count_reports import report
@@ -55,12 +55,12 @@ def build(ledger, update_id, windows, partition=EFFECT):
         claims.claim(connection, run, [(partition, update_id)], (), "code", NOW)
         text = None if windows is None else text_of(windows)
         claims.stage(connection, seen(partition, update_id), "rows", records=3, windows=text)
-        updates.publish(connection, partition, update_id, NOW)
+        update_changes.publish(connection, partition, update_id, NOW)
 
 
 def change(ledger, update_id, state, partition=EFFECT):
     with ledger.change() as connection:
-        updates.change(connection, partition, update_id, state, NOW)
+        update_changes.change(connection, partition, update_id, state, NOW)
 
 
 def counted(ledger, feeds=OURS, **options):

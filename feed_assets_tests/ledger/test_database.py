@@ -10,8 +10,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 
 from feed_assets.core.errors import DiskFull, FeedAssetsError, LedgerUnavailable
-from feed_assets.ledger import log, runs, subscriptions, updates
-from feed_assets.ledger.database import get_cursor, open_ledger, put_cursors
+from feed_assets.ledger import log, runs, subscriptions, update_changes, updates
+from feed_assets.ledger.database import BASELINE, get_cursor, open_ledger, put_cursors
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, metadata
 from feed_assets_tests.support.each_case import each_case
@@ -24,6 +24,18 @@ def test_the_migrations_make_the_tables_that_the_code_declares(ledger):
     with ledger.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_a_ledger_from_before_the_first_release_is_refused_and_kept(url):
+    ledger = open_ledger(url)
+    with ledger.write() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0019'")
+        put_cursors(connection, {"here": "still"})
+    with pytest.raises(LedgerUnavailable, match=f"schema 0019, .* expected {BASELINE} or later.* ledger rebuild"):
+        open_ledger.__wrapped__(url)
+    with ledger.read() as connection:
+        assert get_cursor(connection, "here") == "still"
+    ledger.engine.dispose()
 
 
 def test_the_partial_index_that_lets_one_run_at_a_time_is_in_the_database(ledger):
@@ -192,7 +204,7 @@ def test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order(
 
 def test_changes_of_other_feeds_are_not_read(ledger):
     with ledger.change() as connection:
-        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
         assert [each.kind for each in log.after(connection, 0, 10, 10, [FEED])] == [log.UPDATE, log.EVENT]
         assert log.after(connection, 0, 10, 10, [new_run("x").output.feed]) == ()
 
@@ -206,7 +218,7 @@ def pruned(ledger, before=NOW + MINUTE, *, apply=True):
 def test_log_prunes_changes_that_all_subscribers_have_except_the_last_of_a_kind(ledger):
     with ledger.change() as connection:
         append(connection, 3)
-        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     assert pruned(ledger) == 0  # No subscriber has anything yet.
     with ledger.write() as connection:
         subscriptions.advance(connection, "ahead", 10)

@@ -7,7 +7,7 @@ from feed_assets.core.errors import InvalidEvent, NoValidUpdate
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
-from feed_assets.ledger import batch_partitions, claims, compacted, event_store, updates
+from feed_assets.ledger import batch_partitions, claims, compacted, event_store, update_changes, updates
 from feed_assets.ledger.downstream import ADDED_TO, PUT_TOGETHER, READ, REJECTS_OF, uses
 from feed_assets.ledger.tables import consumed
 from feed_assets_tests.support.ledger_records import NOW, claim, publish, scanned, seen, statements, sync
@@ -90,7 +90,7 @@ def test_lineage_excludes_other_updates_of_the_same_partition(diamond):
 def test_lineage_shows_state_and_whether_readers_get_the_update(diamond):
     claim(diamond, "runs now", (DAILY, FOURTH), pins=(pin(CLEAN, FIRST),))
     with diamond.change() as connection:
-        updates.change(connection, YEARLY, THIRD, updates.INVALIDATED, NOW, reason="wrong")
+        update_changes.change(connection, YEARLY, THIRD, updates.INVALIDATED, NOW, reason="wrong")
         connection.execute(sa.delete(updates.update).where(updates.is_(WATCHED)))
     known = {(use.partition, use.id): (use.state, use.is_newest) for use in found(diamond, RAW, FIRST)}
     assert known[DAILY, SECOND] == ("published", True)

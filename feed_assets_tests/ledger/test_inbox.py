@@ -10,7 +10,7 @@ from feed_assets.core.events import Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import claims, event_rejects, event_store, inbox, updates
+from feed_assets.ledger import claims, event_rejects, event_store, inbox, update_changes, updates
 from feed_assets.ledger.due import LOOK_AGAIN, look
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
@@ -183,7 +183,7 @@ def published(ledger, slices, run="r", update_id=UPDATE):
     """Publish a run's update with what it consumed."""
     with ledger.change() as connection:
         claims.claim(connection, run, [(WHOLE, update_id)], (), "1", NOW, slices)
-        updates.publish(connection, WHOLE, update_id, NOW)
+        update_changes.publish(connection, WHOLE, update_id, NOW)
 
 
 def test_events_of_an_invalidated_update_are_due_until_it_is_valid_again(ledger):
@@ -196,7 +196,7 @@ def test_events_of_an_invalidated_update_are_due_until_it_is_valid_again(ledger)
         sync(ledger, WHOLE, None)
         assert due(ledger).slices == slices
         with ledger.change() as connection:
-            updates.publish(connection, WHOLE, UPDATE, NOW, reason=None)
+            update_changes.publish(connection, WHOLE, UPDATE, NOW, reason=None)
         assert due(ledger) is None
 
 
@@ -232,7 +232,7 @@ def test_killed_invalidation_is_done_completely_or_not_at_all(ledger, is_valid_a
 
     def publish():
         with ledger.change() as connection:
-            updates.publish(connection, WHOLE, UPDATE, NOW, reason=None)
+            update_changes.publish(connection, WHOLE, UPDATE, NOW, reason=None)
 
     def invalidate():
         sync(ledger, WHOLE, None)

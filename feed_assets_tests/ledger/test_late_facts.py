@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import File, Partition, Update, update_id
 from feed_assets.core.lateness import Late, Periods
 from feed_assets.core.pins import Pin
-from feed_assets.ledger import claims, runs, updates
+from feed_assets.ledger import claims, runs, update_changes, updates
 from feed_assets.ledger.fact_queries import facts
 from feed_assets.ledger.tables import run
 from feed_assets_tests.support.build_needs import need_of
@@ -70,7 +70,7 @@ def test_invalidated_update_does_not_count_for_the_last_check(ledger):
     for number, moment in enumerate(MOMENTS):
         sync(ledger, SHOWN, wrote(SHOWN, moment, 100 + number))
     with ledger.change() as connection:
-        updates.change(connection, SHOWN, update_id(MIDNIGHT), updates.INVALIDATED, NOW)
+        update_changes.change(connection, SHOWN, update_id(MIDNIGHT), updates.INVALIDATED, NOW)
     assert [pin.size for pin in of(ledger, weighed(DAILY)).counted.values()] == [100]
 
 
@@ -94,7 +94,7 @@ def built(ledger, number: int, seconds: float, size: int, state: str = updates.P
     """Record a build of the dataset that took so long and read so much."""
     output, name = Partition(EFFECT.feed, f"p{number}"), update_id(NOW + number * MINUTE)
     with ledger.change() as connection:
-        updates.insert(connection, output, name, updates.RUN, updates.PUBLISHED, NOW, run=f"r{number}")
+        update_changes.insert(connection, output, name, updates.RUN, updates.PUBLISHED, NOW, run=f"r{number}")
         claims.consume(connection, (output, name), Pin(SHOWN, name, "x", size), is_input=True)
         claims.consume(connection, (output, name), Pin(EFFECT, name, "x", 10**9), is_input=False)
         started = NOW + number * MINUTE

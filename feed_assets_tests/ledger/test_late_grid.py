@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.lateness import Late, Periods
 from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import State, decide
-from feed_assets.ledger import claims, due, late_decisions, log, updates
+from feed_assets.ledger import claims, due, late_decisions, log, update_changes, updates
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.fact_queries import facts
 from feed_assets.ledger.tables import run
@@ -96,13 +96,13 @@ def built(connection: sa.Connection, made: Partition, size: int, files: int = 10
     """Record an output that was made of an update of so many bytes."""
     read = READ if name == BUILT else CAME
     pin = Pin(raw_of(made), read, "v1" if name == BUILT else "v2", size, files)
-    updates.insert(connection, made, name, updates.RUN, updates.PUBLISHED, NOW - HOUR, run=f"run {made} {name}")
+    update_changes.insert(connection, made, name, updates.RUN, updates.PUBLISHED, NOW - HOUR, run=f"run {made} {name}")
     claims.consume(connection, (made, name), pin, is_input=True)
 
 
 def came(connection: sa.Connection, made: Partition, name: str, version: str, size: int, files: int) -> None:
     values = {"version": version, "size": size, "files": files, "correlation": f"{made} {name}"}
-    updates.insert(connection, raw_of(made), name, updates.FOREIGN, updates.PUBLISHED, NOW, **values)
+    update_changes.insert(connection, raw_of(made), name, updates.FOREIGN, updates.PUBLISHED, NOW, **values)
 
 
 def ran(made: Partition, state: str) -> dict:

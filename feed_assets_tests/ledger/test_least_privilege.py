@@ -1,6 +1,7 @@
 """A ledger on PostgreSQL with an owner that upgrades it and a role that uses it, as docs/security.md describes."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,31 +12,24 @@ from typer.testing import CliRunner
 
 from feed_assets import cli
 from feed_assets.core.errors import LedgerUnavailable
-from feed_assets.ledger import log, updates
+from feed_assets.ledger import database, log, update_changes, updates
 from feed_assets.ledger.database import Ledger, open_ledger, put_cursors, schema_of
 from feed_assets.settings import settings
 from feed_assets_tests.support.ledger_records import NOW, SHOWN
 from feed_assets_tests.support.servers import PostgreSQL
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-BEFORE = (
-    "UPDATE alembic_version SET version_num = '0006'",
-    "DROP VIEW partition_state",
-    "DROP TABLE waiver, closure, profile, api_key, idempotency, intake_file, forgotten, coverage, window_offsets, "
-    "alert_said",
-    "DROP INDEX window_backfilling, change_late, run_of_feed_by_end, consumed_by_input, taken_by_event",
-    "ALTER TABLE change DROP COLUMN detail",
-    "ALTER TABLE consumed DROP COLUMN modified",
-    'ALTER TABLE "window" DROP COLUMN marked, DROP COLUMN flagged, DROP COLUMN stale, DROP COLUMN held, '
-    "DROP COLUMN data, DROP COLUMN told, DROP COLUMN uncovered, DROP COLUMN doubled",
-    "ALTER TABLE run DROP COLUMN why",
-    "ALTER TABLE update_ DROP COLUMN without, DROP COLUMN audit, DROP COLUMN columns, DROP COLUMN modified, "
-    "DROP COLUMN figures",
-    "ALTER TABLE alert DROP COLUMN receivers",
-    "ALTER TABLE due DROP COLUMN told, DROP COLUMN ends, DROP COLUMN bytes",
-    "ALTER TABLE quality DROP COLUMN version, DROP COLUMN digest",
-)
-"""Statements that return the ledger to version 0006."""
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = "9999", "{baseline}"
+
+
+def upgrade():
+    op.add_column("quality", sa.Column("next", sa.Integer()))
+"""
+"""A migration of a later version, which alters a table."""
 
 
 def statements(title: str) -> list[str]:
@@ -82,7 +76,7 @@ def app(owners: sa.Engine) -> Iterator[Ledger]:
 
 def test_app_role_reads_writes_and_appends(app, owners):
     with app.change() as connection:
-        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     with app.write() as connection:
         put_cursors(connection, {"here": "there"})
     with app.read() as connection:
@@ -111,7 +105,7 @@ def catalog(app: Ledger, owners: sa.Engine) -> Iterator[sa.Connection]:
 
 def test_catalog_role_reads_the_view_and_no_table(app, catalog):
     with app.change() as connection:
-        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     found = catalog.exec_driver_sql("SELECT dataset, complete, good FROM partition_state").all()
     assert found == [(str(SHOWN.feed), True, True)]
     catalog.rollback()
@@ -132,21 +126,27 @@ def upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return done.output
 
 
-def test_only_the_owner_upgrades_the_ledger_and_others_are_refused_until_then(app, owners, home, monkeypatch):
+@pytest.fixture
+def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give this process the migrations of a later version."""
+    migrations = Path(shutil.copytree(database.MIGRATIONS, tmp_path / "migrations"))
+    (migrations / "versions" / "9999_next.py").write_text(NEXT.format(baseline=database.BASELINE))
+    monkeypatch.setattr(database, "MIGRATIONS", migrations)
+
+
+def test_an_upgrade_needs_the_owner_and_keeps_the_log(app, owners, home, next_version, monkeypatch):
+    with app.change() as connection:
+        update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        last = log.last(connection)
     app.engine.dispose()
-    with owners.begin() as connection:
-        for statement in BEFORE:
-            connection.exec_driver_sql(statement)
     url = url_of(owners, "feed_assets_app")
     with pytest.raises(LedgerUnavailable, match="must be owner of table quality"):
         open_ledger.__wrapped__(url)
-    assert (
-        upgrade(url_of(owners, "feed_assets_owner"), monkeypatch)
-        == f"the ledger has schema {schema_of(SecretStr(url))[1]}\n"
-    )
+    assert upgrade(url_of(owners, "feed_assets_owner"), monkeypatch) == "the ledger has schema 9999\n"
     upgraded = open_ledger.__wrapped__(url)
     with upgraded.change() as connection:
-        assert log.last(connection) == 0
+        assert log.last(connection) == last > 0
+        connection.exec_driver_sql("SELECT next FROM quality")
     upgraded.engine.dispose()
 
 

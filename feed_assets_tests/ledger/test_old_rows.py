@@ -21,6 +21,7 @@ from feed_assets.ledger import (
     event_store,
     old_rows,
     subscriptions,
+    update_changes,
     update_durations,
     updates,
 )
@@ -222,7 +223,7 @@ def test_rows_of_taken_events_are_pruned_except_those_of_current_updates(ledger,
             piece = Slice(Partition(Feed.parse("team/a")), before, f"{number:020d}", frozenset())
             new, now = f"2024010{number}.000000", START + timedelta(days=number)
             claims.claim(connection, f"run {number}", [(output, new)], [], "1", now, [piece])
-            updates.publish(connection, output, new, now, version=f"{number}")
+            update_changes.publish(connection, output, new, now, version=f"{number}")
     heard(ledger)
     prune(ledger)
     with ledger.read() as connection:
@@ -255,7 +256,7 @@ def build(ledger, number, *slices, pins=()):
     pieces = [Slice(Partition(Feed.parse(table)), None, f"{end:020d}", frozenset()) for table, end in slices]
     with ledger.change() as connection:
         claims.claim(connection, f"run {number}", [(OUTPUT, new)], pins, "1", now, pieces)
-        updates.publish(connection, OUTPUT, new, now, version=f"{number}")
+        update_changes.publish(connection, OUTPUT, new, now, version=f"{number}")
 
 
 OUTPUT = Partition(Feed.parse("gamma/x/v1"))
@@ -277,7 +278,7 @@ def test_events_that_could_be_due_again_are_not_pruned(ledger, few):
     assert ends == [3, 4], "of the newest update and the one before"
     assert len(found) == 9
     with ledger.change() as connection:
-        updates.change(connection, OUTPUT, "20240104.000000", updates.INVALIDATED, START + timedelta(days=101))
+        update_changes.change(connection, OUTPUT, "20240104.000000", updates.INVALIDATED, START + timedelta(days=101))
     due = [each.correlation for each in waiting(ledger, OUTPUT.feed)[""]]
     assert [each for each in due if not each.startswith("later")] == ["a4", "b4"]
 
@@ -290,8 +291,10 @@ def test_events_of_the_two_newest_updates_are_not_pruned(ledger, few):
     for number in range(1, 5):
         with ledger.change() as connection:
             new, at = f"202401{number:02d}.000000", START + timedelta(days=number)
-            updates.insert(connection, OUTPUT, new, updates.FOREIGN, updates.PUBLISHED, at)
-            updates.insert(connection, Partition(OUTPUT.feed, str(number)), new, updates.FOREIGN, updates.PUBLISHED, at)
+            update_changes.insert(connection, OUTPUT, new, updates.FOREIGN, updates.PUBLISHED, at)
+            update_changes.insert(
+                connection, Partition(OUTPUT.feed, str(number)), new, updates.FOREIGN, updates.PUBLISHED, at
+            )
     heard(ledger)
     prune(ledger)
     with ledger.read() as connection:
@@ -328,13 +331,15 @@ def test_pruned_announcement_is_not_announced_again(ledger, few):
     for number in range(1, 5):
         with ledger.change() as connection:
             at = START + timedelta(days=number)
-            updates.insert(connection, OUTPUT, f"202401{number:02d}.000000", updates.FOREIGN, updates.PUBLISHED, at)
+            update_changes.insert(
+                connection, OUTPUT, f"202401{number:02d}.000000", updates.FOREIGN, updates.PUBLISHED, at
+            )
     heard(ledger)
     assert prune(ledger).events == 2
     with ledger.change() as connection:
         assert announce.heal(connection, [OUTPUT.feed], START) == ()
-        updates.change(connection, OUTPUT, "20240101.000000", updates.INVALIDATED, START)
-        updates.publish(connection, OUTPUT, "20240101.000000", START)
+        update_changes.change(connection, OUTPUT, "20240101.000000", updates.INVALIDATED, START)
+        update_changes.publish(connection, OUTPUT, "20240101.000000", START)
         assert len(event_store.newest(connection, 100)) == 2
 
 

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import quality, updates
+from feed_assets.ledger import quality, update_changes, updates
 from feed_assets.ledger.tables import watermark, window
 from feed_assets_tests.support.ledger_records import NOW, SHOWN
 
@@ -106,9 +106,9 @@ def test_partition_of_a_feed_is_complete_by_its_update_and_good_by_its_checks(le
     other = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-25/men")
     with ledger.change() as connection:
         for update_id in ("20191125.060000", "20191125.070000"):
-            updates.insert(connection, SHOWN, update_id, updates.FOREIGN, updates.PUBLISHED, NOW)
-        updates.insert(connection, other, "20191126.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
-        updates.change(connection, other, "20191126.060000", updates.INVALIDATED, NOW)
+            update_changes.insert(connection, SHOWN, update_id, updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, other, "20191126.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.change(connection, other, "20191126.060000", updates.INVALIDATED, NOW)
         quality.report(connection, SHOWN, "unique", quality.FAILED, "two rows twice", "run", NOW)
     found = {row["partition"]: row for row in asked(ledger)}
     states = {key: (row["complete"], row["good"], row["version"]) for key, row in found.items()}

@@ -10,7 +10,18 @@ from feed_assets.core.events import NO_NEW_DATA, UPDATE_ID, Operation, WriteEven
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
 from feed_assets.core.propagation import slice_of
-from feed_assets.ledger import alerts, announce, awaited, event_store, inbox, quality, reached_tables, runs, updates
+from feed_assets.ledger import (
+    alerts,
+    announce,
+    awaited,
+    event_store,
+    inbox,
+    quality,
+    reached_tables,
+    runs,
+    update_changes,
+    updates,
+)
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
 from feed_assets_tests.support.ledger_records import MINUTE, NOW, new_run, waiting
@@ -44,13 +55,13 @@ def carried_on(ledger):
     """Return a ledger with outputs whose inputs have had another correlation id since."""
     with ledger.change() as connection:
         for key in KEYS:
-            updates.insert(
+            update_changes.insert(
                 connection, at(INPUT, key), FIRST, updates.FOREIGN, updates.PUBLISHED, NOW, correlation=f"old {key}"
             )
-            updates.insert(
+            update_changes.insert(
                 connection, at(INPUT, key), SECOND, updates.FOREIGN, updates.PUBLISHED, NOW, correlation=f"new {key}"
             )
-            updates.insert(
+            update_changes.insert(
                 connection,
                 at(OUTPUT, key),
                 FIRST,
@@ -97,7 +108,9 @@ def test_no_event_is_forwarded_by_outputs_built_from_it_or_from_no_input(carried
 def test_reader_of_a_forwarding_dataset_waits_for_its_event(carried_on):
     below = Partition(Feed.parse("t/below/v1.0"), "000")
     with carried_on.change() as connection:
-        updates.insert(connection, below, FIRST, updates.RUN, updates.PUBLISHED, NOW, run="r", correlation="old 000")
+        update_changes.insert(
+            connection, below, FIRST, updates.RUN, updates.PUBLISHED, NOW, run="r", correlation="old 000"
+        )
         unchanged = inputs(connection, KEYS[:1])
         (row,) = updates.newest(connection, [below]).values()
         both = [Pin(at(INPUT, "000"), SECOND, "x"), Pin(at(OUTPUT, "000"), FIRST, "x")]

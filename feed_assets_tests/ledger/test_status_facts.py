@@ -10,7 +10,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import closures, log, quality, updates, waivers
+from feed_assets.ledger import closures, log, quality, update_changes, updates, waivers
 from feed_assets.ledger.due import Woken, acknowledge, look, wake
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.states import window_queries
@@ -37,7 +37,7 @@ def asked(count, feeds=1):
 
 def published(ledger, partition, day=20):
     with ledger.change() as connection:
-        updates.insert(connection, partition, f"202601{day}.000000", updates.FOREIGN, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, partition, f"202601{day}.000000", updates.FOREIGN, updates.PUBLISHED, NOW)
 
 
 def test_status_shows_closures_and_waivers_of_partitions_and_windows(ledger):

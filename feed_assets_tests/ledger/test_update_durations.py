@@ -6,7 +6,7 @@ from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import claims, event_store, updates
+from feed_assets.ledger import claims, event_store, update_changes
 from feed_assets.ledger.update_durations import durations
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -31,7 +31,7 @@ def report(ledger, number, minute, *slices):
     update_id = at(minute).strftime("%Y%m%d.%H%M%S")
     with ledger.change() as connection:
         claims.claim(connection, f"run {number}", [(Partition(REPORT), update_id)], pins, "1", at(minute))
-        updates.publish(connection, Partition(REPORT), update_id, at(minute))
+        update_changes.publish(connection, Partition(REPORT), update_id, at(minute))
 
 
 def took(ledger, table):

@@ -4,7 +4,7 @@ import pytest
 
 from feed_assets.core.feeds import Partition
 from feed_assets.core.pins import Pin
-from feed_assets.ledger import claims, log, updates
+from feed_assets.ledger import claims, log, update_changes, updates
 from feed_assets_tests.support.ledger_records import (
     CLICKED,
     EFFECT,
@@ -132,7 +132,7 @@ def test_update_that_a_person_validates_is_published_with_its_row_digest(ledger,
     claim(ledger, "run", (EFFECT, FIRST))
     publish(ledger, "run", EFFECT, FIRST, version="digest of rows")
     with ledger.change() as connection:
-        updates.change(connection, EFFECT, FIRST, state, NOW, reason="not_empty")
+        update_changes.change(connection, EFFECT, FIRST, state, NOW, reason="not_empty")
     found = sync(ledger, EFFECT, seen(EFFECT, FIRST))
     assert (found.state, found.reason, found.version) == (updates.PUBLISHED, None, "digest of rows")
 
@@ -140,7 +140,7 @@ def test_update_that_a_person_validates_is_published_with_its_row_digest(ledger,
 def test_an_update_given_up_before_its_rows_were_known_has_the_digest_of_its_files(ledger):
     claim(ledger, "run", (EFFECT, FIRST))
     with ledger.change() as connection:
-        updates.change(connection, EFFECT, FIRST, updates.ABANDONED, NOW)
+        update_changes.change(connection, EFFECT, FIRST, updates.ABANDONED, NOW)
     assert sync(ledger, EFFECT, seen(EFFECT, FIRST)).version == seen(EFFECT, FIRST).files_digest
 
 
@@ -150,7 +150,7 @@ def test_old_reading_does_not_invalidate_a_newer_update(ledger):
     as_of = last(ledger)
     claim(ledger, "run", (EFFECT, SECOND))
     publish(ledger, "run", EFFECT, SECOND)
-    updates.sync(ledger, EFFECT, seen(EFFECT, FIRST), {}, NOW, as_of)
+    update_changes.sync(ledger, EFFECT, seen(EFFECT, FIRST), {}, NOW, as_of)
     assert newest(ledger, EFFECT) == SECOND
 
 
@@ -158,7 +158,7 @@ def test_old_reading_does_not_revalidate_an_invalidated_update(ledger):
     sync(ledger, SHOWN, seen(SHOWN, FIRST))
     as_of = last(ledger)
     sync(ledger, SHOWN, None, {FIRST: "it has no manifest"})
-    updates.sync(ledger, SHOWN, seen(SHOWN, FIRST), {}, NOW, as_of)
+    update_changes.sync(ledger, SHOWN, seen(SHOWN, FIRST), {}, NOW, as_of)
     assert newest(ledger, SHOWN) is None
 
 

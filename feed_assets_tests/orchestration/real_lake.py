@@ -23,6 +23,7 @@ from feed_assets.ledger import log
 from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, run_config_of, run_spec_in
 from feed_assets.orchestration.declare.datasets import recipe_of
 from feed_assets.orchestration.declare.resolved import resolve
@@ -162,7 +163,7 @@ class RealLake(Lake):
         has_begun = bool(self.requested)
         if has_begun:
             verdict = self.requested.pop(at % len(self.requested))
-            node, need = self.graph.node(_feed(REPORT)), self.graph.need(_real(REPORT))
+            node, need = self.graph.node(_feed(REPORT)), need_of(self.graph, _real(REPORT))
             config = RunConfig(**run_config_of(node, need, verdict, Plan())["ops"][REPORT]["config"])
             self._build(REPORT, named_in(config, {REPORT: need.partitions}), run_spec_in(config))
         return has_begun
@@ -184,7 +185,7 @@ class RealLake(Lake):
 
     def _build(self, name: str, named, run_spec: RunSpec) -> None:
         recipe = replace(declared(self.name).recipes[name], code_version=str(self.code.get(name, 0)))
-        need = self.graph.need(_real(name))
+        need = need_of(self.graph, _real(name))
         inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
         try:
             outcome = build(recipe, _real(name), inputs, self.services, named, run_spec)

@@ -13,7 +13,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.expected_partitions import MISSING_AT_MOST
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Slots
-from feed_assets.ledger import alerts, expected_cursor, updates
+from feed_assets.ledger import alerts, expected_cursor, update_changes, updates
 from feed_assets.ledger.database import open_ledger, put_cursors
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
@@ -324,7 +324,7 @@ def publish(start: datetime, count: int) -> None:
     with open_ledger(settings().ledger).change() as connection:
         for number in range(count):
             at = Partition(FEED, f"{start + number * HOUR:%Y-%m-%d-%H:%M}")
-            updates.insert(connection, at, "20260101.000000", updates.REBUILT, updates.PUBLISHED, start)
+            update_changes.insert(connection, at, "20260101.000000", updates.REBUILT, updates.PUBLISHED, start)
 
 
 def graph_of(*assets) -> Graph:

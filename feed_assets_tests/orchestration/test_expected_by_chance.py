@@ -11,7 +11,7 @@ from feed_assets import Cadence, EventSource, SqlTable, event_table, foreign_fee
 from feed_assets.core.cadence import tick_after
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition, update_id
-from feed_assets.ledger import batch_partitions, closures, event_store, expected_cursor, updates
+from feed_assets.ledger import batch_partitions, closures, event_store, expected_cursor, update_changes, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.overdue import late_partitions
@@ -87,7 +87,7 @@ class Life:
             at, name = Partition(FEED, held), update_id(START + timedelta(seconds=self.number))
             if self.kind == "appendable":
                 batch_partitions.join(connection, at)
-            updates.insert(connection, at, name, updates.REBUILT, updates.PUBLISHED, self.now)
+            update_changes.insert(connection, at, name, updates.REBUILT, updates.PUBLISHED, self.now)
             self.valid.setdefault(key, set()).add((held, name))
 
     def lose(self):
@@ -96,7 +96,9 @@ class Life:
             return
         key, gone = self.random.choice(sorted(some))
         with self.ledger.change() as connection:
-            updates.change(connection, Partition(FEED, gone[0]), gone[1], updates.INVALIDATED, self.now, reason="gone")
+            update_changes.change(
+                connection, Partition(FEED, gone[0]), gone[1], updates.INVALIDATED, self.now, reason="gone"
+            )
         self.valid[key].discard(gone)
 
     def close(self):

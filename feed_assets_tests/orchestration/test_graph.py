@@ -8,6 +8,7 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.declare.declarations import KEY
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.sum_projects import DAYS, PICKED, RAW, SUMS, picked_of, raw_feed, sums_of
@@ -31,7 +32,7 @@ def graph_of(raw_parts, sums_parts, mapping=None):
 
 
 def needed(graph, key):
-    return [partition.key for partition in graph.need(Partition(Feed.parse(SUMS), key)).partitions]
+    return [partition.key for partition in need_of(graph, Partition(Feed.parse(SUMS), key)).partitions]
 
 
 def affected(graph, key):
@@ -107,7 +108,7 @@ def test_a_day_needs_each_of_its_hours_in_its_zone(day, hours):
 def test_a_needed_hour_that_is_no_partition_yet_is_named():
     hours = dg.HourlyPartitionsDefinition("2020-03-01-00:00", end_offset=-2)
     graph = graph_of(hours, dg.DailyPartitionsDefinition("2020-03-01"))
-    need = graph.need(Partition(Feed.parse(SUMS), "2020-12-30"))
+    need = need_of(graph, Partition(Feed.parse(SUMS), "2020-12-30"))
     assert len(need.partitions) == 22
     assert absent(need) == ("t/raw/v1.0 2020-12-30-22:00", "t/raw/v1.0 2020-12-30-23:00")
 

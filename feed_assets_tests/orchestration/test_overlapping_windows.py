@@ -35,6 +35,7 @@ from feed_assets.ledger.states.window_queries import accept, declare, report_qua
 from feed_assets.orchestration import by_hand
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given
@@ -464,8 +465,8 @@ def test_nothing_asks_dagster_for_an_edge_that_is_ours(harness):
     assert graph.affected(daily, changed, NOW)
     assert graph.downstream(parent, daily, [changed])
     assert not graph.is_one_to_one(parent, daily)
-    assert graph.need(hourly.partition("2026-01-02-15:00")).windows
-    assert len(graph.need(daily.partition("2026-01-02")).partitions) == 24
+    assert need_of(graph, hourly.partition("2026-01-02-15:00")).windows
+    assert len(need_of(graph, daily.partition("2026-01-02")).partitions) == 24
     assert graph.own()
     assert probe.asked == []
 

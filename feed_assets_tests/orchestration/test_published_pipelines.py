@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts, due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.pipeline_tables import published
+from feed_assets.orchestration.decide.pipeline_tables import consumer_of, published
 from feed_assets.settings import settings
 from feed_assets.sources.pipeline_sink import pipelines_beside
 from feed_assets.sources.sinks import open_sink
@@ -245,7 +245,7 @@ def test_the_judgement_by_what_is_published_is_that_of_the_asset_graph(beta, gam
 def needed(world, feed):
     """By pipeline the tables that a consumer needs, by the last part of their names."""
     graph = Graph(world.definitions.resolve_asset_graph())
-    consumer = graph.consumer(graph.node(Feed.parse(feed)))
+    consumer = consumer_of(graph, graph.node(Feed.parse(feed)))
     return {name: {each.name.rpartition("/")[2] for each in tables} for name, tables in consumer.needed.items()}
 
 

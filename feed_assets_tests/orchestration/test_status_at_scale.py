@@ -7,7 +7,7 @@ import dagster as dg
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Slots
-from feed_assets.ledger import updates
+from feed_assets.ledger import update_changes, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status_grid import nodes_shown, status_of
@@ -35,7 +35,7 @@ def publish(datasets, hours):
             feed = Feed.parse(f"t/d{number:03d}/v1.0")
             for hour in range(3, hours + 3):
                 at = Partition(feed, f"{NOW - hour * timedelta(hours=1):%Y-%m-%d-%H:%M}")
-                updates.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
+                update_changes.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
 
 
 def shown(graph_, slots=Slots.of(date(2026, 1, 20), 1), asked=()):  # noqa: B008 (it is frozen)
@@ -62,7 +62,7 @@ def test_a_long_history_takes_no_more_statements_than_a_day():
     with open_ledger(settings().ledger).change() as connection:
         for hour in publish_older:
             at = Partition(Feed.parse("t/d000/v1.0"), f"{NOW - hour * timedelta(hours=1):%Y-%m-%d-%H:%M}")
-            updates.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
+            update_changes.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
     _, many = shown(graph(3))
     assert many == few
 
@@ -72,7 +72,7 @@ def test_newest_periods_of_fifty_datasets_take_the_statements_of_five_and_end_no
     _, few = shown(graph(5), None)
     with open_ledger(settings().ledger).change() as connection:
         at = Partition(Feed.parse("t/d006/v1.0"), "2026-01-03-05:00")
-        updates.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
+        update_changes.insert(connection, at, "20260121.000000", updates.REBUILT, updates.PUBLISHED, NOW)
     found, many = shown(graph(50), None)
     assert many == few < 30
     keys = {str(row.node.feed): [each.partition.key for each in row.shown] for row in found.rows}

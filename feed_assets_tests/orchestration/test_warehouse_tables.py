@@ -16,7 +16,8 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.warehouse_tables import declared_tables
 from feed_assets.settings import settings
 from feed_assets.warehouse import loader
-from feed_assets.warehouse.engines import Engine, engine_of
+from feed_assets.warehouse.engines import Engine
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.orchestration.harness_queries import check_results, status
 from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.kafka_topics import MORE

@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets import ByEvents, event_table, feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import inbox, updates
+from feed_assets.ledger import inbox, update_changes, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.pruning import is_ours
 from feed_assets.runs.services import utc_now
@@ -116,6 +116,6 @@ def test_what_is_due_now_is_not_put_off_by_a_window_that_is_not_over_and_that_ha
 def test_a_feed_of_a_rebuilt_ledger_is_ours():
     partition, ledger = Partition(Feed.parse(SUMS), ""), open_ledger(settings().ledger)
     with ledger.change() as connection:
-        updates.insert(connection, partition, "20200101.000000", updates.REBUILT, updates.PUBLISHED, utc_now())
+        update_changes.insert(connection, partition, "20200101.000000", updates.REBUILT, updates.PUBLISHED, utc_now())
     with ledger.read() as connection:
         assert is_ours(connection, partition.feed)

@@ -9,7 +9,7 @@ from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate
-from feed_assets.ledger import updates
+from feed_assets.ledger import update_changes, updates
 from feed_assets.runs import bit_rot
 from feed_assets.runs.bit_rot import PAUSE, UPDATES, look_in_turn
 from feed_assets.runs.services import Services
@@ -67,7 +67,7 @@ def test_what_is_damaged_stays_so_until_it_is_well_or_no_reader_gets_it(services
     assert "is damaged" in known[f"{SHOWN}|a/{rotten.id}"]
     invalidate(services.board, rotten.partition, rotten.id)
     with services.ledger.change() as connection:
-        updates.change(connection, rotten.partition, rotten.id, updates.INVALIDATED, MADE)
+        update_changes.change(connection, rotten.partition, rotten.id, updates.INVALIDATED, MADE)
     assert look(services, 3, known).damaged == {}
 
 

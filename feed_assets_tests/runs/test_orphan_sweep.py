@@ -11,7 +11,7 @@ from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import claims, runs, updates
+from feed_assets.ledger import claims, runs, update_changes, updates
 from feed_assets.runs.orphan_sweep import sweep, sweep_unclaimed
 from feed_assets.runs.services import Services
 from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, REJECTS, Lake
@@ -56,7 +56,7 @@ def attempt(lake: Lake, state: str, *, parts: int = 2, manifest: bytes | None = 
     put(lake, output, update_id, parts, manifest)
     if state != runs.RUNNING:
         with ledger.change() as connection:
-            updates.change(connection, output, update_id, state, NOW, reason=f"why {state}")
+            update_changes.change(connection, output, update_id, state, NOW, reason=f"why {state}")
             runs.end(connection, run.id, state, NOW, f"why {state}")
     return update_id
 

@@ -11,7 +11,7 @@ from feed_assets.core.pins import Pin
 from feed_assets.core.retention import Retention
 from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import CLAIMS, invalidate
-from feed_assets.ledger import claims, log, pruning, runs, updates
+from feed_assets.ledger import claims, log, pruning, runs, update_changes, updates
 from feed_assets.runs.orphan_sweep import sweep
 from feed_assets.runs.prune import prune, prune_feed
 from feed_assets.runs.revalidate import revalidate
@@ -148,7 +148,9 @@ def test_what_was_refused_goes_with_its_time_and_stays_refused_in_the_ledger(ser
     runs.start(services.ledger, new_run("r1", MEN))
     claim(services.ledger, "r1", (MEN, "20191125.070000"))
     with services.ledger.change() as connection:
-        updates.change(connection, MEN, "20191125.070000", updates.REFUSED, utc_now(), reason="not_empty: found 0")
+        update_changes.change(
+            connection, MEN, "20191125.070000", updates.REFUSED, utc_now(), reason="not_empty: found 0"
+        )
         runs.end(connection, "r1", updates.REFUSED, utc_now(), "not_empty: found 0")
     write(services.board, "20191125.070000", None)
     prune(services, MEN, LAST, apply=True)
@@ -162,7 +164,7 @@ def refused(services, update_id, parts=2):
     services.board.put(f"{CLAIMS}/{MEN.path}/{update_id}", b"r1")
     claim(services.ledger, "r1", (MEN, update_id))
     with services.ledger.change() as connection:
-        updates.change(connection, MEN, update_id, updates.REFUSED, utc_now(), reason="not_empty: found 0")
+        update_changes.change(connection, MEN, update_id, updates.REFUSED, utc_now(), reason="not_empty: found 0")
         runs.end(connection, "r1", updates.REFUSED, utc_now(), "not_empty: found 0")
     for number in range(parts):
         services.board.put(f"{MEN.path}/{update_id}/part-{number}", b"rows")
@@ -265,14 +267,14 @@ def test_an_altered_update_stays_invalid(services):
 def test_only_what_was_published_can_be_valid_again(services, state, update_id, message):
     if state:
         with services.ledger.change() as connection:
-            updates.change(connection, MEN, update_id, state, utc_now(), reason="because")
+            update_changes.change(connection, MEN, update_id, state, utc_now(), reason="because")
     with pytest.raises(NotRevalidated, match=message):
         revalidate(services, MEN, update_id)
 
 
 def test_what_was_recorded_without_its_files_cannot_be_compared(services):
     with services.ledger.change() as connection:
-        updates.change(connection, MEN, NEW, updates.PUBLISHED, utc_now(), listing=None)
+        update_changes.change(connection, MEN, NEW, updates.PUBLISHED, utc_now(), listing=None)
     with pytest.raises(NotRevalidated, match="without a list of its files"):
         revalidate(services, MEN, NEW)
 

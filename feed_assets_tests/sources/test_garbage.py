@@ -13,10 +13,10 @@ from feed_assets.core.errors import InvalidEvent, InvalidNotification
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import Feed
 from feed_assets.core.s3_events import parse_objects, partition_of
-from feed_assets.kafka import avro, dialect, signals
+from feed_assets.kafka import avro, dialect, signal_message
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.topic_reader import Placed
 from feed_assets.ledger import event_store
 from feed_assets.ledger.event_rejects import reject
@@ -28,7 +28,7 @@ from feed_assets_tests.support.each_case import each_case
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 PATH = f"s3://lake/chunks/{key_of('t', 0, 5, is_packed=True)}"
 GOOD = Signal("t", 0, 5, 14, 9, 1, dialect.NAME, PATH, 100, "a" * 64, 7, {"2026-01-31T15:59Z": 10}, "id")
-SCHEMA = avro.parsed(json.dumps(signals.SCHEMA), {})
+SCHEMA = avro.parsed(json.dumps(signal_message.SCHEMA), {})
 
 
 def read(*values):

@@ -23,7 +23,7 @@ from feed_assets.kafka.chunk_files import FOLDER
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.offset_range import Chunking
 from feed_assets.kafka.registry_schemas import Schemas
-from feed_assets.kafka.signals import SCHEMA, Signal
+from feed_assets.kafka.signal_message import SCHEMA, Signal
 from feed_assets_tests.support.connector_thread import Connector
 from feed_assets_tests.support.kafka_servers import Broker, Registry
 from feed_assets_tests.support.servers import wait_until

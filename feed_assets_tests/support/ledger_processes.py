@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import Report
-from feed_assets.ledger import updates
+from feed_assets.ledger import update_changes, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import count_reports
 from feed_assets_tests.support import feed_processes
@@ -27,7 +27,7 @@ def change_many(url: str, writer: int, count: int, barrier) -> None:
     for number in range(count):
         with ledger.change() as connection:
             partition = Partition(FEED, f"writer-{writer}/{number}")
-            updates.insert(connection, partition, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+            update_changes.insert(connection, partition, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
 
 
 def report_many(url: str, writer: int, count: int, batch: int, barrier) -> None:

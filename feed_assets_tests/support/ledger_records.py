@@ -12,7 +12,7 @@ from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.pins import Pin
 from feed_assets.core.propagation import Consumer, Due
-from feed_assets.ledger import claims, inbox, log, quality, runs, updates
+from feed_assets.ledger import claims, inbox, log, quality, runs, update_changes, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.log import Change
@@ -41,7 +41,7 @@ def sync(
     """Synchronize a partition with a reading of now."""
     with ledger.read() as connection:
         as_of = log.last(connection)
-    return updates.sync(ledger, partition, valid, reasons or {}, NOW, as_of, is_batch=is_batch)
+    return update_changes.sync(ledger, partition, valid, reasons or {}, NOW, as_of, is_batch=is_batch)
 
 
 def new_run(run_id: str, output: Partition = EFFECT, started: datetime = NOW) -> runs.Run:
@@ -95,7 +95,7 @@ def publish(ledger: Ledger, run_id: str, partition: Partition, update_id: str, v
     """Record that a claimed update was written and published."""
     with ledger.change() as connection:
         claims.stage(connection, seen(partition, update_id), version, records=3)
-        updates.change(connection, partition, update_id, updates.PUBLISHED, NOW)
+        update_changes.change(connection, partition, update_id, updates.PUBLISHED, NOW)
 
 
 def row(ledger: Ledger, partition: Partition, update_id: str) -> updates.UpdateRow:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds.write import publish
-from feed_assets.ledger import updates
+from feed_assets.ledger import update_changes, updates
 from feed_assets.reading.row_digest import RowDigest
 from feed_assets.runs.services import Services
 from feed_assets_tests.support import damaged_parquet as damaged
@@ -31,7 +31,7 @@ def publish_own(
     update = publish(services.board, partition, {"part-0.parquet": data or damaged.parquet(table)}, now)
     values = {"version": version or digest.version, "columns": json.dumps(columns), "records": table.num_rows}
     with services.ledger.change() as connection:
-        updates.insert(
+        update_changes.insert(
             connection, partition, update.id, updates.RUN, updates.PUBLISHED, now, **values, **updates.files_of(update)
         )
     return update

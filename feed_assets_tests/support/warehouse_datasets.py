@@ -14,7 +14,7 @@ from feed_assets.core.sql_text import quoted
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import log, updates
+from feed_assets.ledger import log, update_changes
 from feed_assets.ledger.database import Ledger
 from feed_assets.warehouse import dataset_state, loader
 from feed_assets.warehouse.dataset import DatasetUpdates
@@ -69,7 +69,7 @@ class Dataset:
         with self.ledger.read() as connection:
             as_of = log.last(connection)
         valid = read.latest(self.board, partition).update
-        updates.sync(self.ledger, partition, valid, {}, self.now, as_of)
+        update_changes.sync(self.ledger, partition, valid, {}, self.now, as_of)
         return valid
 
     def newest(self) -> dict[str, str]:

@@ -11,8 +11,8 @@ from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger
 from feed_assets.warehouse import load_state
-from feed_assets.warehouse.engines import Engine, engine_of
-from feed_assets.warehouse.target import Target
+from feed_assets.warehouse.engines import Engine
+from feed_assets.warehouse.target import Target, engine_of
 from feed_assets_tests.support.warehouse_datasets import Dataset, target_of
 from feed_assets_tests.warehouse import standin
 from feed_assets_tests.warehouse.standin import ROLE, StandIn

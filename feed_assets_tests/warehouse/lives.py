@@ -14,11 +14,10 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import load_state, loader, statements
 from feed_assets.warehouse.dataset import DatasetUpdates
-from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import LoadContext, load
 from feed_assets.warehouse.load_groups import Signalled, runs
 from feed_assets.warehouse.shapes import Shape
-from feed_assets.warehouse.target import Target
+from feed_assets.warehouse.target import Target, engine_of
 
 HOLDER = "the test"
 

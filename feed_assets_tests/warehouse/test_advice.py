@@ -15,7 +15,7 @@ from feed_assets.core.errors import FeedAssetsError, InvalidSetting, LoadFailed,
 from feed_assets.kafka import clients
 from feed_assets.settings import Settings
 from feed_assets.warehouse import duck, postgresql
-from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.target import engine_of
 
 
 def refusal(url: str, statement: str = "SELECT 1") -> str:
@@ -89,7 +89,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path):
 
 
 def test_a_missing_extra_names_the_warehouse(monkeypatch):
-    monkeypatch.setattr("feed_assets.warehouse.engines.find_spec", lambda _: None)
+    monkeypatch.setattr("feed_assets.warehouse.target.find_spec", lambda _: None)
     with pytest.raises(FeedAssetsError, match="the warehouse main needs more packages"):
         engine_of("postgresql://h/d", "", "main")
 

@@ -14,7 +14,7 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.settings import Settings, settings
 from feed_assets.warehouse import load_state
-from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.kafka_topics import QUICK, World
 from feed_assets_tests.support.servers import ROOT
 from feed_assets_tests.warehouse.loader_thread import value_of_other_type

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from feed_assets.core.events import COLUMNS
 from feed_assets.sources import warehouse_events
-from feed_assets.sources.declared import COLUMNS
 from feed_assets.sources.warehouse_events import TableLoads
 from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.load_state import Position, TopicState

@@ -9,8 +9,8 @@ import pytest
 from feed_assets.core.errors import FeedAssetsError, LoadFailed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import dataset_state, load_state, loader, reset
-from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.table import Loading
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.warehouse_topics import check, loading_of, rows

@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import WarehouseTaken, WarehouseUnavailable
 from feed_assets.warehouse import lease, load_files, load_state
 from feed_assets.warehouse import load as loads
-from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.stream import ID, TEXT
 

@@ -19,9 +19,9 @@ from feed_assets.core.errors import (
 )
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.duck import opened_at
-from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import load
 from feed_assets.warehouse.load_groups import runs
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 

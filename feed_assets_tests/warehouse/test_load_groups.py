@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse.load_groups import Buffer, Signalled, runs
 
 

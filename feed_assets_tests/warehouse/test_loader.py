@@ -18,8 +18,8 @@ from feed_assets.core.errors import (
 from feed_assets.core.topics import signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_state, loader
-from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.table import Loading, TopicTable
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.kafka_topics import MORE, World
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts, rows

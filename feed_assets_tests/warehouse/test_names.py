@@ -9,14 +9,13 @@ import pytest
 from feed_assets.core.errors import InvalidShape
 from feed_assets.kafka import dialect
 from feed_assets.kafka.messages import OFFSET, OPERATION
-from feed_assets.kafka.signal_checks import chunk_key
-from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.signal_message import Signal, chunk_key
 from feed_assets.warehouse import load_state
-from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import change, load
 from feed_assets.warehouse.load_groups import LoadGroup, Signalled
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import TEXT, Column, Shape
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.each_case import each_case
 
 NAMES = [

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from feed_assets.warehouse import load_state, loader
-from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.kafka_servers import kafka_at
 from feed_assets_tests.support.kafka_topics import MORE, World
 from feed_assets_tests.support.port_relay import relay

@@ -14,10 +14,10 @@ import pytest
 import redshift_connector
 
 from feed_assets.core.errors import InvalidSetting, LoadFailed, WarehouseUnavailable
-from feed_assets.warehouse import engines, load_state, redshift
-from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse import load_state, redshift, target
 from feed_assets.warehouse.redshift import Redshift, driver, translated
 from feed_assets.warehouse.table import Loading
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.servers import wait_until
@@ -144,7 +144,7 @@ def test_a_cluster_that_is_away_is_said_without_the_password():
 
 
 def test_without_the_driver_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "redshift_connector" else 1)
+    monkeypatch.setattr(target, "find_spec", lambda name: None if name == "redshift_connector" else 1)
     with pytest.raises(InvalidSetting, match=r"pip install 'feed-assets\[redshift\]'"):
         engine_of("redshift://h/d", ROLE)
 

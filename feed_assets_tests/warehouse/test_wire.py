@@ -10,8 +10,8 @@ import pytest
 from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import load_state
-from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load_groups import LoadGroup, Signalled
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.warehouse.lives import committed

@@ -11,12 +11,13 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 from feed_assets.kafka.chunk_files import FOLDER
 from feed_assets.kafka.messages import OFFSET, OPERATION
-from feed_assets.kafka.signals import Signal
-from feed_assets.warehouse.engines import Engine, engine_of
+from feed_assets.kafka.signal_message import Signal
+from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load import LoadContext, load
 from feed_assets.warehouse.load_groups import LoadGroup, Signalled
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import Column, Kind, Shape
+from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.servers import peak_mb
 
 HOLDER = "the test"

@@ -26,6 +26,8 @@ from feed_assets.ledger.log import Change
 from feed_assets.ledger.tainted import BuildDeclarations
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.output_needs import need_of
+from feed_assets.orchestration.decide.pipeline_tables import consumer_of
 from feed_assets.orchestration.decide.repartitioned import look_at_repartitioned
 from feed_assets.orchestration.declare.by_events import TOLD, Pipelines
 from feed_assets.orchestration.declare.declarations import Dataset
@@ -64,7 +66,7 @@ def verdicts(
     graph: Graph, connection: sa.Connection, outputs: Sequence[Partition], now: datetime
 ) -> tuple[Verdict, ...]:
     """Return what to do about these outputs, and why: the same answer for sensor, condition and `explain`."""
-    return decide_needs(connection, [graph.need(output) for output in outputs], now)
+    return decide_needs(connection, [need_of(graph, output) for output in outputs], now)
 
 
 def due_of(
@@ -80,8 +82,8 @@ def due_of(
     needs: list[Need] = []
     for node in nodes:
         with failing_alone(problems, str(node.feed)):
-            outputs = waiting.get(node.feed, ()) if graph.consumer(node) else ()
-            needs += [graph.need(each) for each in outputs if _is_there(node, each, now)]
+            outputs = waiting.get(node.feed, ()) if consumer_of(graph, node) else ()
+            needs += [need_of(graph, each) for each in outputs if _is_there(node, each, now)]
     return {each.output: each.due for each in decide_needs(connection, needs, now) if each.due}
 
 
@@ -142,7 +144,7 @@ def _current_pipelines(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -
     pipelines: dict[Feed, Pipelines] = {}
     for node in [node for node in external if node.feed in waiting]:
         with suppress(FeedAssetsError):  # It is reported where something is decided.
-            pipelines |= {node.feed: consumer.pipelines} if (consumer := graph.consumer(node)) else {}
+            pipelines |= {node.feed: consumer.pipelines} if (consumer := consumer_of(graph, node)) else {}
     return pipelines
 
 
@@ -260,7 +262,7 @@ def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
         return None
     problems, decision = dict[str, str](), f"the decision about {output}"
     with failing_alone(problems, decision):  # A mapping may be user code, and a lineage table out of reach.
-        return graph.need(output)
+        return need_of(graph, output)
     return problems[decision]
 
 

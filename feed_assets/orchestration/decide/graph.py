@@ -11,13 +11,11 @@ import dagster as dg
 
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition, newer_versions
-from feed_assets.core.needs import Need
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.orchestration.decide.counters import counters_of as who_counts
 from feed_assets.orchestration.decide.nodes import Node, nodes_of
-from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.overlapping_windows import (
     addresses_of,
     existing,
@@ -28,7 +26,6 @@ from feed_assets.orchestration.decide.overlapping_windows import (
     spans_of,
     window_of,
 )
-from feed_assets.orchestration.decide.pipeline_tables import consumer_of
 from feed_assets.orchestration.declare import dagster_mappings, mappings
 from feed_assets.orchestration.declare.declarations import (
     WATCHED,
@@ -59,7 +56,8 @@ class Graph:
         self._nodes = nodes_of(assets)
         self.by_feed = self._nodes.by_feed
         self.by_key = self._nodes.by_key
-        self._consumers: dict[Feed, Consumer | FeedAssetsError | None] = {}
+        self.consumers: dict[Feed, Consumer | FeedAssetsError | None] = {}
+        """What `pipeline_tables.consumer_of` has found."""
 
     def node(self, feed: Feed) -> Node:
         """Return the node of a feed. Raise InvalidName if no asset has it."""
@@ -287,10 +285,6 @@ class Graph:
         absent = [Partition(parent.feed, to_path(parent.partitions_def, each)) for each in unborn]
         return sorted(needed), absent
 
-    def need(self, output: Partition) -> Need:
-        """Return everything that an output needs, for `decide`."""
-        return need_of(self, output)
-
     def counters_of(self, parent: Node, node: Node, needed: Collection[Partition]) -> tuple[Partition, ...]:
         """Return the outputs whose runs count these partitions of a foreign feed; () if the runs of this dataset do."""
         for counter in self._counters.get(parent.feed, ()):
@@ -305,21 +299,6 @@ class Graph:
         """Return the datasets that may count the records of each foreign feed with counts."""
         counted = {node.feed for node in self.foreign() if node.counted_by}
         return who_counts(counted, self.datasets(), self._nodes.parents) if counted else {}
-
-    def consumer(self, node: Node) -> Consumer | None:
-        """Return a dataset as a consumer of events, or None if it is not built by them. Each graph finds it once.
-
-        Raise the error of the first attempt again: an unreachable lineage table is tried once, not for each partition.
-        """
-        if node.feed not in self._consumers:
-            try:
-                self._consumers[node.feed] = consumer_of(self, node)
-            except FeedAssetsError as error:
-                self._consumers[node.feed] = error
-        consumer = self._consumers[node.feed]
-        if isinstance(consumer, FeedAssetsError):
-            raise consumer
-        return consumer
 
     def is_one_to_one(self, parent: Node, child: Node) -> bool:
         """Return whether an output reads the partition of the same key, and nothing else, of an input."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
@@ -10,19 +9,18 @@ from feed_assets.core.inputs import AbsentInput, Beyond, Input, TableInput, Wind
 from feed_assets.core.lateness import Late, Periods
 from feed_assets.core.needs import Need
 from feed_assets.core.waits import Waits, waits_of
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.overlapping_windows import mapping_between, spans_of
+from feed_assets.orchestration.decide.pipeline_tables import consumer_of
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import extent_of, keys_beside_time, times_of
 from feed_assets.orchestration.declare.time_windows import ends_from
 from feed_assets.runs.recipe import made_with
 from feed_assets.settings import settings
 
-if TYPE_CHECKING:
-    from feed_assets.orchestration.decide.graph import Graph
 
-
-def need_of(graph: "Graph", output: Partition) -> Need:
+def need_of(graph: Graph, output: Partition) -> Need:
     """Return everything that an output needs. Raise InvalidDefinition if it cannot be what its dataset waits for."""
     node = graph.node(output.feed)
     declared = node.declaration
@@ -34,7 +32,7 @@ def need_of(graph: "Graph", output: Partition) -> Need:
     late_of = {Feed.parse(feed): late for feed, late in declared.late_of.items()}
     periods = _periods(node, output, [declared.late, *late_of.values()])
     options = recipe_digest, waits, declared.reprocess, late_of, periods, declared.adds or declared.appendable
-    need = Need(output, inputs, declared.late, graph.consumer(node), *options)
+    need = Need(output, inputs, declared.late, consumer_of(graph, node), *options)
     waits.refuse(output, len(need.needed))
     return need
 
@@ -67,7 +65,7 @@ def deadline_said(node: Node, output: Partition, now: datetime, *, only_missed: 
     return f"it was to be {by}, which is missed" if deadline <= now else f"it is to be {by}"
 
 
-def _inputs(graph: "Graph", parent: Node, node: Node, declared: Dataset, output: Partition) -> Iterator[Input]:
+def _inputs(graph: Graph, parent: Node, node: Node, declared: Dataset, output: Partition) -> Iterator[Input]:
     """Yield the partitions of one input that an output needs, and their windows."""
     needed, absent = graph.upstream(parent, node, node.key_of(output))
     yield from _partitions(graph, parent, declared, output, needed)
@@ -79,7 +77,7 @@ def _inputs(graph: "Graph", parent: Node, node: Node, declared: Dataset, output:
 
 
 def _partitions(
-    graph: "Graph", parent: Node, declared: Dataset, output: Partition, needed: Sequence[Partition]
+    graph: Graph, parent: Node, declared: Dataset, output: Partition, needed: Sequence[Partition]
 ) -> Iterator[Input]:
     feed, kind, own = parent.feed, parent.kind_of_input, Partition(parent.feed, output.key)
     can_be_required = kind is not TableInput and feed not in declared.optional_of
@@ -94,7 +92,7 @@ def _partitions(
 
 
 def _windows(
-    graph: "Graph", parent: Node, node: Node, declared: Dataset, output: Partition, needed: Sequence[Partition]
+    graph: Graph, parent: Node, node: Node, declared: Dataset, output: Partition, needed: Sequence[Partition]
 ) -> Iterator[Input]:
     is_required, wait = parent.feed not in declared.optional_of, declared.wait
     spans = spans_of(parent, node, output, needed)
@@ -112,7 +110,7 @@ def _windows(
         )
 
 
-def _beyond(graph: "Graph", parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
+def _beyond(graph: Graph, parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
     """Return the time that data of an input must reach, which is the end of the output's, if that is waited for."""
     extent, tracked = extent_of(graph.node(output.feed).partitions_def, output.key), parent.tracked
     if parent.feed not in declared.beyond_of or extent.end is None:

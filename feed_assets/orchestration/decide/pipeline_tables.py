@@ -1,27 +1,38 @@
 """The tables that each pipeline writes: as declared, from a lineage table, or from the asset graph."""
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
+from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed
 from feed_assets.core.pipelines import PipelineTable
 from feed_assets.core.propagation import Consumer
 from feed_assets.feeds.opened import open_board
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.by_events import LineageFile, LineageTable, Pipelines
 from feed_assets.orchestration.declare.declarations import EventTable, Foreign, StateTable
 from feed_assets.settings import expand, settings
 from feed_assets.sources.lineage_table import Lineage, read_lineage, read_lineage_file
 
-if TYPE_CHECKING:
-    from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.nodes import Node
 
+def consumer_of(graph: Graph, node: Node) -> Consumer | None:
+    """Return a dataset as a consumer of events, or None if it is not built by them. Each graph finds it once.
 
-def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
-    """Return a dataset as a consumer of events, or None if it is not built by them.
-
-    Raise SourceUnavailable or Blackboard* if its lineage table or file cannot be read.
+    Raise SourceUnavailable or Blackboard* if its lineage table or file cannot be read: it is tried once, and the error
+    raised for each partition.
     """
+    if node.feed not in graph.consumers:
+        try:
+            graph.consumers[node.feed] = _consumer(graph, node)
+        except FeedAssetsError as error:
+            graph.consumers[node.feed] = error
+    consumer = graph.consumers[node.feed]
+    if isinstance(consumer, FeedAssetsError):
+        raise consumer
+    return consumer
+
+
+def _consumer(graph: Graph, node: Node) -> Consumer | None:
     by_events = node.by_events
     if by_events is None:
         return None
@@ -31,7 +42,7 @@ def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
     return by_events.consumer(node.feed, frozenset(parent.feed for parent in graph.parents(node)), pipelines)
 
 
-def published(graph: "Graph", retired: Collection[Feed] = ()) -> frozenset[PipelineTable]:
+def published(graph: Graph, retired: Collection[Feed] = ()) -> frozenset[PipelineTable]:
     """Return the tables of all pipelines of a code location, under the names that our published events carry.
 
     Event tables are left out, as others publish their events, and so are retired datasets.
@@ -55,12 +66,12 @@ def _read(lineage: LineageTable | LineageFile) -> Lineage:
     return read_lineage(expand(lineage.url), lineage.table, lineage.pipeline, lineage.table_name, lineage.schema)
 
 
-def _declared_pipelines(graph: "Graph", lineage: Lineage) -> Pipelines:
+def _declared_pipelines(graph: Graph, lineage: Lineage) -> Pipelines:
     by_name = graph.by_table_name() | {str(feed): feed for feed in graph.by_feed}
     return {name: frozenset(by_name[table] for table in tables if table in by_name) for name, tables in lineage.items()}
 
 
-def _by_origin(graph: "Graph", nodes: Iterable["Node"]) -> Pipelines:
+def _by_origin(graph: Graph, nodes: Iterable[Node]) -> Pipelines:
     """Return tables by the origin of their correlation ids: those of one origin carry the same."""
     origin_by_feed, tables_by_origin = dict[Feed, str](), dict[str, frozenset[Feed]]()
     for node in nodes:
@@ -69,14 +80,14 @@ def _by_origin(graph: "Graph", nodes: Iterable["Node"]) -> Pipelines:
     return tables_by_origin
 
 
-def _origin(graph: "Graph", node: "Node", origin_by_feed: dict[Feed, str]) -> str:
+def _origin(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
     """Return the origin of a table's correlation ids; `origin_by_feed` keeps those that were found already."""
     if node.feed not in origin_by_feed:
         origin_by_feed[node.feed] = _origin_of_inputs(graph, node, origin_by_feed)
     return origin_by_feed[node.feed]
 
 
-def _origin_of_inputs(graph: "Graph", node: "Node", origin_by_feed: dict[Feed, str]) -> str:
+def _origin_of_inputs(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
     """Return the origin: that of the input if there is one, combined from several, new for many partitions of one."""
     if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)

@@ -18,6 +18,7 @@ from feed_assets.ledger import runs
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.request_budget import claimed, in_turn, is_history, of_a_tick, place
 from feed_assets.orchestration.decide.run_blocks import RANGE_START, joint, named_by
 from feed_assets.orchestration.decide.run_config import run_config_of
@@ -142,7 +143,7 @@ def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str
         due = verdict.due or Due()
         plan = choose(node.by_events.plans, due.slices, reloads=verdict.reloads)
         tags |= {**_tags_of(due), "feed_assets/plan": plan.kind, **plan.tags}
-        config = run_config_of(node, graph.need(verdict.output), verdict, plan)
+        config = run_config_of(node, need_of(graph, verdict.output), verdict, plan)
     return dg.RunRequest(
         run_key=key,
         partition_key=node.key_of(verdict.output),

@@ -17,7 +17,7 @@ from feed_assets.ledger.status_facts import ShownPartition, Stale
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.output_needs import deadline_said
+from feed_assets.orchestration.decide.output_needs import deadline_said, need_of
 from feed_assets.orchestration.decide.overlapping_windows import own_grain, own_window
 from feed_assets.orchestration.decide.periods import (
     PERIODS,
@@ -215,7 +215,7 @@ def _decided(
     needs: list[Need] = []
     for each in missing[:DECISIONS]:
         with suppress(Exception):
-            needs.append(graph.need(each.partition))
+            needs.append(need_of(graph, each.partition))
     decided: dict[Partition, Shown] = {}
     for verdict in decide_needs(connection, needs, now):
         each, facts = (

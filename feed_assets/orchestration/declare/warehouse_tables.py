@@ -11,6 +11,7 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.examples import Example
 from feed_assets.core.typed import typed
+from feed_assets.core.warehouses import table_of
 from feed_assets.orchestration.declare.cadences import check_cadence, freshness_of
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -22,7 +23,7 @@ from feed_assets.orchestration.declare.declarations import (
     metadata_of,
 )
 from feed_assets.orchestration.declare.input_specs import Input, asset_key, declared_feed, group_of
-from feed_assets.sources.declared import EventSource, LoadedTables, table_of
+from feed_assets.sources.declared import EventSource, LoadedTables
 
 
 @typed

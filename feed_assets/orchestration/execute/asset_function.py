@@ -20,6 +20,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.overlapping_windows import windows_within
 from feed_assets.orchestration.decide.requests import WHY
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
@@ -147,7 +148,7 @@ class _Body:
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             output = self.node.partition(key)
             extent = extent_of(self.node.partitions_def, output.key)
-            need = self.graph.need(replace(output, start=extent.start, end=extent.end))
+            need = need_of(self.graph, replace(output, start=extent.start, end=extent.end))
             windows = windows_within(self.node, output)
         absent = [str(each.partition) for each in need.inputs if isinstance(each, AbsentInput)]
         if absent and need.waits.after is None:

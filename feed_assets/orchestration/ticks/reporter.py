@@ -24,7 +24,7 @@ import dagster as dg
 import sqlalchemy as sa
 
 from feed_assets.core.batch_names import set_version
-from feed_assets.core.events import Recorded, in_words
+from feed_assets.core.events import COLUMNS, Recorded, in_words
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
 from feed_assets.ledger import event_store, log, runs, updates
@@ -53,7 +53,6 @@ from feed_assets.orchestration.ticks.window_reports import (
     partition_of,
     unsaid,
 )
-from feed_assets.sources.declared import COLUMNS
 
 REPORTED = "feed_assets/reported"
 """Cursor of an instance for a sensor's position, whichever program drives it; the name goes on with the sensor's."""

@@ -1,0 +1,149 @@
+"""One signal as Avro, and its checks: anybody who may write to its topic could have written it."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+
+from feed_assets.core.chunks import key_of
+from feed_assets.core.errors import InvalidEvent
+from feed_assets.kafka import avro
+from feed_assets.kafka.chunk_files import FOLDER
+
+SCHEMA = {
+    "type": "record",
+    "name": "Signal",
+    "namespace": "feed_assets",
+    "doc": "A chunk is there: these offsets of a topic partition are in this file. It will never change.",
+    "fields": [
+        {"name": "topic", "type": "string", "doc": "the upstream topic"},
+        {"name": "partition", "type": "int"},
+        {"name": "first_offset", "type": "long", "doc": "the offset behind the last one of the signal before"},
+        {"name": "last_offset", "type": "long", "doc": "which counts"},
+        {"name": "records", "type": "long", "doc": "lines of the file, without that of the names"},
+        {"name": "dead_letters", "type": "long", "doc": "messages between these offsets that are no records"},
+        {"name": "dialect", "type": "string", "doc": "of CSV"},
+        {"name": "path", "type": ["null", "string"], "doc": "URL of the file; null where there are no records"},
+        {"name": "size", "type": "long", "doc": "bytes of the file as it lies there"},
+        {"name": "sha256", "type": ["null", "string"], "doc": "of the file as it lies there, hexadecimal"},
+        {"name": "schema_id", "type": ["null", "int"], "doc": "of the values; null where all records are tombstones"},
+        {
+            "name": "minutes",
+            "type": {"type": "map", "values": "long"},
+            "doc": "messages by the minute of their timestamps, such as 2026-01-31T15:59Z; dead letters, too",
+        },
+        {"name": "topic_id", "type": "string", "doc": "of the broker; a topic that is made anew has another one"},
+    ],
+}
+_PARSED = avro.parsed(json.dumps(SCHEMA), {})
+_LAST_OFFSET = 2**63 - 2
+"""The offset behind it is a version, too."""
+
+_MINUTE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Signal:
+    """The content of a signal; the fields of SCHEMA."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    dead_letters: int
+    dialect: str
+    path: str | None
+    size: int
+    sha256: str | None
+    schema_id: int | None
+    minutes: Mapping[str, int] = field(default_factory=dict[str, int])
+    topic_id: str = ""
+
+    @property
+    def next_offset(self) -> int:
+        """Return the offset at which the next chunk begins."""
+        return self.last_offset + 1
+
+    @classmethod
+    def of(cls, value: bytes) -> "Signal":
+        """Return the signal that is a message's value. Raise InvalidEvent if no connector can have written it."""
+        try:
+            fields, remaining = avro.decoded(value, _PARSED)
+            signal = cls(**fields)
+        except Exception as error:  # Whatever the library raises for the bytes.
+            raise InvalidEvent(f"{value[:60]!r} is no signal ({type(error).__name__}: {str(error)[:200]}).") from error
+        if remaining:
+            raise InvalidEvent(f"{value[:60]!r} is a signal with {remaining} bytes behind it: expected none.")
+        check(signal)
+        return signal
+
+    def encoded(self, schema_id: int) -> bytes:
+        """Return the signal as a message's value."""
+        return avro.encoded(asdict(self), _PARSED, schema_id)
+
+
+def minute_of(minutes: int) -> str:
+    """Return a minute since 1970 as signals have it."""
+    return f"{datetime.fromtimestamp(60 * minutes, UTC):%Y-%m-%dT%H:%MZ}"
+
+
+def check(signal: Signal) -> None:
+    """Raise InvalidEvent for a signal that no connector writes, with the field, and what was expected."""
+    _check_offsets(signal)
+    _check_file(signal)
+    for minute in signal.minutes:
+        _check_minute(minute)
+
+
+def check_place(signal: Signal, topic: str, partition: int) -> None:
+    """Raise InvalidEvent for a signal of another topic partition than the one whose signals it is among."""
+    if (signal.topic, signal.partition) != (topic, partition):
+        raise InvalidEvent(f"it tells of {signal.topic}/{signal.partition}: expected {topic}/{partition}.")
+
+
+def _check_offsets(signal: Signal) -> None:
+    first, last = signal.first_offset, signal.last_offset
+    if not 0 <= first <= last <= _LAST_OFFSET:
+        raise InvalidEvent(f"its offsets are {first} to {last}: expected a first one from 0 on, and one not before it.")
+    room, minutes = last - first + 1, signal.minutes.values()
+    if min(signal.records, signal.dead_letters, *minutes) < 0:
+        raise InvalidEvent("it has a count below 0 in records, dead_letters or minutes: expected none.")
+    for name, count in {
+        "records and dead_letters": signal.records + signal.dead_letters,
+        "minutes": sum(minutes),
+    }.items():
+        if count > room:
+            raise InvalidEvent(f"{name} count {count} messages at {room} offsets: expected at most as many.")
+
+
+def _check_file(signal: Signal) -> None:
+    """Raise InvalidEvent unless the path is that of the chunk which begins at the first offset: no other is read."""
+    if signal.path is None:
+        if signal.records:
+            raise InvalidEvent(f"path: found none, expected that of a file with {signal.records} records.")
+        return
+    key, path = chunk_key(signal), signal.path
+    if not path.endswith(f"/{key}") or not path.isprintable() or ".." in path.split("/"):
+        raise InvalidEvent(f"path: found {path!r:.200}, expected one without '..' that ends with /{key}.")
+    if signal.size < 0:
+        raise InvalidEvent(f"size: found {signal.size}, expected a number of bytes.")
+    if not _DIGEST.fullmatch(signal.sha256 or ""):
+        raise InvalidEvent(f"sha256: found {signal.sha256!r:.80}, expected 64 hexadecimal digits.")
+
+
+def chunk_key(signal: Signal) -> str:
+    """Return the key of a signal's file on the blackboard: from its place and offsets, not its path but for `.gz`."""
+    is_packed = str(signal.path).endswith(".gz")
+    return f"{FOLDER}/{key_of(signal.topic, signal.partition, signal.first_offset, is_packed=is_packed)}"
+
+
+def _check_minute(minute: str) -> None:
+    try:
+        is_minute = _MINUTE.fullmatch(minute) and datetime.fromisoformat(minute)
+    except ValueError:
+        is_minute = None
+    if not is_minute:
+        raise InvalidEvent(f"minutes: found {minute!r:.60}, expected a minute in UTC, such as 2026-01-31T15:59Z.")

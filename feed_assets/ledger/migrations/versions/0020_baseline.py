@@ -1,0 +1,538 @@
+"""The tables of the ledger, and the view `partition_state` that engines and catalogs read (docs/state.md).
+
+A later migration that alters a table of the view drops the view first and creates it again. PostgreSQL keeps the grants
+of roles with CREATE OR REPLACE VIEW; SQLite has no roles.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+from feed_assets.ledger.tables import TEXT, UtcDateTime
+
+revision = "0020"
+down_revision = None
+
+_END = """
+    (SELECT reached."end" FROM "window" AS reached WHERE reached.dataset = of_window.dataset
+        AND reached.sub_partition = of_window.sub_partition AND reached.grain = of_window.grain
+        AND reached."key" = watermark.{name}) AS {name}"""
+
+_WINDOWS = f"""
+SELECT of_window.dataset AS dataset, of_window.sub_partition AS sub_partition, of_window.grain AS grain,
+    of_window."key" AS "partition", of_window.start AS start, of_window."end" AS "end",
+    of_window.state IN ('complete', 'complete_with_issue', 'backfilled') AS complete,
+    of_window.state NOT IN ('complete_with_issue', 'invalid') AND of_window.issue IS NULL
+        AND of_window.stale IS NULL AND of_window.held IS NULL AND of_window.marked IS NULL AS good,
+    substr('00000000000000000000' || of_window.changed, length(CAST(of_window.changed AS VARCHAR)) + 1) AS version,
+    {_END.format(name="contiguous")}, {_END.format(name="latest")}
+FROM "window" AS of_window LEFT JOIN watermark ON watermark.dataset = of_window.dataset
+    AND watermark.sub_partition = of_window.sub_partition AND watermark.grain = of_window.grain
+"""  # noqa: S608 (no value of anybody's)
+
+_PARTITIONS = """
+SELECT newest.feed, '', '', newest."partition", NULL, NULL, newest.version IS NOT NULL,
+    NOT EXISTS (SELECT 1 FROM quality WHERE quality.feed = newest.feed
+        AND quality."partition" = newest."partition" AND quality.state IN ('failed', 'stale', 'marked')),
+    newest.version, NULL, NULL
+FROM (SELECT feed, "partition", max(CASE WHEN state = 'published' THEN id END) AS version
+    FROM update_ GROUP BY feed, "partition") AS newest
+"""
+
+
+def upgrade() -> None:
+    """Create everything. `log_lock` may exist: on PostgreSQL it keeps two processes from being here at once."""
+    _log()
+    _updates()
+    _events()
+    _windows()
+    _services()
+    op.execute(f"CREATE VIEW partition_state AS {_WINDOWS} UNION ALL {_PARTITIONS}")
+
+
+def _log() -> None:
+    """Create the log, what follows it, and what holds a partition back."""
+    op.create_table(
+        "change",
+        sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False, comment="commit order"),
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column(
+            "kind", TEXT, nullable=False, comment="update, event, quality, window, run, closed, unchanged, …, late"
+        ),
+        sa.Column("subject", TEXT, nullable=False, comment="what changed: update id, marker, check or grain"),
+        sa.Column("before", TEXT, comment="its state before; NULL if it was not known"),
+        sa.Column("after", TEXT, comment="its state after"),
+        sa.Column("why", TEXT),
+        sa.Column("who", TEXT, comment="run, event source or person"),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.Column("detail", TEXT, comment="JSON: of late data what was weighed; NULL of other kinds"),
+        sa.PrimaryKeyConstraint("sequence"),
+    )
+    op.create_index(
+        "change_late",
+        "change",
+        ["feed", "partition", "sequence"],
+        sqlite_where=sa.text("kind = 'late'"),
+        postgresql_where=sa.text("kind = 'late'"),
+    )
+    op.create_index("change_of_partition", "change", ["feed", "partition", "sequence"])
+    op.create_table(
+        "log_lock",
+        sa.Column("n", sa.Integer(), comment="there are no rows: who appends to the log locks the table"),
+        if_not_exists=True,
+    )
+    op.create_table(
+        "subscription",
+        sa.Column("subscriber", TEXT, nullable=False, comment="consumer, or who else listens to the log"),
+        sa.Column("feed", TEXT, nullable=False, comment="whose changes; '' for those of all"),
+        sa.Column("position", sa.BigInteger(), nullable=False, comment="sequence of the last change that it has"),
+        sa.PrimaryKeyConstraint("subscriber", "feed"),
+    )
+    op.create_table(
+        "cursor",
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("value", TEXT, nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "awaited",
+        sa.Column("subscriber", TEXT, nullable=False, comment="consumer that has not got it"),
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False, comment="that changed, and cannot be mapped to outputs"),
+        sa.Column("sequence", sa.BigInteger(), nullable=False, comment="first change that has not been fanned out"),
+        sa.Column("look_at", UtcDateTime(), nullable=False),
+        sa.Column("reason", TEXT, comment="error; NULL if it is a dynamic partition that is not there"),
+        sa.PrimaryKeyConstraint("subscriber", "feed", "partition"),
+    )
+    op.create_table(
+        "due",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("changed", sa.BigInteger(), nullable=False, comment="change that put it here: a later one wins"),
+        sa.Column("since", UtcDateTime(), nullable=False),
+        sa.Column("requested", sa.Integer(), nullable=False, comment="runs requested since that change"),
+        sa.Column("look_at", UtcDateTime(), comment="when to decide again; NULL: when something changes"),
+        sa.Column("state", TEXT, comment="the last verdict, for people"),
+        sa.Column("reason", TEXT),
+        sa.Column("told", TEXT, comment="the reason that Dagster was told last"),
+        sa.Column("ends", UtcDateTime(), comment="end of its window of time; NULL: it has none"),
+        sa.Column("bytes", sa.BigInteger(), comment="what its run would read, by the last verdict"),
+        sa.PrimaryKeyConstraint("feed", "partition"),
+    )
+    op.create_index("due_next", "due", ["feed", "look_at"])
+    op.create_index(
+        "due_untold",
+        "due",
+        ["feed", "partition"],
+        sqlite_where=sa.text("told IS DISTINCT FROM reason"),
+        postgresql_where=sa.text("told IS DISTINCT FROM reason"),
+    )
+    op.create_table(
+        "pause",
+        sa.Column("feed", TEXT, nullable=False, comment="consumer"),
+        sa.Column("why", TEXT, nullable=False),
+        sa.Column("who", TEXT),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("feed"),
+    )
+    op.create_table(
+        "closure",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False, comment="that is final: no run, no late data"),
+        sa.Column("why", TEXT, nullable=False),
+        sa.Column("who", TEXT, nullable=False),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("feed", "partition"),
+    )
+    op.create_table(
+        "waiver",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("problem", TEXT, nullable=False, comment="what was waived: another problem blocks again"),
+        sa.Column("why", TEXT, nullable=False),
+        sa.Column("who", TEXT, nullable=False),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.Column(
+            "position", sa.BigInteger(), nullable=False, comment="number of the log then: what changes later ends it"
+        ),
+        sa.PrimaryKeyConstraint("feed", "partition"),
+    )
+
+
+def _updates() -> None:
+    """Create updates, what they were built from, runs, and checks."""
+    op.create_table(
+        "update_",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("id", TEXT, nullable=False),
+        sa.Column(
+            "state", TEXT, nullable=False, comment="claimed, published, refused, abandoned, invalidated or pruned"
+        ),
+        sa.Column("run", TEXT, comment="run that writes it, if one of ours does and it is known"),
+        sa.Column("version", TEXT, comment="data version: row digest of our own, files digest of foreign ones"),
+        sa.Column("size", sa.BigInteger(), comment="bytes of all files"),
+        sa.Column("files", sa.BigInteger()),
+        sa.Column("records", sa.BigInteger()),
+        sa.Column("files_digest", TEXT, comment="digest of names, sizes and etags"),
+        sa.Column("listing", TEXT, comment="the files as JSON: name, size, etag; NULL once pruned"),
+        sa.Column("first", UtcDateTime(), comment="smallest event time"),
+        sa.Column("last", UtcDateTime(), comment="largest event time"),
+        sa.Column("code_version", TEXT),
+        sa.Column("correlation", TEXT, comment="correlation id of its write event; NULL if it was lost with a ledger"),
+        sa.Column("parents", TEXT, comment="JSON: the correlation ids that went in, where there were several"),
+        sa.Column("reason", TEXT, comment="why it was refused, abandoned or invalidated"),
+        sa.Column("at", UtcDateTime(), nullable=False, comment="when the ledger first heard of it"),
+        sa.Column("changed", sa.BigInteger(), nullable=False, comment="sequence of its last change"),
+        sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run, rebuilt, intake or compacted"),
+        sa.Column("windows", TEXT, comment="JSON: its records by base window, where its feed is counted"),
+        sa.Column("without", TEXT, comment="JSON: the required inputs that it went without; NULL: none"),
+        sa.Column("audit", TEXT, comment="JSON: by check the state and reason that its run found; NULL: none ran"),
+        sa.Column(
+            "columns", TEXT, comment="JSON: names and types of its columns; NULL if a run of ours did not write it"
+        ),
+        sa.Column("modified", UtcDateTime(), comment="when the newest of its files was written, by the store's clock"),
+        sa.Column("figures", TEXT, comment="JSON: its key figures by name; NULL: it has none"),
+        sa.PrimaryKeyConstraint("feed", "partition", "id"),
+    )
+    op.create_index("update_by_state", "update_", ["feed", "partition", "state", "id"])
+    op.create_index("update_of_run", "update_", ["run", "state"])
+    op.create_table(
+        "batch",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False, comment="partition that holds it, if the feed is appendable"),
+        sa.Column("key", TEXT, nullable=False, comment="its own key, one segment longer: `partition` of its updates"),
+        sa.PrimaryKeyConstraint("feed", "partition", "key"),
+    )
+    op.create_table(
+        "consumed",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("id", TEXT, nullable=False, comment="update that was built"),
+        sa.Column("input_feed", TEXT, nullable=False),
+        sa.Column("input_partition", TEXT, nullable=False),
+        sa.Column("position", TEXT, nullable=False, comment="update of the input that was read"),
+        sa.Column("slice_from", TEXT, comment="of an event table: the marker after which it was read, up to position"),
+        sa.Column("version", TEXT, nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("files", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "is_input", sa.Boolean(), nullable=False, comment="false: written beside it, added to, or put together"
+        ),
+        sa.Column(
+            "modified", UtcDateTime(), comment="when the newest of these files was written; NULL if it is not known"
+        ),
+        sa.PrimaryKeyConstraint("feed", "partition", "id", "input_feed", "input_partition"),
+    )
+    op.create_index("consumed_by_input", "consumed", ["input_feed", "input_partition", "position"])
+    op.create_table(
+        "run",
+        sa.Column("id", TEXT, nullable=False),
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("state", TEXT, nullable=False, comment="running, published, unchanged, refused, failed, abandoned"),
+        sa.Column("pins", TEXT, comment="digest of what it read; NULL until it pinned"),
+        sa.Column("dagster_run", TEXT),
+        sa.Column("process", TEXT, nullable=False, comment="host, pid and start of the process"),
+        sa.Column("started", UtcDateTime(), nullable=False),
+        sa.Column("ended", UtcDateTime()),
+        sa.Column("reason", TEXT),
+        sa.Column("began", sa.BigInteger(), comment="last change when it started"),
+        sa.Column("finished", sa.BigInteger(), comment="last change when it ended"),
+        sa.Column(
+            "made_with", TEXT, comment="digest of the recipe and the Spark configuration; NULL before schema 0004"
+        ),
+        sa.Column("asked_by", TEXT, comment="who asked for it by hand; NULL: sensor, condition or schedule"),
+        sa.Column("cluster", TEXT, comment="Spark master or Connect server that ran it, without secrets"),
+        sa.Column("parameters", TEXT, comment="JSON: what it was asked to do beside its partition; NULL: nothing"),
+        sa.Column("why", TEXT, comment="the verdict that asked for it, in words; NULL: somebody did by hand"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("run_by_end", "run", ["ended"])
+    op.create_index("run_by_state", "run", ["state"])
+    op.create_index("run_of_feed_by_end", "run", ["feed", "state", "ended"])
+    op.create_index("run_of_output", "run", ["feed", "partition", "state", "began"])
+    op.create_index(
+        "run_one_at_a_time",
+        "run",
+        ["feed", "partition"],
+        unique=True,
+        sqlite_where=sa.text("state = 'running'"),
+        postgresql_where=sa.text("state = 'running'"),
+    )
+    op.create_table(
+        "profile",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("position", TEXT, nullable=False, comment="update or transition whose data these are"),
+        sa.Column("measures", TEXT, nullable=False, comment="JSON: numbers by name"),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("feed", "partition"),
+    )
+    op.create_table(
+        "quality",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("check", TEXT, nullable=False),
+        sa.Column("state", TEXT, nullable=False, comment="passed, warned, failed, stale or marked"),
+        sa.Column("reason", TEXT),
+        sa.Column("by", TEXT, comment="run or person that reported it"),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.Column("version", TEXT, comment="the greatest that was reported; NULL if none was"),
+        sa.Column("digest", TEXT, comment="of what that version says"),
+        sa.PrimaryKeyConstraint("feed", "partition", "check"),
+    )
+
+
+def _events() -> None:
+    """Create events and inboxes."""
+    op.create_table(
+        "event",
+        sa.Column(
+            "sequence", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False
+        ),
+        sa.Column("source", TEXT, nullable=False, comment="event source that it was read from; '' for our own"),
+        sa.Column("feed", TEXT, nullable=False, comment="table_name"),
+        sa.Column("partition", TEXT, nullable=False, comment="partition_key"),
+        sa.Column(
+            "marker", TEXT, nullable=False, comment="sorts as the moments or versions do; of our feeds the update id"
+        ),
+        sa.Column(
+            "previous", TEXT, comment="the marker before it in its table and partition: it covers what is between"
+        ),
+        sa.Column(
+            "start", TEXT, comment="it covers what was updated after this, up to marker; NULL: from the beginning"
+        ),
+        sa.Column("event_marker", TEXT, nullable=False),
+        sa.Column("correlation", TEXT, nullable=False),
+        sa.Column("operation", TEXT, nullable=False),
+        sa.Column("context", TEXT, nullable=False, comment="JSON"),
+        sa.Column("flag", TEXT, comment="'out of order' if its marker came before its table's last one"),
+        sa.Column("at", UtcDateTime(), nullable=False, comment="when the ledger heard of it"),
+        sa.PrimaryKeyConstraint("sequence"),
+    )
+    op.create_index("event_by_correlation", "event", ["correlation", "feed"])
+    op.create_index("event_by_table", "event", ["feed", "sequence"])
+    op.create_index("event_once", "event", ["feed", "partition", "marker", "correlation", "source"], unique=True)
+    op.create_table(
+        "event_reject",
+        sa.Column("source", TEXT, nullable=False),
+        sa.Column("digest", TEXT, nullable=False, comment="of the text: what is read again is kept once"),
+        sa.Column("raw", TEXT, nullable=False, comment="the event as it was read"),
+        sa.Column("reason", TEXT, nullable=False),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("source", "digest"),
+    )
+    op.create_table(
+        "forgotten",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column(
+            "marker", TEXT, nullable=False, comment="the greatest of its events that were removed, as they were old"
+        ),
+        sa.Column("event_marker", TEXT, nullable=False, comment="the greatest of the same events"),
+        sa.PrimaryKeyConstraint("feed", "partition"),
+    )
+    op.create_table(
+        "inbox",
+        sa.Column("feed", TEXT, nullable=False, comment="consumer"),
+        sa.Column("partition", TEXT, nullable=False, comment="its partition that the event concerns"),
+        sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False, comment="event, not yet consumed"),
+        sa.Column("run", TEXT, comment="run that last claimed it"),
+        sa.PrimaryKeyConstraint("feed", "partition", "sequence"),
+    )
+    op.create_index("inbox_of_run", "inbox", ["run"])
+    op.create_table(
+        "taken",
+        sa.Column("feed", TEXT, nullable=False, comment="consumer"),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False, comment="event, consumed"),
+        sa.Column("run", TEXT, nullable=False, comment="run whose update it went into"),
+        sa.PrimaryKeyConstraint("feed", "partition", "sequence", "run"),
+    )
+    op.create_index("taken_by_event", "taken", ["sequence"])
+    op.create_index("taken_by_run", "taken", ["run"])
+    op.create_table(
+        "marker",
+        sa.Column("feed", TEXT, nullable=False, comment="consumer"),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("input_feed", TEXT, nullable=False),
+        sa.Column("input_partition", TEXT, nullable=False),
+        sa.Column("marker", TEXT, nullable=False, comment="the table's, up to which it was consumed"),
+        sa.Column("event_marker", TEXT, nullable=False, comment="of the last event that was consumed"),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("feed", "partition", "input_feed", "input_partition"),
+    )
+
+
+def _windows() -> None:
+    """Create windows and what is counted in them."""
+    op.create_table(
+        "dataset",
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column(
+            "declared", TEXT, comment="JSON: grains, ratio, tiers, zone, sub-partitions; NULL: nothing is declared"
+        ),
+        sa.Column("schema", TEXT, comment="as it was reported last"),
+        sa.Column("version", TEXT, comment="of the report that said so"),
+        sa.Column("reported", sa.Boolean(), comment="whether its producer reports what was ingested"),
+        sa.Column("at", UtcDateTime(), nullable=False, comment="when it was first heard of"),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "report",
+        sa.Column("dataset", TEXT, nullable=False),
+        sa.Column("sub_partition", TEXT, nullable=False, comment="region=apac/country=sg; '' is all"),
+        sa.Column("tier", TEXT, nullable=False, comment="source that counted; '': what was ingested"),
+        sa.Column("part", TEXT, nullable=False),
+        sa.Column("version", TEXT, nullable=False, comment="the greatest wins; sorts as the versions do"),
+        sa.Column("digest", TEXT, nullable=False, comment="of what it says: an equal version must say the same"),
+        sa.Column("windows", TEXT, nullable=False, comment="JSON: start and records of each base window"),
+        sa.Column("records", sa.BigInteger()),
+        sa.Column("first", UtcDateTime(), comment="least event time"),
+        sa.Column("last", UtcDateTime(), comment="greatest event time"),
+        sa.Column("offsets", TEXT, comment="JSON: offsets by partition of a topic"),
+        sa.Column("snapshot", TEXT),
+        sa.Column("batch", TEXT),
+        sa.Column("schema", TEXT),
+        sa.Column("by", TEXT, comment="who reported it"),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("dataset", "sub_partition", "tier", "part"),
+    )
+    op.create_table(
+        "window",
+        sa.Column("dataset", TEXT, nullable=False),
+        sa.Column("sub_partition", TEXT, nullable=False),
+        sa.Column("grain", TEXT, nullable=False),
+        sa.Column("key", TEXT, nullable=False, comment="2026-01-01-15:00 in UTC; of a day its batch date"),
+        sa.Column("start", UtcDateTime(), nullable=False),
+        sa.Column("end", UtcDateTime(), nullable=False),
+        sa.Column("records", sa.BigInteger(), nullable=False, comment="that were ingested"),
+        sa.Column("parts", sa.BigInteger(), nullable=False, comment="reports that name it, or a smaller window in it"),
+        sa.Column("sources", TEXT, comment="JSON: of a base window by tier the records, and how many reports name it"),
+        sa.Column(
+            "state", TEXT, nullable=False, comment="open, complete, complete_with_issue, invalid, backfilling, …"
+        ),
+        sa.Column("changed", sa.BigInteger(), comment="sequence of its last transition; NULL if it was always open"),
+        sa.Column("since", UtcDateTime(), comment="when its state became what it is"),
+        sa.Column("accepted", TEXT, comment="who accepted it as it is, and why"),
+        sa.Column("issue", TEXT, comment="why a check of it failed"),
+        sa.Column("marked", TEXT, comment="what is wrong with what it was made of"),
+        sa.Column("flagged", TEXT, comment="what is wrong with a larger window that holds it"),
+        sa.Column("stale", TEXT, comment="why a check of it failed before it was made again; it has not run since"),
+        sa.Column("held", TEXT, comment="what is wrong in it, where nothing else keeps it open"),
+        sa.Column("folded", sa.Boolean(), nullable=False, comment="its reports are one row: it takes no more"),
+        sa.Column("data", sa.BigInteger(), server_default="0", nullable=False, comment="digest of its reports"),
+        sa.Column("told", sa.BigInteger(), comment="the same when its state changed last: the version of its data"),
+        sa.Column("uncovered", TEXT, comment="offsets between those that it names that no part holds, in words"),
+        sa.Column("doubled", TEXT, comment="offsets that several of its parts hold, in words"),
+        sa.PrimaryKeyConstraint("dataset", "sub_partition", "grain", "key"),
+    )
+    op.create_index(
+        "window_backfilling",
+        "window",
+        ["dataset"],
+        sqlite_where=sa.text("state = 'backfilling'"),
+        postgresql_where=sa.text("state = 'backfilling'"),
+    )
+    op.create_index("window_by_state", "window", ["dataset", "sub_partition", "grain", "state", "key"])
+    op.create_table(
+        "watermark",
+        sa.Column("dataset", TEXT, nullable=False),
+        sa.Column("sub_partition", TEXT, nullable=False),
+        sa.Column("grain", TEXT, nullable=False),
+        sa.Column("first", TEXT, nullable=False, comment="key of the first window that is known"),
+        sa.Column("contiguous", TEXT, comment="key of the last window before which no hole is"),
+        sa.Column("reached", TEXT, comment="how far it was without a hole: up to there only what is open now is one"),
+        sa.Column("latest", TEXT, comment="key of the last complete window"),
+        sa.PrimaryKeyConstraint("dataset", "sub_partition", "grain"),
+    )
+    op.create_table(
+        "coverage",
+        sa.Column("dataset", TEXT, nullable=False),
+        sa.Column("sub_partition", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False, comment="of a topic, as parts name it"),
+        sa.Column("offset", sa.BigInteger(), nullable=False, comment="from which on, up to the next row"),
+        sa.Column("depth", sa.BigInteger(), nullable=False, comment="parts that hold these offsets; 0: none does"),
+        sa.PrimaryKeyConstraint("dataset", "sub_partition", "partition", "offset"),
+    )
+    op.create_table(
+        "window_offsets",
+        sa.Column("dataset", TEXT, nullable=False),
+        sa.Column("sub_partition", TEXT, nullable=False),
+        sa.Column("grain", TEXT, nullable=False),
+        sa.Column("key", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False, comment="of a topic, as parts and sources name it"),
+        sa.Column("low", sa.BigInteger(), nullable=False, comment="least offset that a part or source of it names"),
+        sa.Column("high", sa.BigInteger(), nullable=False, comment="greatest one"),
+        sa.Column("level", sa.Integer(), nullable=False, comment="of high - low: four bits each"),
+        sa.Column("parts", TEXT, comment="JSON: at which offset how many more of its parts hold it, or fewer"),
+        sa.Column("sources", TEXT, comment="JSON: the same by tier"),
+        sa.PrimaryKeyConstraint("dataset", "sub_partition", "grain", "key", "partition"),
+    )
+    op.create_index(
+        "window_offsets_by_reach", "window_offsets", ["dataset", "sub_partition", "partition", "level", "low"]
+    )
+
+
+def _services() -> None:
+    """Create alerts, keys of partners, and their files."""
+    op.create_table(
+        "alert",
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("opened", UtcDateTime(), nullable=False),
+        sa.Column("resolved", UtcDateTime()),
+        sa.Column("reason", TEXT, nullable=False),
+        sa.Column("log", TEXT, comment="what was delivered last to the log: opened or resolved; NULL if nothing was"),
+        sa.Column("webhook", TEXT, comment="the same of the webhook"),
+        sa.Column("mail", TEXT, comment="the same of mail"),
+        sa.Column("receivers", TEXT, comment="JSON: whom it is sent to beside those of the settings; NULL: nobody"),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "alert_said",
+        sa.Column("name", TEXT, nullable=False, comment="of the alert"),
+        sa.Column("channel", TEXT, nullable=False, comment="one of those that have no column there"),
+        sa.Column("state", TEXT, nullable=False, comment="what was delivered last: opened, resolved or report"),
+        sa.PrimaryKeyConstraint("name", "channel"),
+    )
+    op.create_table(
+        "api_key",
+        sa.Column("id", TEXT, nullable=False, comment="the part of the key that is no secret"),
+        sa.Column("partner", TEXT, nullable=False),
+        sa.Column("digest", TEXT, nullable=False, comment="SHA-256 of the key"),
+        sa.Column("scopes", TEXT, nullable=False, comment="JSON: the feeds and event sources that it may write"),
+        sa.Column("made", UtcDateTime(), nullable=False),
+        sa.Column("ends", UtcDateTime(), comment="when it was revoked, or rotation lets it end; NULL: it does not"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("api_key_of_partner", "api_key", ["partner"])
+    op.create_table(
+        "idempotency",
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("key", TEXT, nullable=False, comment="Idempotency-Key of a request, as its partner chose it"),
+        sa.Column("digest", TEXT, nullable=False, comment="of the body that came with it first"),
+        sa.Column("receiver", TEXT, nullable=False, comment="whose spool has it, until it is answered from here"),
+        sa.Column("answer", TEXT, comment="what was answered; NULL until its events are published"),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("feed", "key"),
+    )
+    op.create_index("idempotency_by_time", "idempotency", ["at"])
+    op.create_table(
+        "intake_file",
+        sa.Column("feed", TEXT, nullable=False, comment="that its batches are of"),
+        sa.Column("name", TEXT, nullable=False, comment="the file's key on the partner's blackboard"),
+        sa.Column("size", sa.BigInteger(), nullable=False, comment="bytes, as it was pulled or refused"),
+        sa.Column("etag", TEXT, nullable=False),
+        sa.Column("time", UtcDateTime(), comment="start of the day or hour that its name says; NULL if it says none"),
+        sa.Column("state", TEXT, nullable=False, comment="done; changed: kept as it was pulled; refused: never pulled"),
+        sa.Column("reason", TEXT, comment="why it was refused, or what is under its name now"),
+        sa.Column("batch", TEXT, comment="key of the batch that it is; NULL if it was never pulled"),
+        sa.Column("update_id", TEXT, comment="the update of that batch"),
+        sa.Column(
+            "at", UtcDateTime(), nullable=False, comment="when it was pulled, refused, or seen to be another one"
+        ),
+        sa.PrimaryKeyConstraint("feed", "name"),
+    )
+    op.create_index("intake_file_by_content", "intake_file", ["feed", "time", "etag"])
+    op.create_index("intake_file_by_state", "intake_file", ["feed", "state", "at"])
